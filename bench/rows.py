@@ -6,6 +6,8 @@ import peers as library
 
 # The peers of the goals.
 COMPARED = ["RedisLease", "raw limit", "rslock"]
+# RedisLease as a program uses it: in tasks of its own runtime.
+LIBRARY = "RedisLease, library"
 
 
 def kind(cell):
@@ -289,7 +291,8 @@ def variants(results):
         return ""
     shown = []
     for variant in results.variants:
-        shown += [next(peer for peer in results.peers if peer.name == variant.variant_of), variant]
+        original = next(peer for peer in results.peers if peer.name == variant.variant_of)
+        shown += [*([] if original in shown else [original]), variant]
 
     def found():
         for nodes in (3, 5):
@@ -302,12 +305,16 @@ def variants(results):
                 yield f"{text}: first acquire after the stop", [measured(results, f"fault-{state}", peer, first, milliseconds) for peer in shown]
             yield from times_of(results, shown, f"fault-{state}", text)
 
-    return "\n## Variants\n\n" + VARIANTS + "\n" + "\n".join(rows_of(shown, found())) + "\n"
+    explained = VARIANTS + (VARIANT_LIBRARY if any(peer.name == LIBRARY for peer in results.variants) else "")
+    return "\n## Variants\n\n" + explained + "\n" + "\n".join(rows_of(shown, found())) + "\n"
 
 
 VARIANTS = """The same libraries with one thing changed. "Worker on another thread": the workers of RedisLease run with `tokio::spawn` on the
 program's runtime, and not on the thread of the nodes (`Nodes::spawn`). `WithFailFast(true)` is the option of redsync for servers that
 do not answer.
+"""
+VARIANT_LIBRARY = """"Library": the crate `redislease-locker` as its documentation uses it, in tasks of the program's runtime; each cycle awaits the
+release.
 """
 
 
@@ -369,9 +376,19 @@ def ratio(results, text, ours, other, value, goal, at_least):
 def goals(results):
     results = Results(results)
     (ours, raw, rslock), median = COMPARED, acquire("p50")
+    slowest = lambda row: row["acquire_us"]["p99"] + row["release_us"]["p99"]
+    gaps = {text: gap(percentile) for text, percentile in [("median", "p50"), ("99th percentile", "p99")]}
+    as_programs = [
+        ratio(results, "library, cycles a second with 256 workers: RedisLease / rslock", ("cycles-3-256", LIBRARY), ("cycles-3-256", rslock), throughput, 1.5, True),
+        ratio(results, "library, cycles a second of one worker: RedisLease / rslock", ("cycles-3-1", LIBRARY), ("cycles-3-1", rslock), throughput, 0.6, True),
+        ratio(results, "library, 99th percentile of one worker: RedisLease / rslock", ("cycles-3-1", LIBRARY), ("cycles-3-1", rslock), slowest, 2, False),
+        *(ratio(results, f"library, {text} hand-over among 8 waiters: RedisLease / rslock", ("handover", LIBRARY), ("handover", rslock), value, 1, False)
+          for text, value in gaps.items()),
+    ] if any(peer.name == LIBRARY for peer in results.variants) else []
     return "\n".join(line for line in [
         "| goal | ratio | limit | |",
         "|---|---:|---:|---|",
+        *as_programs,
         ratio(results, "cycles a second with 256 workers: RedisLease / rslock", ("cycles-3-256", ours), ("cycles-3-256", rslock), throughput, 1.5, True),
         ratio(results, "acquire of one worker: RedisLease / raw limit", ("cycles-3-1", ours), ("cycles-3-1", raw), median, 1.1, False),
         ratio(results, "RedisLease, acquire: one server stopped / all healthy", ("fault-stopped", ours), ("fault-none", ours), median, 1.2, False),

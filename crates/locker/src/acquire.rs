@@ -1,4 +1,5 @@
-//! The attempts of one request. They run on the thread of the nodes: an attempt needs no change of thread.
+//! The attempts of one request. The future of the caller waits for the first one. The others, if there are any, run on the thread of the
+//! nodes, which has a clock and timers.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -9,11 +10,11 @@ use redislease_core::time::{Millis, Time};
 use redislease_lock::clock;
 use redislease_lock::keeper::{LeaseHandle, Setup};
 use redislease_lock::nodes::random::Random;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use crate::guard::Guard;
 use crate::local::{Keys, Waiting};
-use crate::state::{Reports, State};
+use crate::state::{Reports, State, Status};
 use crate::{AcquireError, Locker, Retry};
 
 /// How long an attempt may give no report. Then it is requested again.
@@ -35,25 +36,22 @@ pub struct Plan {
 }
 
 /// The result for the caller. If the caller drops it, what was acquired is released.
-pub type Answer = oneshot::Receiver<Result<Guard, AcquireError>>;
+type Answer = oneshot::Receiver<Result<Guard, AcquireError>>;
 
-/// Starts the attempts.
-pub fn start(plan: Plan) -> Answer {
-    let (mut answer, answered) = oneshot::channel();
-    let nodes = plan.locker.0.nodes.clone();
-    nodes.spawn(async move {
-        let mut attempts = Attempts::open(plan);
-        let closed = attempts.plan.locker.0.closed.clone();
-        let result = tokio::select! {
-            biased;
-            () = answer.closed() => return,
-            () = closed.cancelled() => Err(AcquireError::Closed),
-            result = attempts.run() => result,
-        };
-        // A guard that the caller does not want any more is dropped, which releases it.
-        let _ = answer.send(result.map(|term| attempts.into_guard(term)));
-    });
-    answered
+/// Makes the attempts. If the future is dropped, what was acquired is released.
+pub async fn acquire(plan: Plan) -> Result<Guard, AcquireError> {
+    let attempts = Attempts::open(plan);
+    // The task of another thread and the way back cost as much as the attempt.
+    attempts.status.wait_for(|state| (state.reports > 0 || state.ended).then_some(())).await;
+    if let Some(term) = attempts.status.read(|state| state.lost_at(clock::now()).ok().map(|term| term.id.clone())) {
+        return Ok(attempts.into_guard(term));
+    }
+    attempts.go_on().await.unwrap_or(Err(AcquireError::Closed))
+}
+
+/// The same. It blocks this thread.
+pub fn acquire_blocking(plan: Plan) -> Result<Guard, AcquireError> {
+    Attempts::open(plan).go_on().blocking_recv().unwrap_or(Err(AcquireError::Closed))
 }
 
 /// The handle of a lease. `None` after a release.
@@ -126,36 +124,57 @@ type Failed = (AcquireError, Option<Time>);
 
 struct Attempts {
     lease: Lease,
-    state: watch::Receiver<State>,
-    reports: watch::Sender<State>,
+    status: Arc<Status>,
     plan: Plan,
+    until: Time,
     /// From the first failure on.
     waiting: Option<Waiting>,
 }
 
 impl Attempts {
+    /// Opens a lease, which begins its first attempt.
     fn open(plan: Plan) -> Self {
-        let (reports, state) = watch::channel(State::default());
+        let status = Arc::new(Status::default());
+        let until = clock::now() + plan.wait;
         let inner = &plan.locker.0;
-        let handle = inner.keeper.open(Setup {
+        let setup = Setup {
             nodes: Some(inner.nodes.clone()),
             keys: plan.keys.clone(),
             config: plan.lease.clone(),
             may_end: None,
             jump_wait: None,
-            observer: Box::new(Reports(reports.clone())),
+            observer: Box::new(Reports(status.clone())),
+        };
+        let handle = inner.keeper.open_wanted(setup, plan.hold_at_least, plan.owner.clone());
+        Self { lease: Lease::new(handle), status, plan, until, waiting: None }
+    }
+
+    /// Waits for the first attempt and makes the others, on the thread of the nodes.
+    fn go_on(mut self) -> Answer {
+        let (mut answer, answered) = oneshot::channel();
+        let nodes = self.plan.locker.0.nodes.clone();
+        nodes.spawn(async move {
+            let closed = self.plan.locker.0.closed.clone();
+            let result = tokio::select! {
+                biased;
+                () = answer.closed() => return,
+                () = closed.cancelled() => Err(AcquireError::Closed),
+                result = self.run() => result,
+            };
+            // A guard that the caller does not want any more is dropped, which releases it.
+            let _ = answer.send(result.map(|term| self.into_guard(term)));
         });
-        handle.keep_keys_for(plan.hold_at_least);
-        Self { lease: Lease::new(handle), state, reports, plan, waiting: None }
+        answered
     }
 
     async fn run(&mut self) -> Result<TermId, AcquireError> {
-        let until = clock::now() + self.plan.wait;
+        let until = self.until;
         let mut random = Random::new();
         let mut failures = 0;
         loop {
+            let attempted = if failures == 0 { self.ended(0, 0, until).await } else { self.attempt(until).await };
             failures += 1;
-            let (error, free_at) = match self.attempt(until).await {
+            let (error, free_at) = match attempted {
                 Ok(term) => return Ok(term),
                 Err((AcquireError::Closed, _)) => return Err(AcquireError::Closed),
                 Err(failed) => failed,
@@ -185,36 +204,58 @@ impl Attempts {
 
     /// Makes one attempt, which may have to wait for its turn until `until`.
     async fn attempt(&mut self, until: Time) -> Result<TermId, Failed> {
-        self.reports.send_modify(State::begin);
-        let failed = self.state.borrow_and_update().failed;
+        self.status.change(State::begin);
+        let (failed, reports) = self.status.read(|state| (state.failed, state.reports));
+        self.want();
+        self.ended(failed, reports, until).await
+    }
+
+    fn want(&self) {
+        self.lease.with(|handle| handle.want(self.plan.owner.clone()));
+    }
+
+    /// Waits for the end of an attempt that is requested. `failed` attempts had failed before it, and the state had changed `seen`
+    /// times.
+    async fn ended(&mut self, failed: u32, mut seen: u64, until: Time) -> Result<TermId, Failed> {
         loop {
-            self.lease.with(|handle| handle.want(self.plan.owner.clone()));
+            let changed = self.status.wait_for(|state| (state.reports != seen || state.ended).then_some(()));
             // Without a report for long, the request had no effect. It is repeated.
-            let reported = tokio::time::timeout(SILENCE, self.state.changed()).await;
+            let _ = tokio::time::timeout(SILENCE, changed).await;
             let now = clock::now();
-            let turn = {
-                let state = self.state.borrow_and_update();
-                if state.ended || reported.is_ok_and(|open| open.is_err()) {
-                    return Err((AcquireError::Closed, None));
+            let turn = self.status.read(|state| {
+                seen = state.reports;
+                if state.ended {
+                    return Err(Err((AcquireError::Closed, None)));
                 }
                 if let Ok(term) = state.lost_at(now) {
-                    return Ok(term.id.clone());
+                    return Err(Ok(term.id.clone()));
                 }
                 let has_failed = state.failed != failed || state.lost.is_some();
-                if has_failed { Err(state.view.clone()) } else { Ok(state.view.retry_at) }
+                if has_failed { Err(Err(self.why(&state.view, now))) } else { Ok(state.view.retry_at) }
+            });
+            let turn = match turn {
+                Ok(turn) => turn,
+                Err(ended) => return ended,
             };
-            let turn = turn.map_err(|view| self.why(&view, now))?;
-            let Some(turn) = turn.filter(|turn| *turn > now) else { continue };
-            let paused = self.paused_until().filter(|paused| *paused > now);
-            if let Some(paused) = paused.filter(|paused| *paused >= until || self.plan.wait == Millis::ZERO) {
-                let (key, free_in) = (self.plan.name.clone(), paused.since(now).into());
-                return Err((AcquireError::ClockStoodStill { key, free_in }, None));
+            if let Some(turn) = turn.filter(|turn| *turn > now) {
+                self.wait_for_turn(now, turn, until).await?;
             }
-            if turn >= until && self.plan.wait > Millis::ZERO {
-                return Err((AcquireError::TooSlow { key: self.plan.name.clone() }, None));
-            }
-            tokio::time::sleep(turn.since(now).into()).await;
+            self.want();
         }
+    }
+
+    /// Waits until an attempt can begin.
+    async fn wait_for_turn(&self, now: Time, turn: Time, until: Time) -> Result<(), Failed> {
+        let paused = self.paused_until().filter(|paused| *paused > now);
+        if let Some(paused) = paused.filter(|paused| *paused >= until || self.plan.wait == Millis::ZERO) {
+            let (key, free_in) = (self.plan.name.clone(), paused.since(now).into());
+            return Err((AcquireError::ClockStoodStill { key, free_in }, None));
+        }
+        if turn >= until && self.plan.wait > Millis::ZERO {
+            return Err((AcquireError::TooSlow { key: self.plan.name.clone() }, None));
+        }
+        tokio::time::sleep(turn.since(now).into()).await;
+        Ok(())
     }
 
     /// Until when this process makes no attempt, because its clock stood still.
@@ -245,11 +286,11 @@ impl Attempts {
     }
 
     fn into_guard(self, term: TermId) -> Guard {
-        let Self { lease, state, reports, plan, waiting } = self;
-        let guard = Guard::new(plan.locker, plan.keys, plan.lease, plan.hold_at_least, lease, state, term);
+        let Self { lease, status, plan, waiting, .. } = self;
+        let guard = Guard::new(plan.locker, plan.keys, plan.lease, plan.hold_at_least, lease, status, term);
         drop(waiting);
         if let Some(longest) = plan.max_hold {
-            guard.end_at(clock::now() + longest, reports);
+            guard.end_at(clock::now() + longest);
         }
         guard
     }

@@ -3,18 +3,18 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use redislease_core::lease::{Config, TermId};
 use redislease_core::time::{Millis, Time};
 use redislease_lock::clock;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::acquire::Lease;
 use crate::local::Keys;
-use crate::state::State;
+use crate::state::{State, Status};
 use crate::{AcquireError, Locker, Lost};
 
 /// A lock. It is renewed until it is released, dropped or lost.
@@ -28,7 +28,7 @@ pub struct Guard {
     keys: Keys,
     config: Config,
     lease: Lease,
-    state: watch::Receiver<State>,
+    status: Arc<Status>,
     term: TermId,
     hold_at_least: Millis,
     /// Until then nobody else gets the lock, also after a release. `None` until the program has this guard.
@@ -71,11 +71,11 @@ impl Guard {
         config: Config,
         hold_at_least: Millis,
         lease: Lease,
-        state: watch::Receiver<State>,
+        status: Arc<Status>,
         term: TermId,
     ) -> Self {
         locker.0.local.held(&keys, term.attempt);
-        Self { locker, keys, config, lease, state, term, hold_at_least, keep_until: None }
+        Self { locker, keys, config, lease, status, term, hold_at_least, keep_until: None }
     }
 
     /// The program has this guard now. A guard that no program has had is released at once.
@@ -95,8 +95,7 @@ impl Guard {
     /// was lost.
     pub fn valid_for(&self) -> Duration {
         let now = clock::now();
-        let state = self.state.borrow();
-        let left = self.valid_at(&state, now).ok().and_then(|()| state.term()?.stop_at);
+        let left = self.status.read(|state| self.valid_at(state, now).ok().and_then(|()| state.term()?.stop_at));
         left.map_or(Duration::ZERO, |stop_at| stop_at.since(now).into())
     }
 
@@ -115,7 +114,7 @@ impl Guard {
     /// # Errors
     /// Why the lock is not valid any more.
     pub fn check(&self) -> Result<u64, Lost> {
-        self.valid_at(&self.state.borrow(), clock::now()).map(|()| self.token())
+        self.status.read(|state| self.valid_at(state, clock::now())).map(|()| self.token())
     }
 
     /// Asks the servers whether they still hold the lock, which also renews it. Returns the token when a majority has confirmed it
@@ -149,37 +148,39 @@ impl Guard {
         self.proven_since(asked, self.config.drift.least(asked_for)).await.map_err(AcquireError::Lost)
     }
 
-    /// Returns when a round that began at `asked` or later has confirmed the lock for `validity`.
+    /// Returns when a round that began after `asked` has confirmed the lock for `validity`.
     async fn proven_since(&self, asked: Time, validity: Millis) -> Result<u64, Lost> {
-        let mut state = self.state.clone();
-        loop {
-            let proven = {
-                let state = state.borrow_and_update();
-                self.valid_at(&state, clock::now())?;
-                state.term().is_some_and(|term| term.valid_until.is_some_and(|until| until >= asked + validity))
-            };
-            if proven {
-                return self.check();
+        let mut seen = None;
+        let mut proven = |state: &State| {
+            let valid = self.valid_at(state, clock::now());
+            if let Err(lost) = valid {
+                return Some(Err(lost));
             }
+            // A round that began in the same millisecond may be older than the call.
+            if state.term().is_some_and(|term| term.valid_until.is_some_and(|until| until > asked + validity)) {
+                return Some(Ok(None));
+            }
+            // Another round is needed after each report.
+            (seen.replace(state.reports) != Some(state.reports)).then_some(Ok(Some(())))
+        };
+        while let Some(()) = self.status.wait_for(&mut proven).await? {
             self.lease.with(redislease_lock::keeper::LeaseHandle::prove);
-            if state.changed().await.is_err() {
-                return Err(Lost::Closed);
-            }
         }
+        self.check()
     }
 
     /// Returns when the lock is lost.
     pub async fn lost(&self) -> Lost {
-        lost(self.state.clone(), &self.locker.0.closed).await
+        lost(&self.status, &self.locker.0.closed).await
     }
 
     /// A token that is cancelled when the lock is lost, released or dropped, for code that works with
     /// [`CancellationToken`].
     pub fn lost_token(&self) -> CancellationToken {
-        let (token, state) = (CancellationToken::new(), self.state.clone());
+        let (token, status) = (CancellationToken::new(), self.status.clone());
         let (cancelled, closed) = (token.clone(), self.locker.0.closed.clone());
         self.locker.0.nodes.spawn(async move {
-            lost(state, &closed).await;
+            lost(&status, &closed).await;
             cancelled.cancel();
         });
         token
@@ -215,10 +216,8 @@ impl Guard {
         if let Err(lost) = self.check() {
             return Released::AlreadyLost(lost);
         }
-        let mut state = self.state.clone();
         self.let_go();
-        let done = state.wait_for(|state| state.released || state.ended).await;
-        if !done.is_ok_and(|state| state.released) {
+        if !self.status.wait_for(|state| (state.released || state.ended).then_some(state.released)).await {
             return Released::Queued;
         }
         let left = self.keep_until.map_or(Millis::ZERO, |until| until.since(clock::now()));
@@ -236,15 +235,19 @@ impl Guard {
     }
 
     /// Ends the lock at `at`, as if it were lost.
-    pub(crate) fn end_at(&self, at: Time, reports: watch::Sender<State>) {
-        let (lease, term) = (self.lease.downgrade(), self.term.clone());
+    pub(crate) fn end_at(&self, at: Time) {
+        let (lease, term, status) = (self.lease.downgrade(), self.term.clone(), self.status.clone());
         self.locker.0.nodes.spawn(async move {
             tokio::select! {
                 // The lock is already over.
-                () = reports.closed() => return,
+                () = status.wait_for(|state| (state.ended || state.released).then_some(())) => return,
                 _ = clock::sleep_until(at) => {}
             }
-            reports.send_modify(|state| _ = state.lost.get_or_insert(Lost::MaxHold));
+            status.change(|state| {
+                let valid = state.lost.is_none();
+                state.lost.get_or_insert(Lost::MaxHold);
+                valid
+            });
             lease.with(|handle| handle.end(term, false));
         });
     }
@@ -256,10 +259,10 @@ impl Drop for Guard {
     }
 }
 
-async fn lost(mut state: watch::Receiver<State>, closed: &CancellationToken) -> Lost {
+async fn lost(status: &Status, closed: &CancellationToken) -> Lost {
     tokio::select! {
         biased;
-        state = state.wait_for(|state| state.lost.is_some()) => state.map_or(Lost::Closed, |state| state.lost.unwrap_or(Lost::Closed)),
+        lost = status.wait_for(|state| state.lost) => lost,
         () = closed.cancelled() => Lost::Closed,
     }
 }

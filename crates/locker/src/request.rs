@@ -7,7 +7,7 @@ use redislease_core::lease::{Config, OnDeadline};
 use redislease_core::op::Holder;
 use redislease_core::time::{Drift, Millis};
 
-use crate::acquire::{Plan, start};
+use crate::acquire::{self, Plan};
 use crate::{AcquireError, Guard, Locker, Retry};
 
 /// The most keys of one request.
@@ -117,7 +117,7 @@ impl Request {
     /// # Errors
     /// [`AcquireError`] says why there is no lock. Keys that an attempt may have taken are deleted as above.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        start(self.plan()?).await.unwrap_or(Err(AcquireError::Closed)).map(Guard::acquired)
+        acquire::acquire(self.plan()?).await.map(Guard::acquired)
     }
 
     /// Makes one attempt.
@@ -139,7 +139,7 @@ impl Request {
                     .into(),
             );
         }
-        start(self.plan()?).blocking_recv().unwrap_or(Err(AcquireError::Closed)).map(Guard::acquired)
+        acquire::acquire_blocking(self.plan()?).map(Guard::acquired)
     }
 
     /// Checks the values.

@@ -1,11 +1,54 @@
 //! What the shard reports about one lock.
 
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use redislease_core::lease::{EndReason, Renewal, Standing, TermView, View};
 use redislease_core::time::Time;
 use redislease_lock::keeper::Observer;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::Lost;
+
+/// What is known about one lock, and who waits for it to change. A channel costs several times as much for each change.
+#[derive(Debug, Default)]
+pub struct Status {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+impl Status {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A state is consistent between any two statements that change it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the state. `read` is short: the shard serves other locks.
+    pub fn read<R>(&self, read: impl FnOnce(&State) -> R) -> R {
+        read(&self.lock())
+    }
+
+    /// Changes the state, and wakes the readers if `change` says so.
+    pub fn change(&self, change: impl FnOnce(&mut State) -> bool) {
+        let wakes = change(&mut self.lock());
+        if wakes {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Returns what `probe` finds, when it finds something.
+    pub async fn wait_for<R>(&self, mut probe: impl FnMut(&State) -> Option<R>) -> R {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // A change between the probe and the wait counts.
+            changed.as_mut().enable();
+            if let Some(found) = self.read(&mut probe) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+}
 
 /// What is known about one lock.
 #[derive(Debug, Default)]
@@ -22,6 +65,8 @@ pub struct State {
     pub released: bool,
     /// The shard has dropped the lock.
     pub ended: bool,
+    /// The number of changes for which readers wait.
+    pub reports: u64,
 }
 
 impl State {
@@ -41,9 +86,11 @@ impl State {
         self.term().filter(|term| term.stop_at.is_some_and(|stop_at| now < stop_at)).ok_or(Lost::Expired)
     }
 
-    /// Begins another attempt. A term that was lost before anybody had a guard for it is one more attempt that failed.
-    pub fn begin(&mut self) {
+    /// Begins another attempt. A term that was lost before anybody had a guard for it is one more attempt that failed. No reader waits
+    /// for that.
+    pub fn begin(&mut self) -> bool {
         self.lost = None;
+        false
     }
 
     /// Takes a view. Returns whether a reader waits for it.
@@ -54,6 +101,7 @@ impl State {
             self.attempting = true;
             return false;
         }
+        self.reports = self.reports.wrapping_add(1);
         let is_held = self.term().is_some();
         if is_held {
             self.attempting = false;
@@ -68,24 +116,34 @@ impl State {
     }
 }
 
-/// Passes on the reports. A reader of the state must not hold it for long: the shard serves other locks.
-pub struct Reports(pub watch::Sender<State>);
+/// Passes on the reports.
+pub struct Reports(pub Arc<Status>);
+
+impl Drop for Reports {
+    /// The thread of the shard may end without another report.
+    fn drop(&mut self) {
+        self.ended();
+    }
+}
 
 impl Observer for Reports {
     fn renewed(&self, _: &Renewal, _: u64) {}
 
     fn changed(&self, view: &View) {
-        self.0.send_if_modified(|state| state.show(view));
+        self.0.change(|state| state.show(view));
     }
 
     fn released(&self) {
-        self.0.send_modify(|state| state.released = true);
+        self.0.change(|state| {
+            state.released = true;
+            true
+        });
     }
 
     fn ended(&self) {
-        self.0.send_modify(|state| {
-            state.ended = true;
+        self.0.change(|state| {
             state.lost.get_or_insert(Lost::Closed);
+            !std::mem::replace(&mut state.ended, true)
         });
     }
 }

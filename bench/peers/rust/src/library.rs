@@ -1,6 +1,8 @@
 //! RedisLease as programs use it: the crate `redislease-locker`, in ordinary tokio tasks.
 
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::protocol::{Gaps, HOLD, Request, STEP_ASIDE, Times, figures, say, unsupported};
 
+const LONGEST: Duration = Duration::from_secs(60);
+const PREFIX: &str = "library";
 /// Longer than any measurement.
 const WAIT: Duration = Duration::from_secs(3600);
 
@@ -22,8 +26,8 @@ impl Library {
     pub async fn answer(&mut self, request: Request) -> Value {
         let urls = request.nodes.iter().map(|address| format!("redis://{address}"));
         let new = || {
-            let longest = Duration::from_secs(60);
-            Locker::builder(urls).prefix("library").longest_lease(longest).single_node().build().unwrap()
+            request.nodes.iter().for_each(|address| admit(address, &request.nodes));
+            Locker::builder(urls).prefix(PREFIX).longest_lease(LONGEST).single_node().build().unwrap()
         };
         let locker = self.lockers.entry(request.nodes.clone()).or_insert_with(new).clone();
         locker.ready(Duration::from_secs(90)).await.unwrap();
@@ -33,6 +37,32 @@ impl Library {
             "renew" => renew(&locker, &request).await,
             _ => unsupported(),
         }
+    }
+}
+
+/// Makes the server vote at once, as if it had waited for the longest lease. A server that does not answer stays as it is.
+fn admit(address: &str, nodes: &[String]) {
+    let admit = || -> std::io::Result<()> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"INFO server\r\n")?;
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let mut info = vec![0; line.trim_start_matches('$').trim().parse::<usize>().unwrap_or_default() + 2];
+        reader.read_exact(&mut info)?;
+        let info = String::from_utf8_lossy(&info);
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
+        let mut names = nodes.to_vec();
+        names.sort_unstable();
+        let fingerprint = format!("programs;{};longest_lease={}ms", names.join(","), LONGEST.as_millis());
+        write!(stream, "SET {PREFIX}:fence 1000000\r\nSET {PREFIX}:marker {run_id}:1:{fingerprint}\r\n")?;
+        reader.read_line(&mut line)?;
+        reader.read_line(&mut line)?;
+        Ok(())
+    };
+    if let Err(error) = admit() {
+        eprintln!("{address} is not admitted: {error}");
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use redislease_core::op::Holder;
+use redislease_core::time::Millis;
 use tokio::sync::watch;
 
 use super::slots::{Ids, LeaseId};
@@ -60,6 +62,22 @@ impl ShardHandle {
     pub fn open(&self, setup: Setup) -> LeaseId {
         let id = self.0.ids.take();
         if let Err(Message::Open(_, setup)) = self.0.inbox.send(Message::Open(id, Box::new(setup))) {
+            setup.observer.ended();
+        }
+        id
+    }
+
+    /// The same, and the first commands.
+    pub fn open_wanted(&self, setup: Setup, least_life: Millis, holder: Holder) -> LeaseId {
+        let id = self.0.ids.take();
+        let mut messages = vec![Message::Open(id, Box::new(setup))];
+        if least_life > Millis::ZERO {
+            messages.push(Message::Command(id, Command::KeepKeysFor(least_life)));
+        }
+        messages.push(Message::Command(id, Command::Want(holder)));
+        self.0.inbox.send_all(&mut messages);
+        // They stay if the inbox is closed.
+        if let Some(Message::Open(_, setup)) = messages.into_iter().next() {
             setup.observer.ended();
         }
         id

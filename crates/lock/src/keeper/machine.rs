@@ -123,55 +123,44 @@ impl Machine {
         self.outcome()
     }
 
-    pub fn command(
-        &mut self,
-        now: Time,
-        command: Command,
-        mut outbox: Option<&mut Outbox>,
-        tools: &mut Tools,
-    ) -> Outcome {
+    pub fn command(&mut self, now: Time, command: Command, outbox: Option<&mut Outbox>, tools: &mut Tools) -> Outcome {
         if self.closing.is_some() {
             return self.outcome();
         }
-        let input = match command {
+        match command {
             Command::Want(holder) => {
                 let floor = outbox.as_ref().map_or(Token(0), |outbox| outbox.nodes().floor());
                 self.want(now, holder, floor, outbox, tools);
-                return self.outcome();
             }
-            Command::Adopt(term) => {
-                self.begin(now, Input::Adopt(term), outbox, tools);
-                return self.outcome();
-            }
-            Command::TryNow if self.running().is_some() => {
-                self.begin(now, Input::TryNow, outbox, tools);
-                return self.outcome();
-            }
-            Command::TryNow => Input::TryNow,
-            Command::ClockJumped => {
-                self.begin(now, Input::ClockJumped, outbox, tools);
-                return self.outcome();
-            }
-            Command::Prove => Input::NodeReturned { ask_by: now },
-            Command::Release { keep_until } => {
-                self.release(now, keep_until, outbox, tools);
-                return self.outcome();
-            }
+            Command::Adopt(term) => self.begin(now, Input::Adopt(term), outbox, tools),
+            Command::TryNow if self.running().is_some() => self.begin(now, Input::TryNow, outbox, tools),
+            Command::ClockJumped => self.begin(now, Input::ClockJumped, outbox, tools),
+            Command::Release { keep_until } => self.release(now, keep_until, outbox, tools),
+            Command::KeepKeysFor(life) => self.lease.keep_keys_for(life),
             Command::Close => {
                 self.lease.abandon(now);
                 self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
-                self.carry_out(now, outbox.as_deref_mut(), tools);
-                return self.outcome();
+                self.carry_out(now, outbox, tools);
             }
+            command => {
+                if let Some(input) = self.input(now, command, tools) {
+                    self.handle(now, input, outbox, tools);
+                }
+            }
+        }
+        self.outcome()
+    }
+
+    /// The input of a command that begins no round. `None` for the other commands.
+    fn input(&mut self, now: Time, command: Command, tools: &mut Tools) -> Option<Input> {
+        Some(match command {
+            Command::TryNow => Input::TryNow,
+            Command::Prove => Input::NodeReturned { ask_by: now },
             Command::Configure(config) => {
                 self.on_deadline = config.deadline;
                 tools.turns.remove(self.renew_interval());
                 tools.turns.add(config.renew_interval);
                 Input::Configure(*config)
-            }
-            Command::KeepKeysFor(life) => {
-                self.lease.keep_keys_for(life);
-                return self.outcome();
             }
             Command::Retire => {
                 self.retiring = true;
@@ -185,9 +174,13 @@ impl Machine {
                 Input::End { term, proof }
             }
             Command::Published { attempt, outcome } => Input::Published { attempt, outcome },
-        };
-        self.handle(now, input, outbox, tools);
-        self.outcome()
+            Command::Want(_)
+            | Command::Adopt(_)
+            | Command::ClockJumped
+            | Command::Release { .. }
+            | Command::KeepKeysFor(_)
+            | Command::Close => return None,
+        })
     }
 
     /// Releases what exists, or keeps it until a time, and closes.
@@ -260,7 +253,9 @@ impl Machine {
         let (attempt, entropy) = match drawn {
             Ok(drawn) => drawn,
             Err(error) => {
-                return tracing::error!(%error, %holder, "cannot start an attempt: the operating system provides no random numbers");
+                tracing::error!(%error, %holder, "cannot start an attempt: the operating system provides no random numbers");
+                // The caller does not wait in vain.
+                return self.observer.changed(self.lease.view());
             }
         };
         self.handle(now, Input::Want(Want { holder, attempt, floor, entropy }), outbox.as_deref_mut(), tools);

@@ -118,11 +118,22 @@ impl Keeper {
 
     /// Opens a lease that holds no term and makes no attempt.
     pub fn open(&self, setup: Setup) -> LeaseHandle {
-        let shard = match &setup.nodes {
+        let shard = self.shard_for(&setup);
+        LeaseHandle { id: shard.open(setup), shard, open: true }
+    }
+
+    /// Opens a lease and makes one attempt for `holder`, as [`open`](Self::open), [`LeaseHandle::keep_keys_for`] and
+    /// [`LeaseHandle::want`] do, with one message to the shard.
+    pub fn open_wanted(&self, setup: Setup, least_life: Millis, holder: Holder) -> LeaseHandle {
+        let shard = self.shard_for(&setup);
+        LeaseHandle { id: shard.open_wanted(setup, least_life, holder), shard, open: true }
+    }
+
+    fn shard_for(&self, setup: &Setup) -> ShardHandle {
+        match &setup.nodes {
             Some(nodes) => self.shard_of(nodes),
             None => self.without_nodes.clone().unwrap_or_else(ShardHandle::ended_already),
-        };
-        LeaseHandle { id: shard.open(setup), shard, open: true }
+        }
     }
 
     /// The shard on the thread of these nodes. Started when it is needed first.

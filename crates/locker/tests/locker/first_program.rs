@@ -21,7 +21,8 @@ async fn the_first_program_runs_as_it_is_written() -> Result<(), Box<dyn std::er
     locker.ready(Duration::from_secs(20)).await?;
     let guard = locker.lock("my-key").ttl(Duration::from_secs(2)).wait(Duration::from_secs(10)).acquire().await?;
     let token = guard.run(work(guard.token())).await?;
-    assert_eq!(locked_in(&running, "shop", "my-key"), 3);
+    // A majority is enough for the lock; the third server may grant a little later.
+    eventually("the key on all servers", || locked_in(&running, "shop", "my-key") == 3).await;
     guard.release().await;
 
     let later = locker.lock("my-key").acquire().await?;
