@@ -1,11 +1,14 @@
 //! The library on real Redis servers, through its public interface.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+mod beside;
 mod cancel;
 mod drops;
 mod first_program;
 mod guards;
 mod hold;
+mod lost_time;
 mod peers;
 mod requests;
+mod restarts;
 mod support;
