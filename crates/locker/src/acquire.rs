@@ -13,6 +13,7 @@ use redislease_lock::nodes::random::Random;
 use tokio::sync::oneshot;
 
 use crate::guard::Guard;
+use crate::inspect::split;
 use crate::local::{Keys, Waiting};
 use crate::state::{Reports, State, Status};
 use crate::{AcquireError, Locker, Retry};
@@ -282,7 +283,7 @@ impl Attempts {
             return (AcquireError::AlreadyHeldHere { key }, view.retry_at);
         }
         let free_in = view.retry_at.map_or(Millis::ZERO, |at| at.since(now));
-        (AcquireError::Held { key, by: by.metadata.clone(), free_in: free_in.into() }, view.retry_at)
+        (AcquireError::Held { key, by: split(&by.metadata).0.to_owned(), free_in: free_in.into() }, view.retry_at)
     }
 
     fn into_guard(self, term: TermId) -> Guard {

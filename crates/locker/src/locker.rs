@@ -9,6 +9,7 @@ use redislease_lock::keeper::Keeper;
 use redislease_lock::nodes::{Config, NodeState, Nodes};
 use tokio_util::sync::CancellationToken;
 
+use crate::inspect::{self, Inspection};
 use crate::local::Local;
 use crate::node::Node;
 use crate::{InvalidConfig, LockerBuilder, NotReady, Request};
@@ -102,6 +103,15 @@ impl Locker {
     /// A request for the locks of 1 to 8 different keys together: all or none.
     pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> Request {
         Request::new(self.clone(), keys.into_iter().map(Into::into).collect())
+    }
+
+    /// Asks the servers who holds `key`, at most one [`command_timeout`](LockerBuilder::command_timeout). It is for people and
+    /// monitoring: the answer may be old when it arrives. To do something only without another holder, take the lock. It needs no
+    /// runtime.
+    pub async fn inspect(&self, key: &str) -> Inspection {
+        let nodes = &self.0.nodes;
+        let answers = nodes.read(&nodes.keyspace().lock(&self.0.namespace, key)).await;
+        inspect::decide(nodes.quorum(), &answers)
     }
 
     /// The servers, in the order of the configuration.

@@ -8,7 +8,7 @@ use redislease_core::op::Holder;
 use redislease_core::time::{Drift, Millis};
 
 use crate::acquire::{self, Plan};
-use crate::{AcquireError, Guard, Locker, Retry};
+use crate::{AcquireError, Guard, Locker, Retry, inspect};
 
 /// The most keys of one request.
 const MAX_KEYS: usize = 8;
@@ -16,6 +16,9 @@ const MAX_KEYS: usize = 8;
 const MAX_KEY: usize = 512;
 /// The longest owner, in bytes.
 const MAX_OWNER: usize = 256;
+
+/// The longest metadata, in bytes.
+const MAX_METADATA: usize = 1024;
 
 /// A request for a lock, see [`Locker::lock`]. It does nothing before [`acquire`](Self::acquire) or one of the similar methods.
 #[derive(Clone, Debug)]
@@ -27,6 +30,7 @@ pub struct Request {
     renew_every: Option<Duration>,
     stop_budget: Option<Duration>,
     owner: Option<String>,
+    metadata: String,
     wait: Option<Duration>,
     retry: Retry,
     max_hold: Option<Duration>,
@@ -42,6 +46,7 @@ impl Request {
             renew_every: None,
             stop_budget: None,
             owner: None,
+            metadata: String::new(),
             wait: None,
             retry: Retry::default(),
             max_hold: None,
@@ -74,6 +79,13 @@ impl Request {
     /// host, process ID and a random word.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(owner.into());
+        self
+    }
+
+    /// A text that other programs see with [`Locker::inspect`]: up to 1 KiB, for example what the holder works on. It is stored in
+    /// the value of each key and never compared. Default: empty.
+    pub fn metadata(mut self, metadata: impl Into<String>) -> Self {
+        self.metadata = metadata.into();
         self
     }
 
@@ -153,6 +165,9 @@ impl Request {
         if owner.len() > MAX_OWNER || owner.contains(['\n', '\r']) {
             return invalid(format!("owner has {} bytes: use up to {MAX_OWNER}, without line breaks", owner.len()));
         }
+        if self.metadata.len() > MAX_METADATA {
+            return invalid(format!("metadata has {} bytes: use up to {MAX_METADATA}", self.metadata.len()));
+        }
         let longest = Duration::from(inner.nodes.longest_lease());
         if self.hold_at_least > longest {
             return invalid(format!(
@@ -165,7 +180,7 @@ impl Request {
         Ok(Plan {
             wait: self.wait.map_or(lease.ttl, Millis::from),
             keys: self.keys.iter().map(|key| inner.nodes.keyspace().lock(&inner.namespace, key)).collect(),
-            owner: Holder(owner.into()),
+            owner: Holder(inspect::join(owner, &self.metadata).into()),
             lease,
             retry: self.retry,
             max_hold: self.max_hold.map(Millis::from),

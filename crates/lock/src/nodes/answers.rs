@@ -73,6 +73,15 @@ impl NodeTask {
                     let _ = report.send(FenceReport { allegiance, fence, clock });
                 }
             }
+            Call::Read(reading) => {
+                let reply = script::read_value(value).map_err(ended_by)?;
+                if let Some(Answer::Vote(found)) = self.check_clock(at, received, reply)
+                    && self.admission.marker().is_some()
+                {
+                    // The sender may have given up.
+                    let _ = reading.answer.send(found);
+                }
+            }
             Call::Info => {
                 let text: String = redis::from_redis_value(value).map_err(Failure::protocol)?;
                 self.informed(&Info::parse(&text).map_err(Failure::protocol)?)?;

@@ -33,6 +33,10 @@ impl NodeTask {
             Call::Observe { run_id, nonce, stepped } => script::observe(keyspace, run_id, *nonce, stepped.as_ref()),
             Call::Admit { ticket, marker, seed } => script::admit(keyspace, ticket, marker, *seed),
             Call::Fence(_) => script::fence(keyspace, &self.context.membership.marker(open.run_id.clone())),
+            Call::Read(reading) => match self.admission.marker() {
+                Some(marker) => script::read(keyspace, &marker, &reading.key),
+                None => return,
+            },
             Call::Check => script::check(keyspace),
             Call::Info => redis::cmd("INFO"),
             Call::Votes(_) | Call::Extend(_) | Call::Load { .. } => return,

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 
 use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::Token;
+use redislease_core::op::{Stored, Token};
 use redislease_core::seed::{FenceReport, Unseedable};
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 use tokio::sync::oneshot;
 
 use super::connection::{Failure, Opened};
@@ -36,12 +36,21 @@ pub(super) enum Call {
         seed: Token,
     },
     Fence(oneshot::Sender<FenceReport>),
+    Read(Reading),
     Info,
     Check,
     /// One of the scripts, and whether it is the last to load.
     Load {
         last: bool,
     },
+}
+
+/// A request for the value and TTL of a key.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub key: String,
+    /// Dropped if the node has no vote or does not answer.
+    pub answer: oneshot::Sender<Option<(Stored, Millis)>>,
 }
 
 /// A future that runs concurrently with the task's loop.

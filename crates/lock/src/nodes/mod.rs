@@ -28,6 +28,7 @@ mod outbox;
 mod pipe;
 mod probe;
 pub mod random;
+mod read;
 mod reason;
 mod reload;
 mod replies;

@@ -23,7 +23,7 @@ use super::extends::Extends;
 use super::gathered::Gathered;
 use super::info::Process;
 use super::judging::Finding;
-use super::link::{Call, End, Link, Open, Pending};
+use super::link::{Call, End, Link, Open, Pending, Reading};
 use super::pipe::{Answered, Pipe};
 use super::random::{Random, nonce};
 use super::reload::Reload;
@@ -56,6 +56,8 @@ pub(crate) enum Message {
     Clock(Finding),
     /// Read the fence, for the task of a node that is being admitted. Dropped if it cannot be read.
     Fence(oneshot::Sender<FenceReport>),
+    /// Read a key.
+    Read(Reading),
 }
 
 pub(super) struct NodeTask {
@@ -199,6 +201,7 @@ impl NodeTask {
             match message {
                 Message::Vote(request, reply) => self.vote(now, request, reply),
                 Message::Fence(answer) => self.fence(answer),
+                Message::Read(reading) => self.call(Call::Read(reading)),
                 Message::Clock(finding) => self.take_finding(finding),
                 Message::Moved => self.move_to(self.context.address()),
             }

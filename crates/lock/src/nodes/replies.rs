@@ -36,6 +36,9 @@ pub enum Answer<T = Vote> {
 /// The index, from 0, of a lease in an [`extend`] that was not extended, and its vote.
 pub type Exception = (usize, Vote);
 
+/// The value of a key and its life, if there is one.
+pub type Found = Option<(Stored, Millis)>;
+
 /// A reply that no script returns to such a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidReply(String);
@@ -224,6 +227,25 @@ pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidRep
     };
     let fence = token(parts.number()?)?;
     Ok(Reply { time, answer: parts.end((allegiance, fence))? })
+}
+
+/// Reads the reply of read: the value of the key and its life, if there is one.
+///
+/// # Errors
+/// [`InvalidReply`] if that script does not return such a reply, or if the value is not one of a lease.
+pub fn read_value(value: Value) -> Result<Reply<Answer<Found>>, InvalidReply> {
+    let (time, mut parts) = Parts::of(value)?;
+    let answer = match parts.text()?.as_str() {
+        "not_admitted" => Answer::NotAdmitted,
+        "read" if parts.is_empty() => Answer::Vote(None),
+        "read" => {
+            let text = parts.text()?;
+            let stored = text.parse().map_err(|error| invalid(format!("`{text}` is {error}")))?;
+            Answer::Vote(Some((stored, Millis(parts.number()?))))
+        }
+        word => return Err(unexpected(word)),
+    };
+    Ok(Reply { time, answer: parts.end(answer)? })
 }
 
 /// Reads the reply of check: the command that the server refused, and its error.

@@ -12,8 +12,8 @@ use redislease_core::time::Millis;
 
 use super::Keyspace;
 pub use super::replies::{
-    Answer, Exception, InvalidReply, NoAnswer, Reply, read_check, read_extend, read_fence, read_marker, read_vote,
-    read_votes,
+    Answer, Exception, Found, InvalidReply, NoAnswer, Reply, read_check, read_extend, read_fence, read_marker,
+    read_value, read_vote, read_votes,
 };
 
 macro_rules! scripts {
@@ -41,6 +41,7 @@ scripts! {
     Observe => "observe",
     Admit => "admit",
     Fence => "fence",
+    Read => "read",
     Check => "check",
 }
 
@@ -250,6 +251,13 @@ pub fn observe(keyspace: &Keyspace, run_id: &RunId, nonce: u128, stepped: Option
     let stepped = stepped.map(Marker::to_string).unwrap_or_default();
     let mut command = Script::Observe.call(keyspace, 0, [].iter());
     command.arg(&**run_id).arg(format!("{nonce:032x}")).arg(stepped);
+    command
+}
+
+/// Reads the value and TTL of the key of a lease.
+pub fn read(keyspace: &Keyspace, marker: &Marker, key: &String) -> Cmd {
+    let mut command = Script::Read.call(keyspace, 1, std::iter::once(key));
+    command.arg(marker.to_string());
     command
 }
 

@@ -7,6 +7,7 @@ mod drops;
 mod first_program;
 mod guards;
 mod hold;
+mod inspect;
 mod lost_time;
 mod peers;
 mod requests;

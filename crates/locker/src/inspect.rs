@@ -1,0 +1,98 @@
+//! What the servers show about a key.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redislease_core::op::{Stage, Stored};
+use redislease_core::quorum::Quorum;
+use redislease_core::time::Millis;
+
+/// What the servers show about a key, see [`Locker::inspect`](crate::Locker::inspect).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Inspection {
+    /// A majority of the servers has no key: a request would get the lock now.
+    Free,
+    /// A majority of the servers has the keys of one lock. The holder may have ended: then the keys exist until `ttl_left` has
+    /// passed.
+    Held {
+        /// The [owner](crate::Request::owner) that the holder named.
+        owner: String,
+        /// The [metadata](crate::Request::metadata) that the holder gave; empty without any.
+        metadata: String,
+        /// The token of the holder.
+        token: u64,
+        /// When another program can get the lock if the holder does not renew it.
+        ttl_left: Duration,
+    },
+    /// No majority of the servers shows the same: they do not answer, or an attempt is under way.
+    Undecided,
+}
+
+/// Owner and metadata as one text. An owner has no line break.
+pub fn join(owner: &str, metadata: &str) -> String {
+    if metadata.is_empty() { owner.to_owned() } else { format!("{owner}\n{metadata}") }
+}
+
+/// Owner and metadata of a stored text.
+pub fn split(text: &str) -> (&str, &str) {
+    text.split_once('\n').unwrap_or((text, ""))
+}
+
+/// What the answers of the servers mean. A server without an answer is not in the list.
+pub fn decide(quorum: Quorum, answers: &[Option<(Stored, Millis)>]) -> Inspection {
+    let majority = quorum.majority();
+    if answers.iter().filter(|answer| answer.is_none()).count() >= majority {
+        return Inspection::Free;
+    }
+    let mut terms: HashMap<_, Vec<(&Stored, Millis)>> = HashMap::new();
+    for (value, left) in answers.iter().flatten().filter(|(value, _)| value.stage != Stage::Pending) {
+        terms.entry((value.attempt, value.number)).or_default().push((value, *left));
+    }
+    let Some(mut shown) = terms.into_values().find(|shown| shown.len() >= majority) else {
+        return Inspection::Undecided;
+    };
+    // Another program gets a majority when fewer than these have keys.
+    shown.sort_unstable_by_key(|(_, left)| std::cmp::Reverse(*left));
+    let (value, left) = shown[quorum.blocking() - 1];
+    let (owner, metadata) = split(&value.metadata);
+    Inspection::Held {
+        owner: owner.to_owned(),
+        metadata: metadata.to_owned(),
+        token: value.number,
+        ttl_left: left.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redislease_core::op::Attempt;
+
+    fn value(stage: Stage, attempt: u128, number: u64) -> Stored {
+        Stored { stage, attempt: Attempt(attempt), number, metadata: "me\nfor: this\n".to_owned() }
+    }
+
+    #[test]
+    fn a_majority_of_equal_values_decides() {
+        let quorum = Quorum::of(5).unwrap();
+        let term = |left| Some((value(Stage::Term, 1, 70), Millis(left)));
+        let pending = |number| Some((value(Stage::Pending, 1, number), Millis(9)));
+        assert_eq!(decide(quorum, &[None, None, None, term(9)]), Inspection::Free);
+        assert_eq!(decide(quorum, &[]), Inspection::Undecided);
+        assert_eq!(decide(quorum, &[None, None, term(5), term(6), pending(70)]), Inspection::Undecided);
+        let sealed = Some((value(Stage::Sealed, 1, 70), Millis(4)));
+        let held = decide(quorum, &[sealed, term(6), term(8), term(7), None]);
+        let (owner, metadata) = ("me".to_owned(), "for: this\n".to_owned());
+        assert_eq!(held, Inspection::Held { owner, metadata, token: 70, ttl_left: Duration::from_millis(6) });
+        let other = Some((value(Stage::Term, 2, 70), Millis(4)));
+        assert_eq!(decide(quorum, &[other.clone(), other, term(8), term(7), None]), Inspection::Undecided);
+    }
+
+    #[test]
+    fn owner_and_metadata_are_one_text() {
+        for (owner, metadata) in [("a", ""), ("a", "b"), ("", "b\nc"), ("a b", "\n")] {
+            assert_eq!(split(&join(owner, metadata)), (owner, metadata));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What other programs see of a lock.
+
+use redislease_locker::{AcquireError, Inspection, Released};
+
+use crate::support::{LONGEST, confirmed, eventually, locked, ms, on, once, three};
+
+#[tokio::test]
+async fn a_lock_is_shown_with_owner_metadata_token_and_time() {
+    let (servers, locker) = three().await;
+    let other = on(&servers).await;
+    assert_eq!(other.inspect("k").await, Inspection::Free);
+    let metadata = "{\"order\": 17}\nand: a colon".to_owned() + &"x".repeat(990);
+    let guard = once(&locker, "k").owner("worker 1").metadata(&metadata).acquire().await.unwrap();
+    eventually("the term on every node", || confirmed(&servers, "k") == 3).await;
+    match other.inspect("k").await {
+        Inspection::Held { owner, metadata: shown, token, ttl_left } => {
+            assert_eq!((owner.as_str(), shown, token), ("worker 1", metadata, guard.token()));
+            assert!(ttl_left > ms(300) && ttl_left <= LONGEST, "{ttl_left:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    match once(&other, "k").acquire().await {
+        Err(AcquireError::Held { by, .. }) => assert_eq!(by, "worker 1", "without the metadata"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(guard.release().await, Released::Majority);
+    assert_eq!(other.inspect("k").await, Inspection::Free);
+    match once(&locker, "k").metadata("x".repeat(1025)).acquire().await {
+        Err(AcquireError::Invalid(text)) => assert_eq!(text, "metadata has 1025 bytes: use up to 1024"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_kept_lock_is_shown_and_servers_that_do_not_answer_decide_nothing() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").ttl(ms(300)).hold_at_least(LONGEST).acquire().await.unwrap();
+    let token = guard.token();
+    assert!(matches!(guard.release().await, Released::Kept { .. }));
+    match locker.inspect("k").await {
+        Inspection::Held { token: shown, ttl_left, .. } => {
+            assert!(shown == token && ttl_left > ms(500) && ttl_left <= LONGEST, "{shown} {ttl_left:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    for server in &servers[..2] {
+        server.process().pause().unwrap();
+    }
+    assert_eq!(locker.inspect("k").await, Inspection::Undecided);
+    for server in &servers[..2] {
+        server.process().resume().unwrap();
+    }
+    eventually("the key to expire", || locked(&servers, "k") == 0).await;
+}
