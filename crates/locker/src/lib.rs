@@ -26,6 +26,7 @@
 //! * [`guide::limits`]: what a lock can and cannot do. Read it first.
 //! * [`guide::fencing`]: how the token makes late writes harmless.
 //! * [`guide::several_keys`]: one lock on several keys.
+//! * [`guide::coming_from`]: what the calls of other libraries are here.
 //!
 //! Only this crate has a stable interface. `redislease-lock`, on which it is built, is internal.
 

@@ -8,3 +8,6 @@ pub mod fencing {}
 
 #[doc = include_str!("several_keys.md")]
 pub mod several_keys {}
+
+#[doc = include_str!("../../../../docs/coming-from.md")]
+pub mod coming_from {}

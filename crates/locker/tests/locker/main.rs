@@ -12,4 +12,5 @@ mod lost_time;
 mod peers;
 mod requests;
 mod restarts;
+mod stories;
 mod support;
