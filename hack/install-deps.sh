@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the toolchains and installs what tests and the demo need from Debian: redis-server, promtool, Python, valgrind and a
-# C linker.
+# Checks the toolchains and installs what tests and the demo need from Debian: redis-server, promtool, Python, valgrind,
+# PostgreSQL and a C linker.
 # Names everything that it cannot install before it changes anything. Takes no time if everything is installed.
 #
 #   hack/install-deps.sh        everything
@@ -73,6 +73,8 @@ else
         command -v promtool >/dev/null || packages+=(prometheus)
         # A test runs the readers in examples/.
         command -v python3 >/dev/null || packages+=(python3)
+        # A test of the library writes to a table with a fencing token.
+        compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql)
         # hack/instructions.sh counts instructions.
         command -v valgrind >/dev/null || packages+=(valgrind)
     fi
@@ -100,7 +102,7 @@ flock 9
 log=$(mktemp)
 cleanup=(rm -f "$log")
 trap '"${cleanup[@]}"' EXIT
-# The packages of redis-server and prometheus start a server on their usual port. Nobody asked for one: this file is how
+# The packages of redis-server, prometheus and postgresql start a server on their usual port. Nobody asked for one: this file is how
 # Debian is told.
 policy=/usr/sbin/policy-rc.d
 ours='#!/bin/sh
@@ -121,7 +123,7 @@ if ! { "${install[@]}" || { apt-get "${wait[@]}" update && "${install[@]}"; }; }
     exit 1
 fi
 # Not at the next boot either.
-for server in redis-server prometheus; do
+for server in redis-server prometheus postgresql; do
     if [[ " ${packages[*]} " == *" $server "* ]] && command -v systemctl >/dev/null; then
         systemctl disable "$server" >/dev/null 2>&1 || true
     fi

@@ -4,6 +4,7 @@
 mod beside;
 mod cancel;
 mod drops;
+mod fencing;
 mod first_program;
 mod guards;
 mod hold;

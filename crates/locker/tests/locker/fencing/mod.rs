@@ -1,0 +1,81 @@
+//! The recipes of the page on fencing, with a real store each: a holder that is too slow cannot overwrite what its successor wrote.
+
+mod file;
+mod http;
+mod postgres;
+
+use redislease_lab::RedisServer;
+use redislease_locker::Locker;
+
+use crate::support::{PATIENCE, ms, once, three};
+
+/// A store that checks tokens.
+trait Store {
+    /// Whether the write was accepted.
+    fn write(&self, value: &str, token: u64) -> bool;
+    /// The value that is stored.
+    fn value(&self) -> String;
+}
+
+/// The code in a block of the page, so that the page shows what runs here.
+fn recipe(language: &str) -> String {
+    let page = include_str!("../../../src/guide/fencing.md");
+    let block = page.split_once(&format!("```{language}\n")).unwrap().1;
+    block.split_once("```").unwrap().0.trim().to_owned()
+}
+
+/// The first holder loses its lock and does not notice. Then it writes late.
+async fn late_write_is_rejected(locker: &Locker, store: &impl Store) {
+    let slow = once(locker, "k").max_hold(ms(100)).acquire().await.unwrap();
+    assert!(store.write("slow, in time", slow.token()));
+    assert!(store.write("slow, again", slow.token()), "the same holder writes again");
+    slow.lost().await;
+    let next = locker.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    // Nothing rejects this write: the store has not seen the new token. The new holder overwrites it.
+    assert!(store.write("slow, before the next holder", slow.token()));
+    assert!(store.write("next", next.token()));
+    assert!(!store.write("slow, too late", slow.token()));
+    assert_eq!(store.value(), "next");
+    next.release().await;
+}
+
+struct Redis(RedisServer);
+
+impl Store for Redis {
+    fn write(&self, value: &str, token: u64) -> bool {
+        let reply =
+            self.0.command(&["EVAL", &recipe("lua"), "2", "account", "account:token", value, &token.to_string()]);
+        let reply = format!("{reply:?}");
+        assert!(reply.contains("OK") != reply.contains("STALE"), "{reply}");
+        reply.contains("OK")
+    }
+
+    fn value(&self) -> String {
+        self.0.command(&["GET", "account"]).unwrap().text().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn redis_rejects_a_late_write() {
+    let (_servers, locker) = three().await;
+    late_write_is_rejected(&locker, &Redis(RedisServer::start().unwrap())).await;
+}
+
+#[tokio::test]
+async fn a_file_rejects_a_late_write() {
+    let (_servers, locker) = three().await;
+    late_write_is_rejected(&locker, &file::File::new()).await;
+}
+
+#[tokio::test]
+async fn a_service_rejects_a_late_write() {
+    let (_servers, locker) = three().await;
+    late_write_is_rejected(&locker, &http::Service::start()).await;
+}
+
+#[tokio::test]
+async fn postgresql_rejects_a_late_write() {
+    let Some(database) = postgres::Database::start() else { return };
+    let (_servers, locker) = three().await;
+    late_write_is_rejected(&locker, &database).await;
+}
