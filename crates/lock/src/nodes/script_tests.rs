@@ -247,6 +247,32 @@ fn a_reply_to_many_requests_has_one_answer_for_each() {
 }
 
 #[test]
+fn a_keep_is_an_end_with_its_ttl() {
+    let keyspace = Keyspace::new("rl");
+    let (locks, other) = (["rl:lock:q/a".to_owned()], ["rl:lock:q/b".to_owned()]);
+    let keep = |ttl| Op::Keep { attempt: attempt(), ttl: Millis(ttl) };
+    let [.., release] = ops();
+    let requests = [(&locks[..], &keep(900)), (&other[..], &keep(0)), (&locks[..], &release)];
+    let call = words(&votes(&keyspace, "3f:1:9c2b", 77, requests.into_iter()));
+    let id = format!(":{HEX}:");
+    assert_eq!(call[call.len() - 9..], ["1", "900", &id, "1", "1", &id, "1", "pt", &id], "a TTL of zero is an error");
+    let read = votes_on(&[&keep(900), &release], &[text("ends"), Value::Int(1), Value::Int(0)]);
+    assert_eq!(read, Ok([1, 0].map(|keys| Ok(Answer::Vote(Vote::Released(keys)))).to_vec()));
+}
+
+#[test]
+fn a_read_key_is_shown_with_its_life() {
+    let read = |parts: &[Value]| read_value(answer(parts)).map(|reply| reply.answer);
+    assert_eq!(read(&[text("read")]), Ok(Answer::Vote(None)));
+    assert_eq!(read(&[text("not_admitted")]), Ok(Answer::NotAdmitted));
+    let value = text(&term().to_string());
+    assert_eq!(read(&[text("read"), value.clone(), Value::Int(9)]), Ok(Answer::Vote(Some((term(), Millis(9))))));
+    for parts in [&[text("read"), text("what"), Value::Int(9)][..], &[text("read"), value][..], &[text("votes")][..]] {
+        assert!(read(parts).is_err(), "{parts:?}");
+    }
+}
+
+#[test]
 fn a_reply_that_may_belong_to_another_call_is_refused_as_a_whole() {
     let [acquire, confirm, _, seal, release] = ops();
     let two = |parts: &[Value]| votes_on(&[&acquire, &confirm], parts).unwrap_err();
