@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::acquire::Lease;
 use crate::local::Keys;
 use crate::state::{State, Status};
-use crate::{AcquireError, Locker, Lost};
+use crate::{AcquireError, Locker, Lost, Renewals};
 
 /// A lock. It is renewed until it is released, dropped or lost.
 ///
@@ -167,6 +167,12 @@ impl Guard {
             self.lease.with(redislease_lock::keeper::LeaseHandle::prove);
         }
         self.check()
+    }
+
+    /// The renewals from now on, for a program that tells another process how long the lock is valid.
+    pub fn renewals(&self) -> Renewals {
+        let stop_at = self.status.read(|state| state.term().and_then(|term| term.stop_at));
+        Renewals::new(self.status.clone(), stop_at)
     }
 
     /// Returns when the lock is lost.

@@ -102,3 +102,20 @@ async fn the_work_may_borrow_the_guard_and_return_a_value() {
     assert_eq!(guard.run(work).await, Ok(Ok(guard.token() + 1)));
     assert_eq!(guard.release().await, Released::Majority);
 }
+
+#[tokio::test]
+async fn each_renewal_is_reported_and_the_loss_ends_them() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").ttl(ms(600)).acquire().await.unwrap();
+    let mut renewals = guard.renewals();
+    for _ in 0..3 {
+        tokio::time::timeout(PATIENCE, renewals.next()).await.unwrap().unwrap();
+        assert!(guard.valid_for() > ms(200), "{:?}", guard.valid_for());
+    }
+    for server in &servers {
+        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
+    }
+    let lost = async { while renewals.next().await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, lost).await.unwrap();
+    assert_eq!(renewals.next().await, Err(Lost::Missing));
+}

@@ -1,0 +1,40 @@
+//! The renewals of a lock, for a program that passes the validity on.
+
+use std::sync::Arc;
+
+use redislease_core::time::Time;
+
+use crate::Lost;
+use crate::state::Status;
+
+/// The renewals of a lock, see [`Guard::renewals`](crate::Guard::renewals). It does not keep the lock alive.
+#[derive(Debug)]
+pub struct Renewals {
+    status: Arc<Status>,
+    /// The end of the validity that the caller knows.
+    stop_at: Option<Time>,
+}
+
+impl Renewals {
+    pub(crate) const fn new(status: Arc<Status>, stop_at: Option<Time>) -> Self {
+        Self { status, stop_at }
+    }
+
+    /// Returns when the lock is valid for longer than at the previous call, or at the creation: then
+    /// [`Guard::valid_for`](crate::Guard::valid_for) has grown. A call that is late reports several renewals once. Cancel-safe.
+    ///
+    /// # Errors
+    /// Why the lock was lost. An expiry is not reported here at the moment when it happens: use [`Guard::lost`](crate::Guard::lost).
+    pub async fn next(&mut self) -> Result<(), Lost> {
+        let known = self.stop_at;
+        let renewed = self.status.wait_for(|state| {
+            if let Some(lost) = state.lost {
+                return Some(Err(lost));
+            }
+            let stop_at = state.term().and_then(|term| term.stop_at);
+            (stop_at > known).then_some(Ok(stop_at))
+        });
+        self.stop_at = renewed.await?;
+        Ok(())
+    }
+}
