@@ -1,0 +1,156 @@
+//! Takes the lock, with the options of the command line.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use redislease_locker::{AcquireError, Guard, Locker, LockerBuilder, Request, Retry, Tls};
+
+use crate::clock::BootTime;
+use crate::exit;
+use crate::options::RunOptions;
+use crate::timing::Timing;
+
+/// How long `--wait 0` waits for connections. The servers that answer later do not vote.
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+
+/// Why there is no lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAcquired {
+    /// The exit code.
+    pub code: u8,
+    pub why: String,
+    /// Whether it is more than a lock that another program holds.
+    pub is_error: bool,
+}
+
+/// A locker that connects in the background.
+pub fn locker(options: &RunOptions) -> Result<Locker, String> {
+    let mut builder = Locker::builder::<String>([]);
+    for line in servers(options)? {
+        let (name, url) = split(&line);
+        builder = builder.node(name, url);
+    }
+    builder = builder
+        .namespace(&options.lease.namespace)
+        .prefix(&options.prefix)
+        .longest_lease(options.longest_lease)
+        .command_timeout(options.command_timeout);
+    if options.single_node {
+        builder = builder.single_node();
+    }
+    if options.beside_operator {
+        builder = builder.beside_operator();
+    }
+    let locker = with_tls(builder, options)?.build();
+    locker.map_err(|error| for_options(&error.to_string()))
+}
+
+/// The servers of `--redis`, or the lines of `--redis-file`.
+fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
+    let Some(file) = &options.redis_file else { return Ok(options.redis.clone()) };
+    let text = read("--redis-file", file)?;
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Ok(lines.map(str::to_owned).collect())
+}
+
+/// The name and the URL of `name=url`. Without a name, it is `host:port`.
+fn split(server: &str) -> (&str, &str) {
+    if let Some((name, url)) = server.split_once('=').filter(|(name, _)| !name.contains("://")) {
+        return (name, url);
+    }
+    let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    (rest.split_once('/').map_or(rest, |(address, _)| address), server)
+}
+
+fn with_tls(builder: LockerBuilder, options: &RunOptions) -> Result<LockerBuilder, String> {
+    let Some(ca) = &options.tls_ca else { return Ok(builder) };
+    let mut tls = Tls::new(read("--tls-ca", ca)?);
+    if let (Some(certificate), Some(key)) = (&options.tls_certificate, &options.tls_key) {
+        tls = tls.client(read("--tls-certificate", certificate)?, read("--tls-key", key)?);
+    }
+    if let Some(name) = &options.tls_server_name {
+        tls = tls.server_name(name);
+    }
+    Ok(builder.tls(tls))
+}
+
+fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
+    fs::read(file).map_err(|error| format!("{option} {}: {error}", file.display()))
+}
+
+/// Names the options instead of the methods of the library.
+fn for_options(text: &str) -> String {
+    [
+        ("call single_node()", "use --single-node"),
+        ("call tls()", "use --tls-ca"),
+        ("tls() applies", "--tls-ca applies"),
+        ("tls(): ", "--tls-ca, --tls-certificate, --tls-key: "),
+        ("call beside_operator()", "use --beside-operator"),
+        ("use one user for all servers, with credentials()", "use one user and password for all servers"),
+        ("longest_lease is", "--longest-lease is"),
+        ("command_timeout is", "--command-timeout is"),
+    ]
+    .iter()
+    .fold(text.to_owned(), |text, (library, option)| text.replace(library, option))
+}
+
+/// Waits for the lock.
+pub async fn acquire(locker: Locker, options: &RunOptions, timing: Timing, owner: &str) -> Result<Guard, NotAcquired> {
+    let began = BootTime::now();
+    // A program that has just started is not connected yet; an attempt would find no majority.
+    let connected = locker.ready(options.wait.max(CONNECT_WITHIN)).await;
+    connected.map_err(|error| NotAcquired {
+        code: exit::NO_MAJORITY,
+        why: for_options(&error.to_string()),
+        is_error: true,
+    })?;
+    let wait = options.wait.saturating_sub(BootTime::now().since(began));
+    let guard = request(&locker, options, timing, owner).wait(wait).acquire().await;
+    guard.map_err(|error| not_acquired(&error, options))
+}
+
+fn request(locker: &Locker, options: &RunOptions, timing: Timing, owner: &str) -> Request {
+    let first = options.retry.min(Duration::from_millis(10));
+    locker
+        .lock(&options.lease.name)
+        .ttl(timing.ttl)
+        .renew_every(timing.renew_every)
+        .stop_budget(timing.stop_budget)
+        .owner(owner)
+        .retry(Retry::Exponential { first, max: options.retry })
+}
+
+fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
+    let last = match error {
+        AcquireError::TimedOut { last, .. } => last,
+        other => other,
+    };
+    let lease = &options.lease;
+    if let AcquireError::Held { by, free_in, .. } = last {
+        let why = format!("lease {lease} is held by {by}; it expires in {free_in:?} unless it is renewed");
+        return NotAcquired { code: options.conflict_exit_code, why, is_error: false };
+    }
+    let code = match last {
+        AcquireError::NoMajority { .. } => exit::NO_MAJORITY,
+        AcquireError::TooSlow { .. } | AcquireError::ClockStoodStill { .. } | AcquireError::AlreadyHeldHere { .. } => {
+            options.conflict_exit_code
+        }
+        AcquireError::Invalid(_) => exit::USAGE,
+        _ => exit::FAILED,
+    };
+    NotAcquired { code, why: format!("lease {lease}: {}", for_options(&error.to_string())), is_error: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_can_have_a_name_and_a_password() {
+        assert_eq!(split("a=redis://h:1"), ("a", "redis://h:1"));
+        assert_eq!(split("redis://user:p=w@h:1/0"), ("h:1", "redis://user:p=w@h:1/0"));
+    }
+}

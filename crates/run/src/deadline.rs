@@ -1,0 +1,89 @@
+//! What the guard does with the deadlines: a machine without IO.
+
+use std::time::Duration;
+
+use crate::clock::{BootTime, Deadlines};
+
+/// When the guard sends the stop signal, and when the kernel kills.
+#[derive(Debug)]
+pub struct Schedule {
+    deadlines: Deadlines,
+    grace: Duration,
+    stopping: bool,
+}
+
+/// What the guard has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Nothing,
+    /// Set the timer of the kernel to this time.
+    Arm(BootTime),
+    /// Send the stop signal, and set the timer of the kernel to this time.
+    Stop(BootTime),
+}
+
+impl Schedule {
+    pub const fn new(deadlines: Deadlines, grace: Duration) -> Self {
+        Self { deadlines, grace, stopping: false }
+    }
+
+    /// When [`Self::time`] is called at the latest. `None` after the stop signal.
+    pub fn next_stop(&self) -> Option<BootTime> {
+        (!self.stopping).then_some(self.deadlines.stop_at)
+    }
+
+    /// The lock was renewed. A command that was asked to stop is not asked to go on, and no renewal shortens the time.
+    pub fn renewed(&mut self, deadlines: Deadlines) -> Action {
+        if self.stopping || deadlines.kill_at <= self.deadlines.kill_at {
+            return Action::Nothing;
+        }
+        self.deadlines = deadlines;
+        Action::Arm(deadlines.kill_at)
+    }
+
+    /// The lock is lost, or `run` has ended.
+    pub fn stop(&mut self, now: BootTime) -> Action {
+        if self.stopping {
+            return Action::Nothing;
+        }
+        self.stopping = true;
+        self.deadlines.kill_at = self.deadlines.kill_at.min(now.after(self.grace));
+        Action::Stop(self.deadlines.kill_at)
+    }
+
+    /// Time has passed.
+    pub fn time(&mut self, now: BootTime) -> Action {
+        if now < self.deadlines.stop_at { Action::Nothing } else { self.stop(now) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_millis(10);
+
+    fn until(stop_at: u64) -> Deadlines {
+        Deadlines { stop_at: BootTime(stop_at), kill_at: BootTime(stop_at + 10) }
+    }
+
+    #[test]
+    fn a_renewal_moves_both_deadlines_and_never_back() {
+        let mut schedule = Schedule::new(until(100), GRACE);
+        assert_eq!(schedule.renewed(until(150)), Action::Arm(BootTime(160)));
+        assert_eq!(schedule.renewed(until(120)), Action::Nothing);
+        assert_eq!(schedule.next_stop(), Some(BootTime(150)));
+        assert_eq!(schedule.time(BootTime(149)), Action::Nothing);
+        assert_eq!(schedule.time(BootTime(150)), Action::Stop(BootTime(160)));
+    }
+
+    #[test]
+    fn a_stop_is_final_and_does_not_extend_the_time() {
+        let mut schedule = Schedule::new(until(100), GRACE);
+        assert_eq!(schedule.stop(BootTime(50)), Action::Stop(BootTime(60)));
+        assert_eq!(schedule.renewed(until(500)), Action::Nothing);
+        assert_eq!((schedule.time(BootTime(100)), schedule.next_stop()), (Action::Nothing, None));
+        let mut late = Schedule::new(until(100), GRACE);
+        assert_eq!(late.time(BootTime(107)), Action::Stop(BootTime(110)), "the grace period ends at the deadline");
+    }
+}

@@ -1,0 +1,208 @@
+//! The guard process. The kernel kills it at the deadline, and its end ends the command.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, ExitCode, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use crate::channel::{Channel, Received};
+use crate::clock::BootTime;
+use crate::deadline::{Action, Schedule};
+use crate::message::{Outcome, Report, Start, ToGuard, ToInit};
+use crate::timer::KillTimer;
+use crate::{exit, helper, namespace, say, signals};
+
+/// Runs the guard of the command in `line`.
+pub fn main(line: &[OsString]) -> ExitCode {
+    let Some((_, user)) = helper::split(line) else { return exit::code(exit::FAILED) };
+    match run(user) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("the guard process failed, and the command ends with it: {error}"));
+            exit::code(exit::FAILED)
+        }
+    }
+}
+
+fn run(user: &[OsString]) -> io::Result<()> {
+    signals::block_all()?;
+    helper::set_name(c"run-guard")?;
+    let keeper = Channel::of_stdin()?;
+    let Some(Received { message: ToGuard::Start(start, deadlines), fd: stdin }) = keeper.receive(true)? else {
+        return Ok(());
+    };
+    // From here on, this process does not outlive the deadline, whatever happens.
+    let mut timer = KillTimer::new()?;
+    timer.set(deadlines.kill_at)?;
+    let schedule = Schedule::new(deadlines, Duration::from_millis(start.grace_ms));
+    match start_init(&start, user, stdin.as_ref()) {
+        Ok((child, init)) => Guard::new(keeper, timer, schedule, child, init, start.stop_signal)?.watch(),
+        Err(error) => keeper.send(&Report::Refused(error.to_string()), None),
+    }
+}
+
+fn start_init(start: &Start, user: &[OsString], stdin: Option<&OwnedFd>) -> io::Result<(Child, Channel)> {
+    namespace::enter(start.isolation)?;
+    let (ours, theirs) = Channel::pair()?;
+    let child = helper::command(helper::INIT, &[], user).stdin(Stdio::from(theirs.into_fd())).spawn()?;
+    ours.send(&ToInit::Start(start.clone()), stdin.map(|fd| fd.as_fd()))?;
+    Ok((child, ours))
+}
+
+struct Guard {
+    keeper: Channel,
+    /// Whether `run` is alive.
+    is_kept: bool,
+    timer: KillTimer,
+    schedule: Schedule,
+    alarm: OwnedFd,
+    children: SignalFd,
+    child: Child,
+    init: Channel,
+    is_init_open: bool,
+    stop_signal: i32,
+    outcome: Option<Outcome>,
+}
+
+impl Guard {
+    fn new(
+        keeper: Channel,
+        timer: KillTimer,
+        schedule: Schedule,
+        child: Child,
+        init: Channel,
+        stop_signal: i32,
+    ) -> io::Result<Self> {
+        let alarm = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let children = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
+        let pid = i32::try_from(child.id()).unwrap_or_default();
+        let guard = Self {
+            keeper,
+            is_kept: true,
+            timer,
+            schedule,
+            alarm,
+            children,
+            child,
+            init,
+            is_init_open: true,
+            stop_signal,
+            outcome: None,
+        };
+        guard.report(&Report::Init { pid });
+        Ok(guard)
+    }
+
+    /// Returns when init has ended.
+    fn watch(mut self) -> io::Result<()> {
+        loop {
+            self.set_alarm()?;
+            self.wait()?;
+            while self.children.read_signal()?.is_some() {}
+            if self.child.try_wait()?.is_some() {
+                break;
+            }
+            self.read_init();
+            self.read_keeper()?;
+            let action = self.schedule.time(BootTime::now());
+            if action != Action::Nothing {
+                self.report(&Report::Stopping);
+            }
+            self.act(action)?;
+        }
+        // What init has sent before its end.
+        self.read_init();
+        let killed = || Outcome::Failed("a helper process was killed, and the command with it".to_owned());
+        let outcome = self.outcome.take().unwrap_or_else(killed);
+        self.report(&Report::Ended(outcome));
+        Ok(())
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut fds = vec![PollFd::new(&self.children, PollFlags::IN), PollFd::new(&self.alarm, PollFlags::IN)];
+        // The end of a process that is gone would be ready again and again.
+        if self.is_kept {
+            fds.push(PollFd::new(&self.keeper, PollFlags::IN));
+        }
+        if self.is_init_open {
+            fds.push(PollFd::new(&self.init, PollFlags::IN));
+        }
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sets the alarm for the stop signal.
+    fn set_alarm(&self) -> io::Result<()> {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let at = self.schedule.next_stop().map_or(zero, |at| BootTime(at.0.max(1)).timespec());
+        let spec = Itimerspec { it_interval: zero, it_value: at };
+        timerfd_settime(&self.alarm, TimerfdTimerFlags::ABSTIME, &spec)?;
+        Ok(())
+    }
+
+    fn read_keeper(&mut self) -> io::Result<()> {
+        while self.is_kept {
+            let action = match self.keeper.receive(false) {
+                Ok(Some(Received { message: ToGuard::Renewed(deadlines), .. })) => self.schedule.renewed(deadlines),
+                Ok(Some(Received { message: ToGuard::Signal(signal), .. })) => {
+                    self.signal(signal);
+                    Action::Nothing
+                }
+                Ok(Some(Received { message: ToGuard::Stop, .. })) => self.schedule.stop(BootTime::now()),
+                Ok(Some(Received { message: ToGuard::Start(..), .. })) => Action::Nothing,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Nobody renews the lock any more.
+                Ok(None) | Err(_) => {
+                    self.is_kept = false;
+                    self.schedule.stop(BootTime::now())
+                }
+            };
+            self.act(action)?;
+        }
+        Ok(())
+    }
+
+    fn read_init(&mut self) {
+        while self.is_init_open {
+            match self.init.receive(false) {
+                Ok(Some(Received { message: Report::Ended(outcome), .. })) => self.outcome = Some(outcome),
+                Ok(Some(Received { message, .. })) => self.report(&message),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(None) | Err(_) => self.is_init_open = false,
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) -> io::Result<()> {
+        match action {
+            Action::Nothing => Ok(()),
+            Action::Arm(at) => self.timer.set(at),
+            Action::Stop(at) => {
+                self.timer.set(at)?;
+                self.signal(self.stop_signal);
+                Ok(())
+            }
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        // An init that is gone has no command to signal; one that does not read is killed at the deadline.
+        let _ = self.init.send(&ToInit::Signal(signal), None);
+    }
+
+    fn report(&self, report: &Report) {
+        // Without `run`, nobody needs the report.
+        let _ = self.keeper.send(report, None);
+    }
+}

@@ -1,0 +1,33 @@
+//! The signals that `run` receives.
+
+use std::io;
+use std::task::Poll;
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::signals;
+
+/// SIGCHLD and the signals for the command. Those that `run` has inherited as ignored stay ignored.
+#[derive(Debug)]
+pub struct Incoming(Vec<(Signal, unix::Signal)>);
+
+impl Incoming {
+    /// Must be called in a tokio runtime.
+    pub fn new() -> io::Result<Self> {
+        let ignored = signals::ignored_at_start();
+        let wanted = signals::FORWARDED.into_iter().filter(|signal| !ignored.contains(signal));
+        let listen = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
+        wanted.chain([Signal::SIGCHLD]).map(listen).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// The next signal. Cancel-safe.
+    pub async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|context| {
+            let mut signals = self.0.iter_mut();
+            let ready = signals.find_map(|(number, signal)| signal.poll_recv(context).is_ready().then_some(*number));
+            ready.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}

@@ -1,0 +1,192 @@
+//! The parent process of the command: the first process of its PID namespace, if it has one. It starts the command, passes signals on
+//! and waits for orphans. It ends with the command or with the guard.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{ExitCode, Stdio};
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::WaitStatus;
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::channel::{Channel, Received};
+use crate::children::{self, Next};
+use crate::message::{Outcome, Report, Start, ToInit};
+use crate::{exit, helper, launch, namespace, say, signals};
+
+/// Runs the command in `line`.
+pub fn main(line: &[OsString]) -> ExitCode {
+    let Some((_, user)) = helper::split(line) else { return exit::code(exit::FAILED) };
+    match run(user) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("a helper process failed, and the command ends with it: {error}"));
+            exit::code(exit::FAILED)
+        }
+    }
+}
+
+fn run(user: &[OsString]) -> io::Result<()> {
+    signals::block_all()?;
+    helper::set_name(c"run-init")?;
+    set_pdeathsig(Signal::SIGKILL)?;
+    let guard = Channel::of_stdin()?;
+    // The guard may have ended before the call above. `getppid` cannot tell: in a PID namespace it is always zero.
+    if is_closed(&guard)? {
+        return Ok(());
+    }
+    let Some(Received { message: ToInit::Start(start), fd: stdin }) = guard.receive(true)? else { return Ok(()) };
+    if start.isolation.has_namespace() {
+        if let Err(error) = namespace::mount_proc() {
+            let note =
+                format!("/proc shows the process IDs outside of the namespace, because it cannot be mounted: {error}");
+            guard.send(&Report::Note(note), None)?;
+        }
+        namespace::drop_mount_capability()?;
+    }
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    let signals = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
+    let mut init = Init { guard, signals, start, is_preparing: false, child: None, stdin };
+    let outcome = init.run(user);
+    // Without the guard, nobody needs the outcome.
+    let _ = init.guard.send(&Report::Ended(outcome), None);
+    Ok(())
+}
+
+fn is_closed(channel: &Channel) -> io::Result<bool> {
+    let mut fds = [PollFd::new(channel, PollFlags::IN)];
+    poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(fds[0].revents().contains(PollFlags::HUP))
+}
+
+struct Init {
+    guard: Channel,
+    signals: SignalFd,
+    start: Start,
+    /// Whether `child` is the command of `--on-acquire`.
+    is_preparing: bool,
+    /// The process that is waited for; also the number of its process group.
+    child: Option<Pid>,
+    stdin: Option<OwnedFd>,
+}
+
+impl Init {
+    fn run(&mut self, user: &[OsString]) -> Outcome {
+        let prepare = self.start.before.clone();
+        let started = match &prepare {
+            Some(prepare) => self.start(&["/bin/sh".into(), "-c".into(), prepare.into()], true),
+            None => self.start(user, false),
+        };
+        if let Err(error) = started {
+            return failed(&error);
+        }
+        loop {
+            match self.next_end() {
+                Err(error) => return failed(&error),
+                Ok(None) => return Outcome::Failed("the guard process has ended".to_owned()),
+                Ok(Some(Ok(0))) if self.is_preparing => {
+                    if let Err(error) = self.start(user, false) {
+                        return failed(&error);
+                    }
+                }
+                Ok(Some(Ok(code))) if self.is_preparing => {
+                    return Outcome::NotPrepared(format!("ended with exit code {code}"));
+                }
+                Ok(Some(Err(signal))) if self.is_preparing => {
+                    return Outcome::NotPrepared(format!("was ended by signal {signal}"));
+                }
+                Ok(Some(Ok(code))) => return Outcome::Exited(code),
+                Ok(Some(Err(signal))) => return Outcome::Killed(signal),
+            }
+        }
+    }
+
+    fn start(&mut self, user: &[OsString], is_preparing: bool) -> io::Result<()> {
+        let mut command = launch::command(&self.start, user);
+        if is_preparing {
+            command.stdin(Stdio::null());
+        } else {
+            command.stdin(self.stdin.take().map_or_else(Stdio::null, Stdio::from));
+        }
+        let child = command.spawn()?;
+        self.child = i32::try_from(child.id()).ok().map(Pid::from_raw);
+        self.is_preparing = is_preparing;
+        Ok(())
+    }
+
+    /// Waits until the child has ended, and passes signals on. `None` if the guard has ended.
+    fn next_end(&mut self) -> io::Result<Option<Result<u8, u8>>> {
+        loop {
+            while let Next::Changed(status) = children::next() {
+                let end = children::end(status).filter(|_| status.pid() == self.child);
+                if end.is_some() && !self.is_preparing {
+                    // Without a namespace, this ends what the command has left in its process group, whose number belongs to
+                    // nobody else before the command is reaped. `run` finds the other processes.
+                    self.signal(Signal::SIGKILL);
+                }
+                children::reap(status);
+                if end.is_some() {
+                    return Ok(end);
+                }
+                self.resume(status);
+            }
+            let mut fds = [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.guard, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            while self.signals.read_signal()?.is_some() {}
+            if !self.read_guard()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether the guard is still there.
+    fn read_guard(&self) -> io::Result<bool> {
+        loop {
+            match self.guard.receive(false) {
+                Ok(Some(Received { message: ToInit::Signal(number), .. })) => {
+                    let Ok(signal) = Signal::try_from(number) else { continue };
+                    self.signal(signal);
+                    if signals::ends_a_wait(signal) {
+                        // A stopped process handles the signal only when it continues.
+                        self.signal(Signal::SIGCONT);
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Lets a command go on that was suspended with the keyboard, because it does not ignore that: it would lose its lock.
+    fn resume(&self, status: WaitStatus) {
+        if self.start.foreground
+            && matches!(status, WaitStatus::Stopped(pid, Signal::SIGTSTP) if Some(pid) == self.child)
+        {
+            self.signal(Signal::SIGCONT);
+            let note = "the command cannot be suspended while it holds the lock; Ctrl-C ends it".to_owned();
+            // Without the guard, this process ends too.
+            let _ = self.guard.send(&Report::Note(note), None);
+        }
+    }
+
+    /// Sends a signal to the process group of the child.
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = self.child {
+            // The group may be empty.
+            let _ = killpg(child, signal);
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> Outcome {
+    Outcome::Failed(format!("cannot start the command: {error}"))
+}

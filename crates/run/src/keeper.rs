@@ -1,0 +1,301 @@
+//! The main process: it takes and renews the lock, and carries out what [`Machine`] decides.
+
+mod effects;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use redislease_locker::{Guard, Locker, Lost, Renewals};
+use tokio::sync::watch;
+
+use crate::acquire::{self, NotAcquired};
+use crate::children::{self, Next};
+use crate::clock::{BootTime, Deadlines};
+use crate::deadline_file::DeadlineFile;
+use crate::incoming::Incoming;
+use crate::isolation::Isolation;
+use crate::listen::{self, Status};
+use crate::machine::{Event, Machine, Settings};
+use crate::message::Report;
+use crate::options::{Mode, RunOptions};
+use crate::timing::Timing;
+use crate::{exit, link, say, terminal};
+
+/// Runs the command; returns the exit code.
+pub fn main(options: RunOptions) -> u8 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(keep(options)),
+        Err(error) => Err((exit::FAILED, format!("cannot start: {error}"))),
+    };
+    result.unwrap_or_else(|(code, text)| {
+        say(&text);
+        code
+    })
+}
+
+async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {
+    let usage = |text: String| (exit::USAGE, text);
+    let failed = |error: io::Error| (exit::FAILED, format!("cannot start: {error}"));
+    let timing = Timing::of(options.ttl, options.renew_every, options.grace, options.longest_lease).map_err(usage)?;
+    let owner = options.owner.clone().unwrap_or_else(owner);
+    let locker = acquire::locker(&options).map_err(usage)?;
+    // Before any process is started.
+    let incoming = Incoming::new().map_err(failed)?;
+    children::adopt_orphans().map_err(failed)?;
+    let (status, statuses) = watch::channel(Status::new(&options.lease, &owner));
+    if let Some(address) = options.listen {
+        let problem = |error| (exit::USAGE, format!("--listen {address}: {error}: choose another address"));
+        listen::start(address, statuses).await.map_err(problem)?;
+    }
+    let keeper = Keeper::new(options, timing, owner, locker, incoming, status);
+    Ok(keeper.run().await)
+}
+
+/// A name that no other program has.
+fn owner() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}/{}/{:08x}", std::process::id(), BootTime::now().0 & 0xffff_ffff)
+}
+
+/// The lock. Unless it is released, it is left to its TTL: dropping a [`Guard`] would release it, also in a panic, while the command
+/// still runs.
+struct Held(Option<Guard>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(guard) = self.0.take() {
+            guard.abandon();
+        }
+    }
+}
+
+/// The output of the future; without one, it never returns.
+async fn or_never<T>(future: Option<impl Future<Output = T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+type Acquiring = Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>>>>;
+
+struct Keeper {
+    options: Arc<RunOptions>,
+    timing: Timing,
+    owner: String,
+    locker: Locker,
+    incoming: Incoming,
+    machine: Machine,
+    acquiring: Option<Acquiring>,
+    held: Held,
+    /// The token of the lock that is held, or was held last.
+    token: u64,
+    renewals: Option<Renewals>,
+    /// What the guard knows.
+    deadlines: Option<Deadlines>,
+    guard: Option<link::Guard>,
+    isolation: Isolation,
+    /// Init, while it may run.
+    init: Option<Pid>,
+    /// Whether the present guard has named its init.
+    is_init_known: bool,
+    hook: Option<(Pid, BootTime)>,
+    deadline_file: Option<DeadlineFile>,
+    /// Children that this process had when it began, from a shell that became this program.
+    strangers: Vec<Pid>,
+    is_foreground: bool,
+    status: watch::Sender<Status>,
+    /// Events that the machine has not taken yet.
+    events: VecDeque<Event>,
+}
+
+impl Keeper {
+    fn new(
+        options: RunOptions,
+        timing: Timing,
+        owner: String,
+        locker: Locker,
+        incoming: Incoming,
+        status: watch::Sender<Status>,
+    ) -> Self {
+        let machine = Machine::new(Settings {
+            isolations: options.isolate.candidates(),
+            is_service: options.mode == Mode::Service,
+            has_lost_hook: options.on_lost.is_some(),
+        });
+        let mut keeper = Self {
+            options: Arc::new(options),
+            timing,
+            owner,
+            locker,
+            incoming,
+            machine,
+            acquiring: None,
+            held: Held(None),
+            token: 0,
+            renewals: None,
+            deadlines: None,
+            guard: None,
+            isolation: Isolation::None,
+            init: None,
+            is_init_known: false,
+            hook: None,
+            deadline_file: None,
+            strangers: children::list(),
+            is_foreground: terminal::is_foreground(),
+            status,
+            events: VecDeque::new(),
+        };
+        keeper.acquire();
+        keeper
+    }
+
+    /// Returns the exit code.
+    async fn run(mut self) -> u8 {
+        loop {
+            let Some(event) = self.events.pop_front() else {
+                self.show_status();
+                self.wait().await;
+                continue;
+            };
+            for effect in self.machine.step(event) {
+                if let Some(code) = self.apply(effect).await {
+                    self.end().await;
+                    return code;
+                }
+            }
+        }
+    }
+
+    fn acquire(&mut self) {
+        let (locker, options, owner) = (self.locker.clone(), self.options.clone(), self.owner.clone());
+        let timing = self.timing;
+        self.acquiring = Some(Box::pin(async move { acquire::acquire(locker, &options, timing, &owner).await }));
+    }
+
+    /// Waits for the next events.
+    async fn wait(&mut self) {
+        let held = self.held.0.as_ref().filter(|_| self.renewals.is_some());
+        let hook_ends = self.hook.map(|(_, until)| tokio::time::sleep(until.since(BootTime::now())));
+        let event = tokio::select! {
+            signal = self.incoming.next() => {
+                if signal == Signal::SIGCHLD {
+                    self.reap();
+                    None
+                } else {
+                    Some(Event::Signal(signal))
+                }
+            }
+            acquired = or_never(self.acquiring.as_mut()) => {
+                self.acquiring = None;
+                Some(self.acquired(acquired))
+            }
+            report = or_never(self.guard.as_ref().map(link::Guard::report)) => {
+                if let Some(report) = report {
+                    Some(self.reported(report))
+                } else {
+                    // It has ended: SIGCHLD comes in a moment.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    self.reap();
+                    None
+                }
+            }
+            renewed = or_never(self.renewals.as_mut().map(Renewals::next)) => self.renewed(renewed),
+            lost = or_never(held.map(Guard::lost)) => Some(self.lost(lost)),
+            () = or_never(hook_ends) => {
+                self.kill_hook();
+                None
+            }
+        };
+        self.events.extend(event);
+    }
+
+    fn acquired(&mut self, acquired: Result<Guard, NotAcquired>) -> Event {
+        match acquired {
+            Ok(held) => {
+                self.renewals = Some(held.renewals());
+                self.deadlines = Some(self.deadlines_of(&held));
+                self.token = held.token();
+                self.held.0 = Some(held);
+                Event::Acquired
+            }
+            Err(not) => Event::NotAcquired(not),
+        }
+    }
+
+    /// The deadlines of the lock. The time is read first, so they are never too late.
+    fn deadlines_of(&self, held: &Guard) -> Deadlines {
+        let now = BootTime::now();
+        let stop_at = now.after(held.valid_for());
+        Deadlines { stop_at, kill_at: stop_at.after(self.timing.grace) }
+    }
+
+    fn renewed(&mut self, renewed: Result<(), Lost>) -> Option<Event> {
+        if let Err(lost) = renewed {
+            return Some(self.lost(lost));
+        }
+        let deadlines = self.deadlines_of(self.held.0.as_ref()?);
+        if self.deadlines.is_some_and(|known| deadlines.kill_at <= known.kill_at) {
+            return None;
+        }
+        self.deadlines = Some(deadlines);
+        Some(Event::Renewed(deadlines))
+    }
+
+    fn lost(&mut self, lost: Lost) -> Event {
+        self.renewals = None;
+        Event::Lost(format!("lease {}: {lost}", self.options.lease))
+    }
+
+    fn reported(&mut self, report: Report) -> Event {
+        match &report {
+            Report::Init { pid } => {
+                self.init = Some(Pid::from_raw(*pid));
+                self.is_init_known = true;
+            }
+            // The guard has waited for init.
+            Report::Ended(_) => self.init = None,
+            _ => {}
+        }
+        Event::Guard(report)
+    }
+
+    /// Waits for the children that have ended.
+    fn reap(&mut self) {
+        while let Next::Changed(status) = children::next() {
+            children::reap(status);
+            let Some(pid) = status.pid().filter(|_| children::end(status).is_some()) else { continue };
+            if self.init == Some(pid) {
+                self.init = None;
+            }
+            if self.hook.is_some_and(|(hook, _)| hook == pid) {
+                self.hook = None;
+                self.events.push_back(Event::LostHookEnded);
+            }
+            if let Some(guard) = self.guard.take_if(|guard| guard.pid == pid) {
+                // What it has sent before its end.
+                for report in guard.arrived() {
+                    let event = self.reported(report);
+                    self.events.push_back(event);
+                }
+                self.events.push_back(Event::GuardEnded);
+                self.take_terminal();
+            }
+        }
+    }
+
+    fn take_terminal(&self) {
+        if self.is_foreground
+            && let Err(error) = terminal::take()
+        {
+            say(&format!("cannot take the terminal back: {error}"));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Carries out the effects of the machine.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+
+use super::{Held, Keeper};
+use crate::children::{self, Next};
+use crate::clock::BootTime;
+use crate::deadline_file::DeadlineFile;
+use crate::isolation::Isolation;
+use crate::machine::{Effect, Event};
+use crate::message::{Outcome, Report, Start};
+use crate::{hook, link, say, signals};
+
+/// How long processes of the command get to disappear after SIGKILL.
+const CLEAR_WITHIN: Duration = Duration::from_secs(5);
+/// The pause between two looks at what is left.
+const CLEAR_EVERY: Duration = Duration::from_millis(5);
+/// The longest time for the command of `--on-lost`.
+const HOOK_WITHIN: Duration = Duration::from_secs(30);
+
+impl Keeper {
+    /// Carries out an effect. Returns the exit code if this was the last one.
+    pub(super) async fn apply(&mut self, effect: Effect) -> Option<u8> {
+        match effect {
+            Effect::Acquire => self.acquire(),
+            Effect::StartGuard(isolation) => self.start_guard(isolation),
+            Effect::Send(message) => {
+                self.write_deadlines();
+                if let Some(guard) = &self.guard {
+                    guard.send(&message);
+                }
+            }
+            Effect::Clear => {
+                let event = self.clear().await;
+                self.events.push_back(event);
+            }
+            Effect::Release => self.release().await,
+            Effect::Abandon => {
+                self.renewals = None;
+                self.held = Held(None);
+            }
+            Effect::RunLostHook => self.start_hook(),
+            Effect::Say(text, is_error) => {
+                if is_error || !self.options.quiet {
+                    say(&text);
+                }
+            }
+            Effect::Exit(code) => return Some(code),
+        }
+        None
+    }
+
+    fn start_guard(&mut self, isolation: Isolation) {
+        self.isolation = isolation;
+        self.init = None;
+        self.is_init_known = false;
+        if self.deadline_file.is_none() {
+            let created =
+                DeadlineFile::new().map_err(|error| say(&format!("there is no REDISLEASE_DEADLINE_FILE: {error}")));
+            self.deadline_file = created.ok();
+        }
+        self.write_deadlines();
+        let Some(deadlines) = self.deadlines else { return };
+        let start = Start {
+            isolation,
+            stop_signal: self.options.signal as i32,
+            grace_ms: u64::try_from(self.timing.grace.as_millis()).unwrap_or(u64::MAX),
+            before: self.options.on_acquire.clone(),
+            foreground: self.is_foreground,
+            blocked: signals::blocked(),
+        };
+        match link::Guard::start(start, deadlines, &self.options.command, &self.variables()) {
+            Ok(guard) => self.guard = Some(guard),
+            Err(error) => {
+                let outcome = Outcome::Failed(format!("cannot start the guard process: {error}"));
+                self.events.extend([Event::Guard(Report::Ended(outcome)), Event::GuardEnded]);
+            }
+        }
+    }
+
+    /// What the command finds in its environment.
+    fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let mut variables: Vec<(&'static str, OsString)> = vec![
+            ("REDISLEASE_TOKEN", self.token.to_string().into()),
+            ("REDISLEASE_LEASE", self.options.lease.to_string().into()),
+            ("REDISLEASE_HOLDER", self.owner.clone().into()),
+        ];
+        variables.extend(self.deadline_file.as_ref().map(|file| ("REDISLEASE_DEADLINE_FILE", file.path().into())));
+        variables
+    }
+
+    fn write_deadlines(&self) {
+        let (Some(file), Some(deadlines)) = (&self.deadline_file, self.deadlines) else {
+            return;
+        };
+        if let Err(error) = file.write(self.token, deadlines, BootTime::now()) {
+            say(&format!("cannot write {}: {error}", file.path().display()));
+        }
+    }
+
+    /// Kills what is left of the command, and waits until it is gone.
+    async fn clear(&mut self) -> Event {
+        let until = BootTime::now().after(CLEAR_WITHIN);
+        loop {
+            self.reap();
+            // The end of init, which has been waited for, is the end of its namespace. Otherwise, all descendants of this process
+            // become its children at last, and it has none.
+            let is_empty = self.isolation.has_namespace() && self.is_init_known && self.init.is_none();
+            if is_empty || children::next() == Next::NoChild {
+                return Event::NothingLeft;
+            }
+            if BootTime::now() >= until {
+                return Event::SomethingLeft;
+            }
+            children::kill_all(&self.strangers);
+            tokio::time::sleep(CLEAR_EVERY).await;
+        }
+    }
+
+    async fn release(&mut self) {
+        self.renewals = None;
+        self.deadlines = None;
+        if let Some(held) = self.held.0.take() {
+            held.release().await;
+        }
+    }
+
+    fn start_hook(&mut self) {
+        let Some(text) = self.options.on_lost.clone() else { return };
+        match hook::start(&text, &self.variables()) {
+            Ok(pid) => self.hook = Some((pid, BootTime::now().after(HOOK_WITHIN))),
+            Err(error) => {
+                say(&format!("cannot start the command of --on-lost: {error}"));
+                self.events.push_back(Event::LostHookEnded);
+            }
+        }
+    }
+
+    pub(super) fn kill_hook(&mut self) {
+        if let Some((pid, _)) = self.hook.take() {
+            say(&format!("the command of --on-lost is killed: it did not end in {HOOK_WITHIN:?}"));
+            // It is not reaped, so the number of the group is still its own.
+            let _ = killpg(pid, Signal::SIGKILL);
+            self.events.push_back(Event::LostHookEnded);
+        }
+    }
+
+    /// Ends what was begun: an attempt that is dropped deletes the keys that it may have taken.
+    pub(super) async fn end(&mut self) {
+        self.acquiring = None;
+        self.renewals = None;
+        self.held = Held(None);
+        self.locker.shutdown().await;
+    }
+
+    pub(super) fn show_status(&self) {
+        let held = self.held.0.as_ref().filter(|_| self.machine.is_active());
+        let term = held.zip(self.deadlines).map(|(held, deadlines)| (held.token(), deadlines.stop_at));
+        self.status.send_if_modified(|status| {
+            let is_new = status.term != term;
+            status.term = term;
+            is_new
+        });
+    }
+}

@@ -1,0 +1,187 @@
+//! A small HTTP server that says whether this process holds the lock.
+//!
+//! It serves GET requests, one for each connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use crate::clock::BootTime;
+use crate::options::Lease;
+use crate::say;
+
+/// The most connections at a time; others wait in the queue of the kernel.
+const MAX_CONNECTIONS: usize = 32;
+/// The longest request, in bytes.
+const MAX_REQUEST: usize = 4096;
+/// The time for a request to arrive.
+const REQUEST_WITHIN: Duration = Duration::from_secs(5);
+
+/// What the server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    lease: String,
+    holder: String,
+    /// The token, and when the command gets the stop signal unless the lock is renewed. `None` while the lock is not held.
+    pub term: Option<(u64, BootTime)>,
+}
+
+impl Status {
+    pub fn new(lease: &Lease, holder: &str) -> Self {
+        Self { lease: lease.to_string(), holder: holder.to_owned(), term: None }
+    }
+
+    /// The validity at `now`, in milliseconds; zero without the lock.
+    fn valid_for_ms(&self, now: BootTime) -> u64 {
+        self.term.map_or(0, |(_, until)| until.0.saturating_sub(now.0))
+    }
+
+    fn is_active(&self, now: BootTime) -> bool {
+        self.valid_for_ms(now) > 0
+    }
+
+    fn json(&self, now: BootTime) -> String {
+        let token = self.term.filter(|_| self.is_active(now)).map(|(token, _)| token);
+        json!({
+            "lease": self.lease,
+            "holder": self.holder,
+            "active": self.is_active(now),
+            "token": token,
+            "validForMs": self.valid_for_ms(now),
+        })
+        .to_string()
+    }
+}
+
+/// Starts the server, in the present tokio runtime.
+///
+/// # Errors
+/// The address cannot be used.
+pub async fn start(address: SocketAddr, statuses: watch::Receiver<Status>) -> io::Result<()> {
+    let listener = TcpListener::bind(address).await?;
+    say(&format!("listening on http://{}", listener.local_addr()?));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    tokio::spawn(async move {
+        loop {
+            let Ok(slot) = slots.clone().acquire_owned().await else { return };
+            let Ok((stream, _)) = listener.accept().await else {
+                // No descriptor is free, for example.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let statuses = statuses.clone();
+            tokio::spawn(async move {
+                // A client that goes away needs no answer.
+                let _ = serve(stream, statuses).await;
+                drop(slot);
+            });
+        }
+    });
+    Ok(())
+}
+
+async fn serve(mut stream: TcpStream, statuses: watch::Receiver<Status>) -> io::Result<()> {
+    let Ok(head) = tokio::time::timeout(REQUEST_WITHIN, read_head(&mut stream)).await else { return Ok(()) };
+    let path = path(&head?).map(str::to_owned);
+    if path.as_deref() == Some("/events") {
+        return events(stream, statuses).await;
+    }
+    let answer = answer(path.as_deref(), &statuses.borrow().clone(), BootTime::now());
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+async fn read_head(stream: &mut TcpStream) -> io::Result<String> {
+    let mut head = Vec::new();
+    let mut part = [0; 512];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let read = stream.read(&mut part).await?;
+        if read == 0 || head.len() + read > MAX_REQUEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        head.extend_from_slice(&part[..read]);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// The path of a GET request; `None` for another request.
+fn path(head: &str) -> Option<&str> {
+    let target = head.strip_prefix("GET ")?.split(' ').next()?;
+    target.split('?').next()
+}
+
+fn answer(path: Option<&str>, status: &Status, now: BootTime) -> String {
+    match path {
+        None => response("405 Method Not Allowed", "use GET\n", "text/plain"),
+        Some("/active") if status.is_active(now) => response("200 OK", "active\n", "text/plain"),
+        Some("/active") => response("503 Service Unavailable", "not active\n", "text/plain"),
+        // As the leader elector of Kubernetes answers.
+        Some("/") => {
+            let name = if status.is_active(now) { status.holder.as_str() } else { "" };
+            response("200 OK", &json!({ "name": name }).to_string(), "application/json")
+        }
+        Some("/lease") => response("200 OK", &status.json(now), "application/json"),
+        Some(_) => response("404 Not Found", "use /active, /, /lease or /events\n", "text/plain"),
+    }
+}
+
+fn response(code: &str, body: &str, kind: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+/// Server-sent events: the status now, and after each change.
+async fn events(mut stream: TcpStream, mut statuses: watch::Receiver<Status>) -> io::Result<()> {
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
+    stream.write_all(head.as_bytes()).await?;
+    let mut byte = [0; 1];
+    loop {
+        let event = format!("data: {}\n\n", statuses.borrow_and_update().json(BootTime::now()));
+        stream.write_all(event.as_bytes()).await?;
+        tokio::select! {
+            changed = statuses.changed() => if changed.is_err() { return Ok(()) },
+            // The client has closed the connection, or sends what it should not.
+            _ = stream.read(&mut byte) => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(term: Option<(u64, BootTime)>) -> Status {
+        Status { lease: "a/b".into(), holder: "h".into(), term }
+    }
+
+    #[test]
+    fn answers_depend_on_the_time() {
+        let held = status(Some((7, BootTime(100))));
+        let code = |path: &str, status: &Status, now: u64| answer(Some(path), status, BootTime(now))[9..12].to_owned();
+        assert_eq!(code("/active", &held, 99), "200");
+        assert_eq!(code("/active", &held, 100), "503");
+        assert_eq!(code("/active", &status(None), 0), "503");
+        assert_eq!(code("/absent", &held, 99), "404");
+        assert!(answer(Some("/"), &held, BootTime(99)).ends_with(r#"{"name":"h"}"#));
+        assert!(answer(Some("/"), &held, BootTime(100)).ends_with(r#"{"name":""}"#));
+        let json = held.json(BootTime(40));
+        assert!(json.contains(r#""token":7"#) && json.contains(r#""validForMs":60"#), "{json}");
+        assert!(held.json(BootTime(100)).contains(r#""token":null"#));
+    }
+
+    #[test]
+    fn only_get_requests_have_a_path() {
+        assert_eq!(path("GET /lease?x=1 HTTP/1.1\r\n\r\n"), Some("/lease"));
+        assert_eq!(path("POST / HTTP/1.1\r\n\r\n"), None);
+        assert!(answer(None, &status(None), BootTime(0)).starts_with("HTTP/1.1 405"));
+    }
+}

@@ -1,0 +1,72 @@
+//! The messages between the processes of one run: `run`, guard and init.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Deadlines;
+use crate::isolation::Isolation;
+
+/// From `run` to the guard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToGuard {
+    /// The first message; it carries the standard input of the command.
+    Start(Start, Deadlines),
+    /// The lock was renewed.
+    Renewed(Deadlines),
+    /// A signal for the command.
+    Signal(i32),
+    /// The lock is lost: send the stop signal now, and SIGKILL after the grace period.
+    Stop,
+}
+
+/// How the command is started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    pub isolation: Isolation,
+    /// The signal that asks the command to stop.
+    pub stop_signal: i32,
+    /// The time from the stop signal to SIGKILL, in milliseconds.
+    pub grace_ms: u64,
+    /// A shell command that must succeed before the command starts.
+    pub before: Option<String>,
+    /// The command becomes the foreground process group of the terminal.
+    pub foreground: bool,
+    /// The signals that are blocked when the command starts, as `run` found them.
+    pub blocked: Vec<i32>,
+}
+
+/// From the guard to init.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToInit {
+    /// The first message; it carries the standard input of the command.
+    Start(Start),
+    /// A signal for the process group of the command.
+    Signal(i32),
+}
+
+/// From init to the guard, and from the guard to `run`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// The process that starts the command, as `run` sees its process ID.
+    Init { pid: i32 },
+    /// Something that the user should know.
+    Note(String),
+    /// This isolation is not possible here.
+    Refused(String),
+    /// The guard has sent the stop signal, because the lock was not renewed in time.
+    Stopping,
+    /// The command has ended.
+    Ended(Outcome),
+}
+
+/// How the command has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Its exit code.
+    Exited(u8),
+    /// The number of the signal that ended it.
+    Killed(u8),
+    /// The command of `--on-acquire` did not succeed.
+    NotPrepared(String),
+    /// This program could not start it, or its helper process was killed.
+    Failed(String),
+}

@@ -1,0 +1,190 @@
+//! The options of `run`, and what they mean.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use nix::sys::signal::Signal;
+
+use crate::isolation::Choice;
+use crate::{duration, signals};
+
+/// Run a command while this process holds a lock on a majority of independent Redis masters, without Kubernetes.
+///
+/// The kernel kills the command before the lock expires, also when this program hangs or is stopped.
+///
+/// Exit codes: that of the command, or 128 and the number of the signal that ended it; 64 wrong arguments; 69 no majority of the
+/// Redis servers; 75 the lock was not acquired; 76 the lock was lost and the command was stopped; 125 this program failed; 126 the
+/// command cannot be executed; 127 there is no such command.
+#[derive(Clone, Debug, Args)]
+pub struct RunOptions {
+    /// The URLs of 3 or 5 independent Redis masters, separated by commas: redis://host:port or rediss://host:port, each with a name
+    /// before it if wanted, as in a=redis://host:port. Other processes see the command line: keep passwords in --redis-file
+    #[arg(
+        long,
+        env = "REDISLEASE_RUN_REDIS",
+        value_name = "URLS",
+        value_delimiter = ',',
+        required_unless_present = "redis_file"
+    )]
+    pub redis: Vec<String>,
+
+    /// A file with one URL a line, such as redis://user:password@host:port. Lines that begin with # are ignored
+    #[arg(long, env = "REDISLEASE_RUN_REDIS_FILE", value_name = "FILE", conflicts_with = "redis")]
+    pub redis_file: Option<PathBuf>,
+
+    /// The lock: commands with the same namespace and name exclude each other
+    #[arg(long, env = "REDISLEASE_RUN_LEASE", value_name = "NAMESPACE/NAME", value_parser = lease)]
+    pub lease: Lease,
+
+    /// How long the lock outlives this program when it dies. While it lives, it renews the lock
+    #[arg(long, env = "REDISLEASE_RUN_TTL", value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    pub ttl: Duration,
+
+    /// The longest ttl of any program on these servers; the same for all of them
+    #[arg(long, env = "REDISLEASE_RUN_LONGEST_LEASE", value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    pub longest_lease: Duration,
+
+    /// How often the lock is renewed. Default: a third of the ttl less the grace period and 1 s
+    #[arg(long, env = "REDISLEASE_RUN_RENEW_EVERY", value_name = "DURATION", value_parser = duration::parse)]
+    pub renew_every: Option<Duration>,
+
+    /// The longest time for one command on one Redis server
+    #[arg(long, env = "REDISLEASE_RUN_COMMAND_TIMEOUT", value_name = "DURATION", default_value = "500ms", value_parser = duration::parse)]
+    pub command_timeout: Duration,
+
+    /// The prefix of all keys on the Redis servers
+    #[arg(long, env = "REDISLEASE_RUN_PREFIX", value_name = "PREFIX", default_value = "redislease")]
+    pub prefix: String,
+
+    /// Allow a single Redis server: its loss is then the loss of every lock
+    #[arg(long, env = "REDISLEASE_RUN_SINGLE_NODE")]
+    pub single_node: bool,
+
+    /// Use the Redis servers of an operator of RedisLease, with its node names, prefix and longest lease
+    #[arg(long, env = "REDISLEASE_RUN_BESIDE_OPERATOR")]
+    pub beside_operator: bool,
+
+    /// A name that others see as the holder. Default: host, process ID and a random word
+    #[arg(long, env = "REDISLEASE_RUN_OWNER", value_name = "NAME")]
+    pub owner: Option<String>,
+
+    /// The certificates of the authorities that signed those of the Redis servers, in PEM
+    #[arg(long, env = "REDISLEASE_RUN_TLS_CA", value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// The certificate of this program, in PEM
+    #[arg(
+        long,
+        env = "REDISLEASE_RUN_TLS_CERTIFICATE",
+        value_name = "FILE",
+        requires = "tls_ca",
+        requires = "tls_key"
+    )]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// The private key of this program, in PEM
+    #[arg(long, env = "REDISLEASE_RUN_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+
+    /// The name in the certificates of the Redis servers. Default: the host of each URL
+    #[arg(long, env = "REDISLEASE_RUN_TLS_SERVER_NAME", value_name = "NAME", requires = "tls_ca")]
+    pub tls_server_name: Option<String>,
+
+    /// How long to wait for the lock: 0 (one attempt), a duration such as 30s, or forever
+    #[arg(long, env = "REDISLEASE_RUN_WAIT", value_name = "DURATION", default_value = "forever", value_parser = duration::parse_wait)]
+    pub wait: Duration,
+
+    /// The longest pause between two attempts
+    #[arg(long, env = "REDISLEASE_RUN_RETRY", value_name = "DURATION", default_value = "250ms", value_parser = duration::parse)]
+    pub retry: Duration,
+
+    /// job: run the command once. service: after a loss, wait for the lock again
+    #[arg(long, env = "REDISLEASE_RUN_MODE", value_name = "MODE", default_value = "job")]
+    pub mode: Mode,
+
+    /// The signal that asks the command to stop when the lock is lost
+    #[arg(long, env = "REDISLEASE_RUN_SIGNAL", value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
+    pub signal: Signal,
+
+    /// The time from that signal to SIGKILL. It begins early enough that SIGKILL is sent 1 s before the lock expires
+    #[arg(long, env = "REDISLEASE_RUN_GRACE", value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub grace: Duration,
+
+    /// A shell command that runs when the lock is acquired. The command starts when it has succeeded
+    #[arg(long, env = "REDISLEASE_RUN_ON_ACQUIRE", value_name = "COMMAND")]
+    pub on_acquire: Option<String>,
+
+    /// A shell command that runs when the lock was lost and the command has ended
+    #[arg(long, env = "REDISLEASE_RUN_ON_LOST", value_name = "COMMAND")]
+    pub on_lost: Option<String>,
+
+    /// The address and port of a small HTTP server: /active, /, /lease and /events
+    #[arg(long, env = "REDISLEASE_RUN_LISTEN", value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+
+    /// What contains the processes of the command: auto, pid (a PID namespace) or none (a process group). auto takes the strongest
+    /// that is allowed
+    #[arg(long, env = "REDISLEASE_RUN_ISOLATE", value_name = "ISOLATION", default_value = "auto")]
+    pub isolate: Choice,
+
+    /// The exit code if the lock was not acquired
+    #[arg(short = 'E', long, env = "REDISLEASE_RUN_CONFLICT_EXIT_CODE", value_name = "CODE", default_value_t = crate::exit::NOT_ACQUIRED)]
+    pub conflict_exit_code: u8,
+
+    /// Print only errors, not who holds the lock and which isolation is used
+    #[arg(short, long, env = "REDISLEASE_RUN_QUIET")]
+    pub quiet: bool,
+
+    /// The command and its arguments, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// The value of `--mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Run the command once.
+    Job,
+    /// After a loss, wait for the lock again.
+    Service,
+}
+
+/// The value of `--lease`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name in the namespace.
+    pub name: String,
+}
+
+fn lease(text: &str) -> Result<Lease, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok(Lease { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err("the lease must be a namespace and a name, such as shop/nightly-report".to_owned()),
+    }
+}
+
+impl std::fmt::Display for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_has_a_namespace_and_a_name() {
+        assert_eq!(lease("a/b/c"), Ok(Lease { namespace: "a".into(), name: "b/c".into() }));
+        for text in ["", "a", "/a", "a/"] {
+            assert!(lease(text).unwrap_err().contains("such as shop/nightly-report"), "{text}");
+        }
+    }
+}

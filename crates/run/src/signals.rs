@@ -1,0 +1,86 @@
+//! Signals: which ones are passed on, and what `run` inherited.
+
+use std::io;
+
+use nix::sys::signal::{SigSet, Signal};
+
+/// The signals that are passed on to the command. Those that stop a process are not among them: a command that does not run
+/// would lose its lock.
+pub const FORWARDED: [Signal; 9] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGCONT,
+    Signal::SIGWINCH,
+];
+
+/// Whether a program without handlers ends at this signal: then `run` ends at it while it waits for the lock.
+pub const fn ends_a_wait(signal: Signal) -> bool {
+    !matches!(signal, Signal::SIGCONT | Signal::SIGWINCH)
+}
+
+/// Whether the signal asks a program to end, so that a service does not wait for the lock again.
+pub const fn ends_a_service(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM)
+}
+
+/// The signals that this process ignores since its start, as `nohup` and shells set it for background processes. They stay
+/// ignored.
+pub fn ignored_at_start() -> Vec<Signal> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&status)
+}
+
+fn ignored(status: &str) -> Vec<Signal> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    FORWARDED.into_iter().filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
+}
+
+/// The numbers of the blocked signals.
+pub fn blocked() -> Vec<i32> {
+    SigSet::thread_get_mask().map(|set| set.iter().map(|signal| signal as i32).collect()).unwrap_or_default()
+}
+
+pub fn set_of(numbers: &[i32]) -> SigSet {
+    numbers.iter().filter_map(|number| Signal::try_from(*number).ok()).collect()
+}
+
+/// Blocks all signals: a signal for the whole process group must not end a helper process before the command.
+pub fn block_all() -> io::Result<()> {
+    Ok(SigSet::all().thread_set_mask()?)
+}
+
+/// A signal by its name, with or without SIG, or by its number.
+pub fn parse(text: &str) -> Result<Signal, String> {
+    let upper = text.to_ascii_uppercase();
+    let number = text.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok());
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let named = || format!("SIG{name}").parse::<Signal>().ok();
+    number.or_else(named).ok_or_else(|| "the signal must be a name or a number, such as TERM, SIGINT or 15".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_has_a_name_or_a_number() {
+        for text in ["TERM", "sigterm", "15"] {
+            assert_eq!(parse(text), Ok(Signal::SIGTERM), "{text}");
+        }
+        for text in ["", "SIG", "0", "99", "TERMINATE"] {
+            assert!(parse(text).unwrap_err().contains("such as TERM"), "{text}");
+        }
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status() {
+        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000000003\n"), [Signal::SIGHUP, Signal::SIGINT]);
+        assert_eq!(ignored(""), []);
+    }
+}

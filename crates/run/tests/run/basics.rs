@@ -1,0 +1,363 @@
+//! What a user of the program sees, without a loss.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
+
+use redislease_lab::RedisOptions;
+use redislease_lab::RedisServer;
+use rustix::process::Signal;
+
+use crate::support::{Running, Servers, child_of, eventually, program};
+
+/// Runs a shell script under a lock.
+fn script(servers: &Servers, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let options: Vec<&str> = ["--lease", "test/basics", "--wait", "20s"].iter().chain(options).copied().collect();
+    servers.run(&options, &["sh", "-c", script]).finish()
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_command_in_each_isolation() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none", "auto"] {
+        let code = |text: &str| script(&servers, &["--isolate", isolate], text);
+        assert_eq!(code("exit 3").0, Some(3));
+        assert_eq!(code("kill -TERM $$").0, Some(143));
+        let (code, out, err) = code("kill -KILL $$");
+        assert_eq!((code, out.as_str()), (Some(137), ""));
+        assert!(err.contains(&format!("isolation {}", if isolate == "none" { "none" } else { "pid" })), "{err}");
+        let options = ["--lease", "test/basics", "--isolate", isolate, "-q"];
+        assert_eq!(servers.run(&options, &["/absent"]).finish().0, Some(127));
+        let (code, _, err) = servers.run(&options, &["/etc/passwd"]).finish();
+        assert_eq!(code, Some(126));
+        assert!(err.contains("cannot execute /etc/passwd: Permission denied"), "{err}");
+    }
+    assert_eq!(servers.locked("test/basics"), 0, "released");
+}
+
+#[test]
+fn the_command_finds_token_lease_holder_and_deadline_in_its_environment() {
+    let servers = Servers::start();
+    let text = "echo $REDISLEASE_TOKEN $REDISLEASE_LEASE $REDISLEASE_HOLDER; cat $REDISLEASE_DEADLINE_FILE; echo; \
+                echo $REDISLEASE_DEADLINE_FILE; env | grep -c REDISLEASE_RUN_; cat /proc/uptime";
+    let run = servers.run(&["--lease", "test/env", "--owner", "me", "-q"], &["sh", "-c", text]);
+    let (code, out, err) = run.env("REDISLEASE_RUN_WAIT", "20s").finish();
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = out.lines().collect();
+    let [holder, file, path, options, uptime] = lines[..] else { panic!("{out}") };
+    let token: u64 = holder.strip_suffix(" test/env me").unwrap().parse().unwrap();
+    assert!(file.contains(&format!(r#""token":{token},"#)), "{file}");
+    assert_eq!(options, "0", "options can contain passwords");
+    assert!(!std::path::Path::new(path).exists(), "removed at the end");
+    let number =
+        |name: &str| -> f64 { file.split_once(name).unwrap().1.split([',', '}']).next().unwrap().parse().unwrap() };
+    let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    let left = number(r#""deadlineBoottimeMs":"#) / 1000.0 - uptime;
+    assert!(left > 0.5 && left < 2.0, "{left} s after now");
+    assert!(number(r#""remainingMs":"#) < 2000.0);
+}
+
+#[test]
+fn a_lock_that_another_program_holds_gives_75_or_the_code_of_the_user() {
+    let servers = Servers::start();
+    let mut holder = servers.run(&["--lease", "test/a", "--owner", "the holder", "-q"], &["cat"]);
+    let mut holder = Running::of(holder.0.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
+    eventually("the lock", || servers.locked("test/a") == 3);
+    let run = |options: &[&str]| {
+        let options: Vec<&str> = ["--lease", "test/a"].iter().chain(options).copied().collect();
+        servers.run(&options, &["true"]).finish()
+    };
+    let (code, _, err) = run(&["--wait", "0"]);
+    assert_eq!(code, Some(75));
+    assert!(err.contains("lease test/a is held by the holder; it expires in"), "{err}");
+    assert_eq!(run(&["--wait", "200ms", "-E", "5", "-q"]), (Some(5), String::new(), String::new()));
+    // The end of its input ends the holder, which releases the lock at once.
+    let mut waiter = servers.run(&["--lease", "test/a"], &["true"]).spawn();
+    holder.child.stdin.take();
+    assert_eq!(holder.wait().code(), Some(0));
+    assert_eq!(waiter.wait().code(), Some(0));
+}
+
+#[test]
+fn without_a_majority_the_code_is_69() {
+    let servers = Servers::start();
+    for server in &servers.0[..2] {
+        server.process().kill().unwrap();
+    }
+    let (code, _, err) = servers.run(&["--lease", "test/a", "--wait", "0"], &["true"]).finish();
+    assert_eq!(code, Some(69));
+    assert!(err.contains("no majority of the 3 Redis nodes votes"), "{err}");
+}
+
+#[test]
+fn wrong_options_give_64_and_say_what_to_do() {
+    let run = |options: &[&str]| {
+        let output = Command::new(program()).args(options).args(["--", "true"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let server = "redis://127.0.0.1:1";
+    let three = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    for (options, part) in [
+        (vec!["--redis", three, "--lease", "a"], "such as shop/nightly-report"),
+        (vec!["--lease", "a/b"], "--redis"),
+        (vec!["--redis", server, "--lease", "a/b"], "use --single-node"),
+        (vec!["--redis", three, "--lease", "a/b", "--ttl", "10s"], "use a ttl of at least 12s"),
+        (vec!["--redis", three, "--lease", "a/b", "--ttl", "40s"], "--longest-lease 30s"),
+        (vec!["--redis", three, "--lease", "a/b", "--signal", "X"], "such as TERM"),
+        (vec!["--redis", "rediss://a:1,rediss://b:1,rediss://c:1", "--lease", "a/b"], "use --tls-ca"),
+        (vec!["--redis-file", "/absent", "--lease", "a/b"], "--redis-file /absent: No such file"),
+    ] {
+        let (code, err) = run(&options);
+        assert_eq!(code, Some(64), "{options:?}: {err}");
+        assert!(err.contains(part), "{options:?}: {err}");
+    }
+}
+
+#[test]
+fn servers_and_passwords_can_be_in_a_file() {
+    let options = RedisOptions { password: Some("secret".into()), ..RedisOptions::default() };
+    let server = RedisServer::start_with(&options).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), format!("# the only one\n\n one=redis://:secret@{}\n", server.address())).unwrap();
+    let mut run = Command::new(program());
+    run.arg("--redis-file").arg(file.path()).args(["--single-node", "--longest-lease", "3s", "--ttl", "3s"]);
+    run.args(["--grace", "0", "--lease", "a/b", "-q", "--", "true"]);
+    assert_eq!(run.status().unwrap().code(), Some(0));
+}
+
+#[test]
+fn signals_end_a_wait_and_are_passed_on_to_the_command() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none"] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let text = "trap 'echo usr1' USR1; trap 'echo term; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+        let options = ["--lease", "test/signals", "-q", "--isolate", isolate];
+        let mut holder = servers.run(&options, &["sh", "-c", text]).spawn_to(&log);
+        let says = |line: &str| fs::read_to_string(&log).unwrap().lines().any(|found| found == line);
+        eventually("the command", || says("ready"));
+        let mut waiter = servers.run(&options, &["true"]).spawn();
+        eventually("the handlers of the waiter", || catches(&waiter, Signal::TERM));
+        waiter.signal(Signal::TERM);
+        let status = waiter.wait();
+        assert_eq!(status.code(), Some(143), "{:?}", status.signal());
+        holder.signal(Signal::USR1);
+        eventually("the first signal", || says("usr1"));
+        holder.signal(Signal::TERM);
+        assert_eq!(holder.wait().code(), Some(7));
+        assert!(says("term"));
+    }
+}
+
+/// Whether the process has a handler for the signal.
+fn catches(running: &Running, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
+    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
+}
+
+#[test]
+fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
+    let servers = Servers::start();
+    let text = "trap '' HUP; exec \"$@\"";
+    let inner = servers.run(&["--lease", "test/nohup", "-q"], &["sh", "-c", "grep SigIgn /proc/$$/status"]).0;
+    let mut run = Command::new("sh");
+    run.args(["-c", text, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    let output = run.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.trim().ends_with('1'), "{text}");
+}
+
+#[test]
+fn what_the_command_leaves_behind_is_killed_and_the_lock_is_free_at_once() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    for isolate in ["pid", "none"] {
+        let log = folder.path().join(isolate);
+        let left = format!("while :; do echo x >> {}; sleep 0.01; done", log.display());
+        let text = format!("sh -c '{left}' & setsid sh -c '{left}' & while ! [ -s {} ]; do :; done", log.display());
+        assert_eq!(script(&servers, &["--isolate", isolate, "-q"], &text).0, Some(0));
+        assert_eq!(servers.locked("test/basics"), 0);
+        let size = || fs::metadata(&log).unwrap().len();
+        let before = size();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert_eq!(size(), before, "{isolate}: something still writes");
+    }
+}
+
+#[test]
+fn a_killed_run_takes_the_command_with_it_after_the_stop_signal() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none"] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let text = "trap 'echo term; exit' TERM; echo ready; while :; do sleep 0.05; done";
+        let name = format!("test/killed-{isolate}");
+        let run = servers.run(&["--lease", &name, "-q", "--isolate", isolate], &["sh", "-c", text]).spawn_to(&log);
+        let says = |line: &str| fs::read_to_string(&log).unwrap().lines().any(|found| found == line);
+        eventually("the command", || says("ready"));
+        let guard = run.guard().unwrap();
+        run.signal(Signal::KILL);
+        eventually("the stop signal", || says("term"));
+        eventually("the end of the guard", || rustix::process::test_kill_process(guard).is_err());
+        assert!(servers.locked(&name) > 0, "nothing has proven to anybody that the command has ended");
+    }
+}
+
+#[test]
+fn a_service_waits_again_after_a_loss_and_runs_its_hooks() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let options = [
+        "--lease",
+        "test/service",
+        "-q",
+        "--mode",
+        "service",
+        "--on-acquire",
+        "echo acquired",
+        "--on-lost",
+        "echo lost $REDISLEASE_TOKEN",
+    ];
+    let text = "echo token $REDISLEASE_TOKEN; trap 'echo asked; exit 0' TERM; while :; do sleep 0.05; done";
+    let mut run = servers.run(&options, &["sh", "-c", text]).spawn_to(&log);
+    let lines = || fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    let tokens = || lines().iter().filter(|line| line.starts_with("token ")).count();
+    eventually("the first command", || tokens() == 1);
+    servers.delete("test/service");
+    eventually("the second command", || tokens() == 2);
+    run.signal(Signal::TERM);
+    assert_eq!(run.wait().code(), Some(0), "it has ended by itself");
+    let lines = lines();
+    // The shell reports the end of `sleep`, and the program the loss.
+    assert!(lines.contains(&format!("lost {}", lines[1].strip_prefix("token ").unwrap())), "{lines:?}");
+    let without_errors: Vec<&str> = lines
+        .iter()
+        .filter(|line| !line.starts_with("redislease run:") && *line != "Terminated")
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(without_errors, ["acquired", "token", "asked", "lost", "acquired", "token", "asked"], "{lines:?}");
+}
+
+#[test]
+fn the_command_does_not_start_if_the_hook_fails() {
+    let servers = Servers::start();
+    let (code, out, err) = script(&servers, &["--on-acquire", "exit 9"], "echo started");
+    assert_eq!((code, out.as_str()), (Some(125), ""));
+    assert!(err.contains("that of --on-acquire ended with exit code 9"), "{err}");
+    assert_eq!(servers.locked("test/basics"), 0);
+}
+
+#[test]
+fn an_http_server_says_who_is_active() {
+    let servers = Servers::start();
+    let options = ["--lease", "test/http", "--owner", "me", "--listen", "127.0.0.1:0"];
+    let mut run = servers.run(&options, &["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.05; done"]).spawn();
+    let mut errors = BufReader::new(run.child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    let address = line.trim().rsplit_once("http://").unwrap().1.to_owned();
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        stream
+    };
+    let get = |path: &str| {
+        let mut text = String::new();
+        ask(path).read_to_string(&mut text).unwrap();
+        text
+    };
+    eventually("the lock", || get("/active").starts_with("HTTP/1.1 200"));
+    assert!(get("/").ends_with(r#"{"name":"me"}"#));
+    let lease = get("/lease");
+    assert!(lease.contains(r#""active":true"#) && lease.contains(r#""lease":"test/http""#), "{lease}");
+    let mut events =
+        BufReader::new(ask("/events")).lines().map_while(Result::ok).filter(|line| line.starts_with("data: "));
+    assert!(events.next().unwrap().contains(r#""active":true"#));
+    run.signal(Signal::TERM);
+    assert!(events.any(|event| event.contains(r#""active":false"#)), "the end is an event");
+    assert_eq!(run.wait().code(), Some(0));
+}
+
+#[test]
+fn on_a_terminal_the_command_is_the_foreground_group_and_ctrl_c_reaches_only_it() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none"] {
+        let text = "trap 'echo interrupted; exit 4' INT; [ -t 0 ] && ps -o stat= -p $$; while :; do sleep 0.05; done";
+        let inner = servers.run(&["--lease", "test/tty", "-q", "--isolate", isolate], &["sh", "-c", text]).0;
+        let words = [inner.get_program()].into_iter().chain(inner.get_args());
+        let line: Vec<String> =
+            words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect();
+        let mut script = Command::new("script");
+        let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", line.join(" "));
+        script.args(["--quiet", "--flush", "--command", &line, "/dev/null"]);
+        let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut running = Running::of(child);
+        let mut keyboard = running.child.stdin.take().unwrap();
+        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let state = lines.next().unwrap();
+        assert!(state.contains('+'), "{isolate}: not in the foreground: {state}");
+        keyboard.write_all(b"\x03").unwrap();
+        let rest: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("code")).collect();
+        assert!(rest.iter().any(|line| line.ends_with("interrupted")), "{rest:?}");
+        let groups = lines.next().unwrap();
+        let groups: Vec<&str> = groups.split_whitespace().collect();
+        assert_eq!(groups[0], groups[1], "the shell has the terminal again");
+        drop(keyboard);
+        running.wait();
+    }
+}
+
+#[test]
+fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
+    let servers = Servers::start();
+    let text = "echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; echo done";
+    let inner = servers.run(&["--lease", "test/tty"], &["sh", "-c", text]).0;
+    let words = [inner.get_program()].into_iter().chain(inner.get_args());
+    let line: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--flush", "--command", &line.join(" "), "/dev/null"]);
+    let mut running = Running::of(script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut keyboard = running.child.stdin.take().unwrap();
+    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "ready"));
+    keyboard.write_all(b"\x1a").unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.ends_with("done")), "{rest:?}");
+    running.wait();
+}
+
+#[test]
+fn an_idle_run_needs_little_memory_and_processor_time() {
+    let servers = Servers::start();
+    let run = servers.run(&["--lease", "test/idle", "-q"], &["sleep", "100"]).spawn();
+    eventually("the command", || run.guard().and_then(child_of).and_then(child_of).is_some());
+    let guard = run.guard().unwrap();
+    let pids = [run.pid(), guard, child_of(guard).unwrap()].map(|pid| pid.as_raw_nonzero().get());
+    let ticks = || pids.iter().map(|pid| processor_ticks(*pid)).sum::<u64>();
+    let before = ticks();
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    let used = ticks() - before;
+    let [keeper, guard, init] = pids.map(private_kb);
+    println!(
+        "private memory: run {keeper} kB, guard {guard} kB, init {init} kB; processor: {used} ticks of 10 ms in 5 s"
+    );
+    assert!(keeper + guard <= 6 * 1024, "run {keeper} kB, guard {guard} kB");
+    assert!(used <= 5, "{used} ticks of 10 ms in 5 s, with a renewal every 0.6 s");
+}
+
+/// The memory of a process that it shares with no other one, in kB.
+fn private_kb(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("Private_Clean:") || line.starts_with("Private_Dirty:"));
+    lines.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+fn processor_ticks(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}

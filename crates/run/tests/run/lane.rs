@@ -1,0 +1,196 @@
+//! One lock, with a program that holds it and another one that waits for it.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::losses::{Case, Place, Shape};
+use crate::process_log;
+use crate::store::{Accepted, Store};
+use crate::support::{Run, Running, Servers, child_of, eventually, program};
+use crate::worker;
+
+/// How the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    StopRun,
+    StopGuard,
+    StopBoth,
+    /// The test does this for all locks.
+    StopServers,
+    DeleteKeys,
+}
+
+/// What was seen.
+pub struct Loss {
+    pub code: Option<i32>,
+    pub output: String,
+    /// The first and the last time of each token, from the processes themselves.
+    pub processes: BTreeMap<u64, (u64, u64)>,
+    /// The same, of the writes that the store has accepted.
+    pub stored: Accepted,
+    pub rejected: usize,
+    /// Negative if the command ended before its deadline.
+    pub after_deadline_ms: f64,
+}
+
+/// One lock.
+pub struct Lane {
+    case: Case,
+    lease: String,
+    folder: PathBuf,
+    store: Store,
+    first: Running,
+    second: Running,
+    /// `run` and the guard of the first program.
+    pids: Option<(Pid, Pid)>,
+    /// In milliseconds of `CLOCK_BOOTTIME`.
+    deadline: u64,
+}
+
+impl Lane {
+    pub fn start(case: Case, servers: &Servers, folder: &Path, name: &str) -> Self {
+        let folder = folder.join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let (store, lease) = (Store::start(), format!("test/{name}"));
+        let options = ["--lease", &lease, "--wait", "60s", "--isolate", case.isolate];
+        let run = |shape: Shape| servers.run(&options, &shape.command());
+        let first = placed(case.place, run(case.shape).0, &variables(&folder, &store));
+        let first = Run(first).spawn_to(&folder.join("first"));
+        let log = folder.join("log");
+        eventually("the first command to work", || !process_log::read(&log).is_empty());
+        let mut second = servers.run(&options, &worker::command());
+        for (name, value) in variables(&folder, &store) {
+            // The deadline file of the first program is in that folder.
+            second = if name == "XDG_RUNTIME_DIR" { second } else { second.env(name, value) };
+        }
+        let second = second.spawn_to(&folder.join("second"));
+        Self { case, lease, folder, store, first, second, pids: None, deadline: 0 }
+    }
+
+    pub fn wait_for_work(&mut self) {
+        let run = self.run_pid();
+        eventually("the guard", || child_of(run).is_some());
+        self.pids = child_of(run).map(|guard| (run, guard));
+        eventually("the deadline file", || self.read_deadline());
+        // The first command of the case with forks has several processes; all of them write to the store.
+        eventually("the store", || !self.store.writes().0.is_empty());
+    }
+
+    /// The process `run`, which can be below another program.
+    fn run_pid(&self) -> Pid {
+        let mut found = self.first.pid();
+        eventually("the program", || {
+            let line = std::fs::read(format!("/proc/{}/cmdline", found.as_raw_nonzero())).unwrap_or_default();
+            let is_program = line.starts_with(program().as_os_str().as_encoded_bytes());
+            if !is_program {
+                found = child_of(found).unwrap_or(self.first.pid());
+            }
+            is_program
+        });
+        found
+    }
+
+    /// Reads the deadline file. It is removed when `run` ends.
+    fn read_deadline(&mut self) -> bool {
+        let entries = std::fs::read_dir(&self.folder).unwrap().flatten();
+        let mut files = entries.map(|entry| entry.path().join("deadline.json"));
+        let Some(text) = files.find_map(|file| std::fs::read_to_string(file).ok()) else { return false };
+        self.deadline = worker::deadline(&text).unwrap();
+        true
+    }
+
+    pub fn fault(&mut self, servers: &Servers) {
+        let (run, guard) = self.pids.unwrap();
+        let stop = |pid: Pid| kill_process(pid, Signal::STOP).unwrap();
+        match self.case.fault {
+            Fault::StopRun => stop(run),
+            Fault::StopGuard => stop(guard),
+            Fault::StopBoth => {
+                stop(run);
+                stop(guard);
+            }
+            Fault::StopServers => {}
+            Fault::DeleteKeys => servers.delete(&self.lease),
+        }
+        // The guard does not know later ones.
+        self.read_deadline();
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.read_deadline();
+        self.first.child.try_wait().unwrap().is_some()
+    }
+
+    /// Whether the second command works.
+    pub fn is_taken_over(&mut self) -> bool {
+        if matches!(self.case.fault, Fault::DeleteKeys) {
+            self.read_deadline();
+        }
+        process_log::read(&self.folder.join("log")).len() > 1
+    }
+
+    pub fn finish(mut self) -> Loss {
+        if matches!(self.case.fault, Fault::StopRun | Fault::StopBoth) {
+            // The program `script` stops itself when its child is stopped.
+            for pid in [self.first.pid(), self.pids.unwrap().0] {
+                kill_process(pid, Signal::CONT).unwrap();
+            }
+        }
+        let code = self.first.wait().code();
+        drop(self.second);
+        let processes = process_log::read(&self.folder.join("log"));
+        let (stored, rejected) = self.store.writes();
+        let last = processes.values().next().unwrap().1;
+        let output = std::fs::read_to_string(self.folder.join("first")).unwrap();
+        let [last, deadline] =
+            [last / 1000, self.deadline * 1000].map(|micros| i32::try_from(micros % 1_000_000_000).unwrap());
+        let after_deadline_ms = f64::from(last - deadline) / 1000.0;
+        Loss { code, output, processes, stored, rejected, after_deadline_ms }
+    }
+}
+
+fn variables(folder: &Path, store: &Store) -> Vec<(&'static str, String)> {
+    vec![
+        ("WORKER_LOG", folder.join("log").display().to_string()),
+        ("WORKER_STORE", store.address.to_string()),
+        ("XDG_RUNTIME_DIR", folder.display().to_string()),
+    ]
+}
+
+/// The command line `run` in its place.
+fn placed(place: Place, run: Command, variables: &[(&str, String)]) -> Command {
+    let line = || [run.get_program()].into_iter().chain(run.get_args());
+    let quoted = || {
+        line().map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect::<Vec<_>>().join(" ")
+    };
+    let mut command = match place {
+        Place::Directly | Place::User => run,
+        Place::Pid1 => {
+            let mut command = Command::new("unshare");
+            command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).args(line());
+            command
+        }
+        Place::Terminal => {
+            let mut command = Command::new("script");
+            command.args(["--quiet", "--return", "--command", &format!("exec {}", quoted()), "/dev/null"]);
+            command
+        }
+        Place::Cron => {
+            let mut command = Command::new("env");
+            let minimal = ["-i", "HOME=/", "LOGNAME=root", "PATH=/usr/bin:/bin", "SHELL=/bin/sh"];
+            command.args(minimal).args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+            command.args(["/bin/sh", "-c", &quoted()]);
+            command
+        }
+    };
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    if place == Place::User {
+        command.uid(65534).gid(65534);
+    }
+    command
+}

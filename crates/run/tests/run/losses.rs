@@ -1,0 +1,188 @@
+//! The lock is lost in every way that can be caused here. A second program takes it over, and nothing of the first one runs then.
+//!
+//! `REDISLEASE_TEST_LOSSES` is the number of losses in each case.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::lane::{Fault, Lane, Loss};
+use crate::process_log::overlaps;
+use crate::support::{Servers, eventually};
+use crate::worker;
+
+/// The most losses of one case at a time.
+const LANES: usize = 20;
+/// How many cases run at a time: they wait most of the time.
+const AT_ONCE: usize = 3;
+
+/// How the program is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Directly,
+    /// As the first process of a PID namespace, as in a container.
+    Pid1,
+    /// On a terminal.
+    Terminal,
+    /// With the environment that cron gives.
+    Cron,
+    /// Without privileges.
+    User,
+}
+
+/// What the command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One process.
+    Single,
+    /// A shell that waits for it.
+    Shell,
+    /// Two background processes, one of them in a session of its own, and a pipeline.
+    Forks,
+}
+
+impl Shape {
+    /// The command line. Every process ignores SIGTERM.
+    pub fn command(self) -> [String; 3] {
+        let worker = worker::shell();
+        let script = match self {
+            Self::Single => format!("trap '' TERM; exec {worker}"),
+            Self::Shell => format!("trap '' TERM; {worker}; true"),
+            Self::Forks => format!("trap '' TERM; {worker} & setsid {worker} & {worker} | cat; wait"),
+        };
+        ["sh".into(), "-c".into(), script]
+    }
+}
+
+/// One kind of loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub name: &'static str,
+    pub isolate: &'static str,
+    pub place: Place,
+    pub shape: Shape,
+    pub fault: Fault,
+    /// Whether two commands can run at the same time in this case, as docs/run.md says. The store rejects the writes of the first.
+    pub can_overlap: bool,
+}
+
+impl Case {
+    const fn new(name: &'static str, isolate: &'static str, shape: Shape, fault: Fault) -> Self {
+        Self { name, isolate, place: Place::Directly, shape, fault, can_overlap: false }
+    }
+
+    const fn at(mut self, place: Place) -> Self {
+        self.place = place;
+        self
+    }
+
+    const fn can_overlap(mut self) -> Self {
+        self.can_overlap = true;
+        self
+    }
+}
+
+const CASES: [Case; 16] = [
+    Case::new("pid, run stopped", "pid", Shape::Single, Fault::StopRun),
+    Case::new("pid, guard stopped", "pid", Shape::Single, Fault::StopGuard),
+    Case::new("pid, both stopped", "pid", Shape::Single, Fault::StopBoth),
+    Case::new("pid, servers stopped", "pid", Shape::Single, Fault::StopServers),
+    Case::new("pid, both stopped, forks", "pid", Shape::Forks, Fault::StopBoth),
+    Case::new("pid, servers stopped, forks", "pid", Shape::Forks, Fault::StopServers),
+    Case::new("pid, both stopped, user", "pid", Shape::Forks, Fault::StopBoth).at(Place::User),
+    Case::new("pid, both stopped, PID 1", "pid", Shape::Shell, Fault::StopBoth).at(Place::Pid1),
+    Case::new("pid, both stopped, tty", "pid", Shape::Shell, Fault::StopBoth).at(Place::Terminal),
+    Case::new("pid, both stopped, cron", "auto", Shape::Shell, Fault::StopBoth).at(Place::Cron),
+    Case::new("none, both stopped", "none", Shape::Single, Fault::StopBoth),
+    Case::new("none, guard stopped, forks", "none", Shape::Forks, Fault::StopGuard),
+    Case::new("none, servers stopped, forks", "none", Shape::Forks, Fault::StopServers),
+    Case::new("none, guard stopped, PID 1", "none", Shape::Forks, Fault::StopGuard).at(Place::Pid1),
+    // Only the command itself ends with the guard, and `run` cannot kill the rest.
+    Case::new("none, both stopped, shell", "none", Shape::Shell, Fault::StopBoth).can_overlap(),
+    // An administrator gives the lock away before `run` can know it.
+    Case::new("pid, keys deleted", "pid", Shape::Single, Fault::DeleteKeys).can_overlap(),
+];
+
+#[test]
+fn nothing_of_the_first_command_runs_when_the_second_one_does() {
+    let count = std::env::var("REDISLEASE_TEST_LOSSES").ok().and_then(|count| count.parse().ok()).unwrap_or(LANES);
+    let folder = tempfile::Builder::new().prefix("redislease-losses-").tempdir().unwrap();
+    // Also for the case without privileges.
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    let cases = Mutex::new(CASES.iter().enumerate());
+    let next = || cases.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((index, case)) = next() {
+                    if !is_root && matches!(case.place, Place::Pid1 | Place::User) {
+                        println!("{:<30} skipped: only root can start it", case.name);
+                        continue;
+                    }
+                    lose(*case, index, count, folder.path());
+                }
+            });
+        }
+    });
+}
+
+/// Loses `count` locks in the same way.
+fn lose(case: Case, index: usize, count: usize, folder: &Path) {
+    let servers = Servers::start();
+    let mut losses = Vec::new();
+    while losses.len() < count {
+        let (begin, lanes) = (losses.len(), LANES.min(count - losses.len()));
+        let names = (begin..begin + lanes).map(|lane| format!("case{index}-{lane}"));
+        losses.extend(round(case, &servers, folder, &names.collect::<Vec<_>>()));
+    }
+    check(case, &losses);
+}
+
+/// Loses the lock of each name once, at about the same time.
+fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<Loss> {
+    let mut lanes: Vec<Lane> = names.iter().map(|name| Lane::start(case, servers, folder, name)).collect();
+    for lane in &mut lanes {
+        lane.wait_for_work();
+    }
+    for (index, lane) in lanes.iter_mut().enumerate() {
+        // At different times after a renewal.
+        std::thread::sleep(Duration::from_millis(17 * (index as u64 % 4)));
+        lane.fault(servers);
+    }
+    if case.fault == Fault::StopServers {
+        for server in &servers.0 {
+            server.process().pause().unwrap();
+        }
+        eventually("the commands to end", || lanes.iter_mut().all(Lane::has_ended));
+        for server in &servers.0 {
+            server.process().resume().unwrap();
+        }
+    }
+    eventually("the lock to be taken over", || lanes.iter_mut().all(Lane::is_taken_over));
+    lanes.into_iter().map(Lane::finish).collect()
+}
+
+fn check(case: Case, losses: &[Loss]) {
+    let mut after: Vec<f64> = losses.iter().map(|loss| loss.after_deadline_ms).collect();
+    after.sort_by(f64::total_cmp);
+    let at = |percent: usize| after[(after.len() * percent).div_ceil(100).clamp(1, after.len()) - 1];
+    let overlapping = losses.iter().filter(|loss| !overlaps(&loss.processes).is_empty()).count();
+    let rejected: usize = losses.iter().map(|loss| loss.rejected).sum();
+    println!(
+        "{:<30} {} losses, last instruction after the deadline p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms; overlaps: processes \
+         {overlapping}, store 0 ({rejected} writes rejected)",
+        case.name,
+        losses.len(),
+        at(50),
+        at(99),
+        at(100),
+    );
+    for loss in losses {
+        assert_eq!(loss.code, Some(76), "{case:?}: {}", loss.output);
+        assert_eq!(overlaps(&loss.stored), Vec::<u64>::new(), "{case:?}: {:?}", loss.stored);
+        assert!(loss.processes.len() >= 2, "{case:?}");
+        let overlap = overlaps(&loss.processes);
+        assert!(case.can_overlap || overlap.is_empty(), "{case:?}: overlap of {overlap:?} ns: {:?}", loss.processes);
+    }
+}

@@ -1,0 +1,10 @@
+//! `redislease-run` on real Redis servers and with real processes.
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+mod basics;
+mod lane;
+mod losses;
+mod process_log;
+mod store;
+mod support;
+mod worker;

@@ -1,0 +1,160 @@
+//! Real servers, and the program under test.
+
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use redislease_lab::{RedisServer, poll};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The timeout of every wait, with tolerance for a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+/// The `ttl` of all tests, which is also the longest lease. The deadline is 1.9 s after a renewal.
+pub const TTL: &str = "3s";
+
+/// Servers that vote.
+pub struct Servers(pub Vec<RedisServer>);
+
+impl Servers {
+    /// Three servers. They vote one longest lease after the first program has connected.
+    pub fn start() -> Self {
+        let servers = Self((0..3).map(|_| RedisServer::start().unwrap()).collect());
+        let mut first = servers.run(&["--lease", "test/first", "--wait", "60s", "-q"], &["true"]).spawn();
+        assert!(first.wait().success());
+        servers
+    }
+
+    pub fn urls(&self) -> String {
+        self.0.iter().map(|server| format!("redis://{}", server.address())).collect::<Vec<_>>().join(",")
+    }
+
+    /// A command line of the program, with short durations.
+    pub fn run<S: AsRef<OsStr>>(&self, options: &[&str], user: &[S]) -> Run {
+        let mut command = Command::new(program());
+        command.args(["--redis", &self.urls(), "--longest-lease", TTL, "--ttl", TTL, "--grace", "300ms"]);
+        command.args(["--command-timeout", "1s"]).args(options).arg("--").args(user);
+        Run(command)
+    }
+
+    /// The number of servers that have the key of a lease.
+    pub fn locked(&self, lease: &str) -> usize {
+        let key = format!("redislease:lock:{lease}");
+        self.0.iter().filter(|server| server.command(&["EXISTS", &key]).unwrap().integer().unwrap() > 0).count()
+    }
+
+    pub fn delete(&self, lease: &str) {
+        let key = format!("redislease:lock:{lease}");
+        for server in &self.0 {
+            server.command(&["DEL", &key]).unwrap();
+        }
+    }
+}
+
+/// The file of the program under test.
+pub fn program() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_redislease-run"))
+}
+
+/// A command that was not started.
+pub struct Run(pub Command);
+
+impl Run {
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.0.env(name, value);
+        self
+    }
+
+    /// Starts it, with its output in pipes.
+    pub fn spawn(mut self) -> Running {
+        let command = self.0.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        Running::of(command.spawn().unwrap())
+    }
+
+    /// Starts it, with its output in a file.
+    pub fn spawn_to(mut self, log: &Path) -> Running {
+        let file = std::fs::File::options().create(true).append(true).open(log).unwrap();
+        let command = self.0.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file).process_group(0);
+        Running::of(command.spawn().unwrap())
+    }
+
+    /// Runs it to its end. Returns the exit code, standard output and standard error.
+    pub fn finish(self) -> (Option<i32>, String, String) {
+        let mut running = self.spawn();
+        let status = running.wait();
+        let (mut out, mut err) = (String::new(), String::new());
+        if let Some(pipe) = &mut running.child.stdout {
+            pipe.read_to_string(&mut out).unwrap();
+        }
+        if let Some(pipe) = &mut running.child.stderr {
+            pipe.read_to_string(&mut err).unwrap();
+        }
+        (status.code(), out, err)
+    }
+}
+
+/// A running program. When it is dropped, it and its helper processes are killed.
+pub struct Running {
+    pub child: Child,
+}
+
+impl Running {
+    pub fn of(child: Child) -> Self {
+        Self { child }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Its guard process.
+    pub fn guard(&self) -> Option<Pid> {
+        child_of(self.pid())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "still running after {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            // The guard kills the command; without `run`, nobody renews.
+            if let Some(guard) = self.guard() {
+                let _ = kill_process(guard, Signal::KILL);
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The first child of a process, if it has one.
+pub fn child_of(pid: Pid) -> Option<Pid> {
+    let pid = pid.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// Polls until `probe` is true.
+///
+/// # Panics
+/// Names `what` if it does not become true in time.
+pub fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
+    let result = poll(PATIENCE, || if probe() { Ok(()) } else { Err(String::new()) });
+    assert!(result.is_ok(), "still waiting for {what} after {PATIENCE:?}");
+}
