@@ -92,6 +92,8 @@ fn for_options(text: &str) -> String {
         ("use one user for all servers, with credentials()", "use one user and password for all servers"),
         ("longest_lease is", "--longest-lease is"),
         ("command_timeout is", "--command-timeout is"),
+        ("hold_at_least is", "--hold-at-least is"),
+        ("the longest_lease of the Locker", "the value of --longest-lease"),
     ]
     .iter()
     .fold(text.to_owned(), |text, (library, option)| text.replace(library, option))
@@ -120,6 +122,7 @@ fn request(locker: &Locker, options: &RunOptions, timing: Timing, owner: &str) -
         .renew_every(timing.renew_every)
         .stop_budget(timing.stop_budget)
         .owner(owner)
+        .hold_at_least(options.hold_at_least)
         .retry(Retry::Exponential { first, max: options.retry })
 }
 

@@ -44,6 +44,13 @@ async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {
     let usage = |text: String| (exit::USAGE, text);
     let failed = |error: io::Error| (exit::FAILED, format!("cannot start: {error}"));
     let timing = Timing::of(options.ttl, options.renew_every, options.grace, options.longest_lease).map_err(usage)?;
+    if options.hold_at_least > options.longest_lease {
+        return Err(usage(format!(
+            "--hold-at-least {:?} is longer than --longest-lease {:?}: use a shorter time, or a longer longest lease in all programs on \
+             these servers",
+            options.hold_at_least, options.longest_lease
+        )));
+    }
     let owner = options.owner.clone().unwrap_or_else(owner);
     let locker = acquire::locker(&options).map_err(usage)?;
     // Before any process is started.

@@ -101,6 +101,11 @@ pub struct RunOptions {
     #[arg(long, env = "REDISLEASE_RUN_RETRY", value_name = "DURATION", default_value = "250ms", value_parser = duration::parse)]
     pub retry: Duration,
 
+    /// Let nobody else get the lock before this time has passed since it was acquired, also if the command ends before. For tasks that
+    /// several machines start at the same time of day: longer than their clocks differ by. At most the longest lease
+    #[arg(long, env = "REDISLEASE_RUN_HOLD_AT_LEAST", value_name = "DURATION", default_value = "0", value_parser = duration::parse)]
+    pub hold_at_least: Duration,
+
     /// job: run the command once. service: after a loss, wait for the lock again
     #[arg(long, env = "REDISLEASE_RUN_MODE", value_name = "MODE", default_value = "job")]
     pub mode: Mode,

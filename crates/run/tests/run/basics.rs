@@ -38,6 +38,32 @@ fn the_exit_code_is_that_of_the_command_in_each_isolation() {
 }
 
 #[test]
+fn where_namespaces_are_forbidden_auto_falls_back_and_pid_is_an_error() {
+    let servers = Servers::start();
+    let run = |isolate: &str| {
+        let inner = servers.run(&["--lease", "test/forbidden", "--isolate", isolate], &["sh", "-c", "exit 6"]).0;
+        let mut shell = Command::new("unshare");
+        let script = "echo 0 > /proc/sys/user/max_pid_namespaces && exec \"$@\"";
+        shell
+            .args(["--user", "--map-root-user", "sh", "-c", script, "sh"])
+            .arg(inner.get_program())
+            .args(inner.get_args());
+        let output = shell.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, err) = run("auto");
+    if err.starts_with("unshare: ") {
+        return println!("skipped: {err}");
+    }
+    assert_eq!(code, Some(6), "{err}");
+    assert!(err.contains("isolation none"), "{err}");
+    let (code, err) = run("pid");
+    assert_eq!(code, Some(125), "{err}");
+    assert!(err.contains("--isolate is not possible here: "), "{err}");
+    assert_eq!(servers.locked("test/forbidden"), 0, "released");
+}
+
+#[test]
 fn the_command_finds_token_lease_holder_and_deadline_in_its_environment() {
     let servers = Servers::start();
     let text = "echo $REDISLEASE_TOKEN $REDISLEASE_LEASE $REDISLEASE_HOLDER; cat $REDISLEASE_DEADLINE_FILE; echo; \
@@ -105,6 +131,7 @@ fn wrong_options_give_64_and_say_what_to_do() {
         (vec!["--redis", server, "--lease", "a/b"], "use --single-node"),
         (vec!["--redis", three, "--lease", "a/b", "--ttl", "10s"], "use a ttl of at least 12s"),
         (vec!["--redis", three, "--lease", "a/b", "--ttl", "40s"], "--longest-lease 30s"),
+        (vec!["--redis", three, "--lease", "a/b", "--hold-at-least", "40s"], "--longest-lease 30s"),
         (vec!["--redis", three, "--lease", "a/b", "--signal", "X"], "such as TERM"),
         (vec!["--redis", "rediss://a:1,rediss://b:1,rediss://c:1", "--lease", "a/b"], "use --tls-ca"),
         (vec!["--redis-file", "/absent", "--lease", "a/b"], "--redis-file /absent: No such file"),
@@ -255,7 +282,8 @@ fn the_command_does_not_start_if_the_hook_fails() {
 fn an_http_server_says_who_is_active() {
     let servers = Servers::start();
     let options = ["--lease", "test/http", "--owner", "me", "--listen", "127.0.0.1:0"];
-    let mut run = servers.run(&options, &["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.05; done"]).spawn();
+    let mut run =
+        servers.run(&options, &["sh", "-c", "trap 'exit 0' TERM; echo; while :; do sleep 0.05; done"]).spawn();
     let mut errors = BufReader::new(run.child.stderr.take().unwrap());
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
@@ -270,7 +298,9 @@ fn an_http_server_says_who_is_active() {
         ask(path).read_to_string(&mut text).unwrap();
         text
     };
-    eventually("the lock", || get("/active").starts_with("HTTP/1.1 200"));
+    // The command has its handler.
+    BufReader::new(run.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(get("/active").starts_with("HTTP/1.1 200"));
     assert!(get("/").ends_with(r#"{"name":"me"}"#));
     let lease = get("/lease");
     assert!(lease.contains(r#""active":true"#) && lease.contains(r#""lease":"test/http""#), "{lease}");

@@ -135,21 +135,25 @@ impl Lane {
     }
 
     pub fn finish(mut self) -> Loss {
-        if matches!(self.case.fault, Fault::StopRun | Fault::StopBoth) {
-            // The program `script` stops itself when its child is stopped.
-            for pid in [self.first.pid(), self.pids.unwrap().0] {
-                kill_process(pid, Signal::CONT).unwrap();
+        // The program `script` stops itself when its child is stopped, at a time of its own.
+        let stopped = [self.first.pid(), self.pids.unwrap().0];
+        let is_run_stopped = matches!(self.case.fault, Fault::StopRun | Fault::StopBoth);
+        eventually("the first program to end", || {
+            if is_run_stopped {
+                for pid in stopped {
+                    let _ = kill_process(pid, Signal::CONT);
+                }
             }
-        }
+            self.first.child.try_wait().unwrap().is_some()
+        });
         let code = self.first.wait().code();
         drop(self.second);
         let processes = process_log::read(&self.folder.join("log"));
         let (stored, rejected) = self.store.writes();
         let last = processes.values().next().unwrap().1;
         let output = std::fs::read_to_string(self.folder.join("first")).unwrap();
-        let [last, deadline] =
-            [last / 1000, self.deadline * 1000].map(|micros| i32::try_from(micros % 1_000_000_000).unwrap());
-        let after_deadline_ms = f64::from(last - deadline) / 1000.0;
+        let micros = i128::from(last / 1000) - i128::from(self.deadline * 1000);
+        let after_deadline_ms = f64::from(i32::try_from(micros).unwrap()) / 1000.0;
         Loss { code, output, processes, stored, rejected, after_deadline_ms }
     }
 }

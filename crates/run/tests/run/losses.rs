@@ -142,6 +142,7 @@ fn lose(case: Case, index: usize, count: usize, folder: &Path) {
 /// Loses the lock of each name once, at about the same time.
 fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<Loss> {
     let mut lanes: Vec<Lane> = names.iter().map(|name| Lane::start(case, servers, folder, name)).collect();
+    let count = lanes.len();
     for lane in &mut lanes {
         lane.wait_for_work();
     }
@@ -154,12 +155,17 @@ fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<
         for server in &servers.0 {
             server.process().pause().unwrap();
         }
-        eventually("the commands to end", || lanes.iter_mut().all(Lane::has_ended));
+        // Each look also reads the deadlines.
+        eventually("the commands to end", || {
+            lanes.iter_mut().map(Lane::has_ended).filter(|ended| *ended).count() == count
+        });
         for server in &servers.0 {
             server.process().resume().unwrap();
         }
     }
-    eventually("the lock to be taken over", || lanes.iter_mut().all(Lane::is_taken_over));
+    eventually("the lock to be taken over", || {
+        lanes.iter_mut().map(Lane::is_taken_over).filter(|taken| *taken).count() == count
+    });
     lanes.into_iter().map(Lane::finish).collect()
 }
 

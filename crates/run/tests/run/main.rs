@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 mod basics;
+mod crontabs;
 mod lane;
 mod losses;
 mod process_log;

@@ -1,0 +1,77 @@
+//! The same crontab on two machines whose clocks differ: one run for each tick.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::Servers;
+
+/// The time from one tick to the next.
+const TICK: Duration = Duration::from_secs(5);
+const TICKS: u32 = 4;
+/// Less than a tick, and more than the clocks differ by.
+const HOLD: &str = "2900ms";
+
+/// The line of the crontab.
+fn line(servers: &Servers, options: &[&str], log: &Path) -> String {
+    let script = format!("echo $REDISLEASE_TOKEN >> {}", log.display());
+    let options: Vec<&str> = ["--lease", "test/report", "--wait", "0", "-q"].iter().chain(options).copied().collect();
+    let run = servers.run(&options, &["sh", "-c", &script]).0;
+    let words = [run.get_program()].into_iter().chain(run.get_args());
+    words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a line as cron does. Returns the exit code.
+fn cron(line: &str) -> Option<i32> {
+    let mut shell = Command::new("/bin/sh");
+    shell.env_clear().envs([("HOME", "/"), ("LOGNAME", "root"), ("PATH", "/usr/bin:/bin"), ("SHELL", "/bin/sh")]);
+    shell.args(["-c", line]).status().unwrap().code()
+}
+
+fn runs(log: &Path) -> usize {
+    fs::read_to_string(log).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn two_machines_with_skewed_clocks_run_a_task_once_for_each_tick() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let line = line(&servers, &["--hold-at-least", HOLD], &log);
+    let began = Instant::now();
+    // The second clock is late, and drifts.
+    let machine = |late: fn(u32) -> Duration| {
+        let line = &line;
+        move || {
+            let tick = |tick: u32| {
+                thread::sleep((TICK * tick + late(tick)).saturating_sub(began.elapsed()));
+                cron(line)
+            };
+            (0..TICKS).map(tick).collect::<Vec<_>>()
+        }
+    };
+    let codes = thread::scope(|scope| {
+        let first = scope.spawn(machine(|_| Duration::from_millis(300)));
+        let second = scope.spawn(machine(|tick| Duration::from_millis(250 * u64::from(tick))));
+        [first.join().unwrap(), second.join().unwrap()]
+    });
+    let each: Vec<[Option<i32>; 2]> = codes[0].iter().zip(&codes[1]).map(|(first, second)| [*first, *second]).collect();
+    println!("exit codes of the two machines for each tick: {each:?}");
+    for mut codes in each {
+        codes.sort_unstable();
+        assert_eq!(codes, [Some(0), Some(75)]);
+    }
+    assert_eq!(runs(&log), usize::try_from(TICKS).unwrap());
+}
+
+#[test]
+fn without_the_option_a_task_that_is_shorter_than_the_skew_runs_twice() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let line = line(&servers, &[], &log);
+    assert_eq!([cron(&line), cron(&line)], [Some(0), Some(0)]);
+    assert_eq!(runs(&log), 2);
+}
