@@ -38,10 +38,12 @@ all=$(tree --package redislease --no-default-features --features api)
 found=$(grep -xE "$io" <<<"$all" | xargs) || true
 [[ -z $found ]] || die "the feature api must bring no IO, and brings $found (cargo tree --no-default-features --features api -i CRATE)"
 
-# The lock layer is for programs without Kubernetes and without a metrics library.
-all=$(tree --package redislease-lock)
-found=$(grep -E '^(kube|k8s|prometheus)' <<<"$all" | xargs) || true
-[[ -z $found ]] || die "redislease-lock must do without Kubernetes and Prometheus, and brings $found"
+# The lock layer and `redislease run` are for machines without Kubernetes and without a metrics library.
+for package in redislease-lock redislease-run; do
+    all=$(tree --package "$package")
+    found=$(grep -E '^(kube|k8s|prometheus)' <<<"$all" | xargs) || true
+    [[ -z $found ]] || die "$package must do without Kubernetes and Prometheus, and brings $found"
+done
 
 # The dependencies between the modules of the package point in one direction.
 arrow() { # arrow <folder> <modules that it must not use, as a pattern>

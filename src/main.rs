@@ -10,6 +10,10 @@ use tikv_jemallocator::Jemalloc;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
+    // `redislease run` starts this program again as its helper processes.
+    if let Some(code) = redislease_run::helper(std::env::args_os()) {
+        return code;
+    }
     match Cli::of_command_line(std::env::args_os()).run() {
         Ok(code) => code,
         Err(error) => {

@@ -31,6 +31,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Handover(handover::Handover),
     Operator(operator::Operator),
+    Run(Box<redislease_run::RunOptions>),
     Why(why::Why),
 }
 
@@ -70,6 +71,7 @@ impl Cli {
     pub fn run(self) -> Result<ExitCode, Box<dyn Error>> {
         match self.command {
             Command::Doctor(command) => return command.run(),
+            Command::Run(options) => return Ok(redislease_run::run(*options)),
             Command::Crds(command) => command.run()?,
             Command::Handover(command) => command.run()?,
             Command::Operator(command) => command.run()?,

@@ -31,7 +31,8 @@ fn section(command: &Command) -> String {
         .get_positionals()
         .map(|argument| {
             let name = argument.get_id().as_str().to_uppercase();
-            if argument.is_required_set() { format!(" {name}") } else { format!(" [{name}]") }
+            let separator = if argument.is_last_set() { " --" } else { "" };
+            if argument.is_required_set() { format!("{separator} {name}") } else { format!("{separator} [{name}]") }
         })
         .collect();
     let about = if about.ends_with('.') { about } else { about + "." };

@@ -3,6 +3,7 @@
 
 mod admission;
 mod batches;
+mod command;
 mod fake;
 mod faults;
 mod keeper;
