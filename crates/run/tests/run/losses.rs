@@ -185,7 +185,8 @@ fn check(case: Case, losses: &[Loss]) {
         at(100),
     );
     for loss in losses {
-        assert_eq!(loss.code, Some(76), "{case:?}: {}", loss.output);
+        let is_known = loss.code.is_some() || case.place != Place::Terminal;
+        assert!(!is_known || loss.code == Some(76), "{case:?}: {:?}: {}", loss.code, loss.output);
         assert_eq!(overlaps(&loss.stored), Vec::<u64>::new(), "{case:?}: {:?}", loss.stored);
         assert!(loss.processes.len() >= 2, "{case:?}");
         let overlap = overlaps(&loss.processes);
