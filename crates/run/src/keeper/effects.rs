@@ -153,6 +153,9 @@ impl Keeper {
         self.acquiring = None;
         self.renewals = None;
         self.held = Held(None);
+        self.show_status();
+        // Clients of `--listen` get the last event.
+        tokio::task::yield_now().await;
         self.locker.shutdown().await;
     }
 
