@@ -73,10 +73,13 @@ impl Lane {
             !process_log::read(&log).is_empty()
         });
         let mut second = servers.run(&options, &worker::command());
+        // The deadline file of the first program is in `folder`.
+        let runtime = folder.join("second-runtime");
+        std::fs::create_dir(&runtime).unwrap();
         for (name, value) in variables(&folder, &store) {
-            // The deadline file of the first program is in that folder.
-            second = if name == "XDG_RUNTIME_DIR" { second } else { second.env(name, value) };
+            second = second.env(name, value);
         }
+        let second = second.env("XDG_RUNTIME_DIR", &runtime);
         let second = second.spawn_to(&folder.join("second"));
         Self { case, lease, folder, store, first, second, pids: None, deadline: 0 }
     }
