@@ -173,7 +173,8 @@ impl Reconciler {
             self.wake_at(deadline);
         }
         let entitlement = self.entitlement(lease, undecided.is_some() || self.is_newly_unconfirmed());
-        self.workload.follow(entitlement.as_ref(), self.link.as_ref().map(|link| &link.view));
+        let is_named = Recorded::of(lease).is_some_and(|recorded| recorded.active);
+        self.workload.follow(entitlement.as_ref(), self.link.as_ref().map(|link| &link.view), is_named);
         if self.roles.entitlement != entitlement {
             self.roles.entitlement.clone_from(&entitlement);
             self.roles.verified = None;

@@ -1,5 +1,6 @@
 //! Leases that a cluster holds: the candidate is a workload.
 
+mod fence;
 mod guarded;
 mod marks;
 
@@ -247,6 +248,7 @@ fn each_gain_of_authority_withdraws_the_workload_again() {
     lease.status = Some(Arc::unwrap_or_clone(status));
     story.facts.lease = Some(Arc::new(lease.clone()));
     story.event(Event::StatusWritten(StatusOutcome::Written(Arc::new(lease))));
+    story.finish();
     story.view(idle(10_000_000));
     story.finish();
     let before = story.workload().annotations.get(WITHDRAWN).cloned();

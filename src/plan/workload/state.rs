@@ -18,13 +18,14 @@ pub(in crate::plan) struct WorkloadState {
     /// The greatest version that was seen: a lower one follows a restore of the API server.
     version: Option<u64>,
     belief: Belief,
-    /// How many reasons for a withdrawal there were.
-    reasons: u32,
-    /// How many of these reasons a stored withdrawal covers. It was sent after the last of them.
-    covered: Option<u32>,
-    /// The reasons that the withdrawal under way covers.
-    sent: Option<u32>,
+    /// Whether a withdrawal was stored that was sent after the last reason for one.
+    is_withdrawn: bool,
+    /// The withdrawal under way: whether it was sent after the last reason.
+    sent: Option<IsLatest>,
 }
+
+/// Whether there was no other reason for a withdrawal since one was sent.
+type IsLatest = bool;
 
 /// What this process believes about the term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,45 +35,52 @@ enum Belief {
     Unknown,
     /// The workload holds the term with this token.
     Held(Token),
-    /// No term is held. The latest one had this token.
-    Ended(Token),
+    /// No term is held. The latest one had this token, and perhaps the status still names a term.
+    Ended { latest: Token, is_named: bool },
 }
 
 impl WorkloadState {
-    /// Takes what this process believes about the term. Each end of a belief is a reason for a withdrawal.
-    pub fn follow(&mut self, entitlement: Option<&Entitlement>, view: Option<&View>) {
+    /// Takes what this process believes about the term. Each end of a belief is a reason for a withdrawal. So is the end of the term
+    /// in the status: until then, another process that decides by accident may read the term there, and start the workload in the
+    /// version that the first withdrawal has made.
+    pub fn follow(&mut self, entitlement: Option<&Entitlement>, view: Option<&View>, is_named: bool) {
         let belief = match (entitlement, view.map(|view| &view.standing)) {
             // The latest token is that of the new term.
             (Some(_), Some(Standing::Acquiring(..) | Standing::Publishing(_))) => return,
             (None, _) | (Some(_), Some(Standing::Adopting(_) | Standing::Uncertain(_))) => Belief::Unknown,
             (Some(Entitlement { holder: Some((_, token)), .. }), _) => Belief::Held(*token),
-            (Some(Entitlement { holder: None, latest }), _) => Belief::Ended(*latest),
+            (Some(Entitlement { holder: None, latest }), _) => Belief::Ended { latest: *latest, is_named },
         };
         let begins = matches!(belief, Belief::Held(_)) && !matches!(self.belief, Belief::Held(_));
         if belief != self.belief && !begins {
-            self.reasons += 1;
+            self.must_be_withdrawn();
         }
         self.belief = belief;
+    }
+
+    /// There is a reason for another withdrawal.
+    fn must_be_withdrawn(&mut self) {
+        self.is_withdrawn = false;
+        self.sent = self.sent.map(|_| false);
     }
 
     /// Takes the workload as it is. Returns whether it was not known before.
     pub fn see(&mut self, now: Time, workload: &WorkloadFacts) -> bool {
         let version = workload.resource_version.as_ref().and_then(|version| version.parse().ok());
         let is_known = self.known.as_ref().is_some_and(|(uid, _)| *uid == workload.uid);
-        if is_known && version < self.version {
-            self.reasons += 1;
+        if !is_known || version < self.version {
+            self.must_be_withdrawn();
         }
         self.version = version;
         if !is_known {
             self.known = Some((workload.uid.clone(), now));
-            self.covered = None;
         }
         !is_known
     }
 
     /// This process does not decide any more: another one may start the workload.
-    pub const fn authority_lost(&mut self) {
-        (self.covered, self.sent) = (None, None);
+    pub fn authority_lost(&mut self) {
+        self.must_be_withdrawn();
     }
 
     /// Whether the workload was known before this time.
@@ -82,19 +90,17 @@ impl WorkloadState {
 
     /// Whether the workload must be withdrawn before it may be started.
     pub fn is_due(&self) -> bool {
-        self.covered != Some(self.reasons)
+        !self.is_withdrawn
     }
 
     /// A withdrawal is sent.
     pub const fn withdrawal_sent(&mut self) {
-        self.sent = Some(self.reasons);
+        self.sent = Some(true);
     }
 
     /// Takes the answer to a write.
     pub fn written(&mut self, desired: &DesiredRole, outcome: &RoleOutcome) {
-        let sent = self.sent.take();
-        if desired.role == Some(PodRole::Standby) && *outcome == RoleOutcome::Written && sent.is_some() {
-            self.covered = sent;
-        }
+        let is_latest = self.sent.take() == Some(true);
+        self.is_withdrawn |= is_latest && desired.role == Some(PodRole::Standby) && *outcome == RoleOutcome::Written;
     }
 }
