@@ -30,9 +30,10 @@ check: ## Run what needs no server: format, lints, purity, unit tests, model and
 test: deps tools ## Run all checks and tests, also those on real Redis servers and a real control plane
 	@hack/run-tests.sh all
 
-model: ## Search every world of the model, also the large ones that make test leaves out (minutes)
+model: ## Search every world of the two models, also the large ones that make test leaves out (minutes)
 	@hack/install-deps.sh rust
 	@MODEL=all cargo test --locked --package redislease-core --test model -- --nocapture
+	@MODEL=all cargo test --locked --package redislease-sim --test activation -- --nocapture
 
 figures: lab-tools ## Measure handovers and API writes on this machine (6 minutes)
 	@hack/run-example.sh figures

@@ -1,0 +1,247 @@
+//! The tests: each setup without a bug, until every state was seen, and then with each of its planted bugs.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::objects::Kind;
+use crate::planted::Planted;
+use crate::search::{Found, search};
+use crate::world::{Accidents, Seen, Setup};
+
+/// A search stops at this number of states, and then it shows nothing.
+const MOST: usize = 30_000_000;
+
+/// Which runs search a setup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Size {
+    /// `make check`, and all others.
+    Quick,
+    /// `make test` and `make model`.
+    Middle,
+    /// `make model`.
+    Large,
+}
+
+/// One setup.
+struct Case {
+    size: Size,
+    setup: Setup,
+    /// The least number of states: a search with fewer has left something out.
+    states: usize,
+    /// What must be seen.
+    seen: fn(&Seen) -> bool,
+    bugs: &'static [Planted],
+}
+
+const NONE: Accidents = Accidents { unanswered: 0, authority: 0, doubts: 0, time: 0 };
+
+/// One workload, and one process that decides.
+const PLAIN: Setup = Setup {
+    name: "one process decides",
+    kind: Kind::Workload(0),
+    is_shared: false,
+    is_orderly: true,
+    terms: 2,
+    slow: 4,
+    accidents: Accidents { unanswered: 1, ..NONE },
+};
+
+const CASES: &[Case] = &[
+    Case {
+        size: Size::Quick,
+        setup: PLAIN,
+        states: 60_000,
+        seen: |seen| seen.late_start && seen.fenced && seen.done && seen.second_term,
+        bugs: &[Planted::WithdrawnByObject, Planted::ObjectIsProof, Planted::RolesWithoutVersion],
+    },
+    Case {
+        size: Size::Quick,
+        setup: Setup { name: "two pods", kind: Kind::Pods, accidents: NONE, ..PLAIN },
+        states: 40_000,
+        seen: |seen| seen.start && seen.done && seen.second_term,
+        bugs: &[Planted::NextStartsTooEarly, Planted::StartedPodUnknown],
+    },
+    Case {
+        size: Size::Middle,
+        setup: Setup {
+            name: "a term is in doubt",
+            terms: 1,
+            accidents: Accidents { unanswered: 1, doubts: 2, time: 1, ..NONE },
+            ..PLAIN
+        },
+        states: 200_000,
+        seen: |seen| seen.late_start && seen.fenced && seen.done,
+        bugs: &[],
+    },
+    Case {
+        size: Size::Middle,
+        setup: Setup {
+            name: "a term of two pods is in doubt",
+            kind: Kind::Pods,
+            terms: 1,
+            accidents: Accidents { unanswered: 1, doubts: 2, time: 1, ..NONE },
+            ..PLAIN
+        },
+        states: 200_000,
+        seen: |seen| seen.late_start && seen.fenced && seen.done,
+        bugs: &[Planted::StartNotFenced],
+    },
+    Case {
+        size: Size::Middle,
+        setup: Setup {
+            name: "another process takes over",
+            terms: 1,
+            accidents: Accidents { unanswered: 1, authority: 1, ..NONE },
+            ..PLAIN
+        },
+        states: 500_000,
+        seen: |seen| seen.late_start && seen.fenced && seen.done,
+        bugs: &[Planted::TakeoverNotFenced],
+    },
+    Case {
+        size: Size::Middle,
+        setup: Setup {
+            name: "two processes decide",
+            is_orderly: false,
+            terms: 1,
+            slow: 2,
+            accidents: Accidents { authority: 1, ..NONE },
+            ..PLAIN
+        },
+        states: 2_000_000,
+        seen: |seen| seen.start && seen.done && seen.rivals,
+        bugs: &[Planted::StartFromCachedStatus, Planted::StatusEndNotFenced],
+    },
+    Case {
+        size: Size::Middle,
+        setup: Setup {
+            name: "two clusters",
+            kind: Kind::Workload(2),
+            is_shared: true,
+            slow: 2,
+            accidents: NONE,
+            ..PLAIN
+        },
+        states: 100_000,
+        seen: |seen| seen.start && seen.done && seen.second_term && seen.rivals,
+        bugs: &[Planted::StoppedWithoutAnswer],
+    },
+    Case {
+        size: Size::Large,
+        setup: Setup {
+            name: "another process takes over, two terms",
+            accidents: Accidents { unanswered: 1, authority: 1, ..NONE },
+            ..PLAIN
+        },
+        states: 2_000_000,
+        seen: |seen| seen.late_start && seen.fenced && seen.done && seen.second_term,
+        bugs: &[],
+    },
+    Case {
+        size: Size::Large,
+        setup: Setup {
+            name: "another process takes over, two pods",
+            kind: Kind::Pods,
+            terms: 1,
+            accidents: Accidents { authority: 1, ..NONE },
+            ..PLAIN
+        },
+        states: 500_000,
+        seen: |seen| seen.start && seen.done,
+        bugs: &[],
+    },
+    Case {
+        size: Size::Large,
+        setup: Setup { name: "two pods, a late write", kind: Kind::Pods, ..PLAIN },
+        states: 2_000_000,
+        seen: |seen| seen.late_start && seen.fenced && seen.done && seen.second_term,
+        bugs: &[],
+    },
+    Case {
+        size: Size::Large,
+        setup: Setup { name: "two clusters, a late write", kind: Kind::Workload(2), is_shared: true, slow: 2, ..PLAIN },
+        states: 2_000_000,
+        seen: |seen| seen.late_start && seen.fenced && seen.done && seen.second_term && seen.rivals,
+        bugs: &[],
+    },
+];
+
+fn size() -> Size {
+    match std::env::var("MODEL").as_deref() {
+        Ok("quick") => Size::Quick,
+        Ok("all") => Size::Large,
+        Ok(other) if !other.is_empty() => panic!("MODEL={other} is neither quick nor all"),
+        _ => Size::Middle,
+    }
+}
+
+/// Searches one setup and prints what it took.
+fn report(setup: Setup, bug: Option<Planted>) -> Found {
+    let began = Instant::now();
+    let found = search(setup, bug, MOST);
+    let planted = bug.map_or_else(String::new, |bug| format!("{bug:?} in: "));
+    let verdict = match &found.broken {
+        Some((rule, way)) => format!("{} steps: {rule}", way.len()),
+        None => "no violation".to_owned(),
+    };
+    let (states, transitions, took) = (found.states, found.transitions, began.elapsed().as_secs_f64());
+    let label = format!("{planted}{}", setup.name);
+    let [statuses, objects] = found.seen.versions;
+    println!(
+        "{label:50} {states:>9} states, {transitions:>9} transitions, {} steps of one process, versions up to {statuses} and {objects}, \
+         {took:5.1} s: {verdict}",
+        found.steps
+    );
+    found
+}
+
+fn check(case: &Case, bug: Option<Planted>) -> Result<(), String> {
+    let name = case.setup.name;
+    let found = report(case.setup, bug);
+    if let Some(bug) = bug {
+        return found.broken.map(drop).ok_or(format!("{bug:?} was not found in: {name}"));
+    }
+    if let Some((rule, way)) = &found.broken {
+        return Err(format!("{name}: {rule}\n  {}", way.join("\n  ")));
+    }
+    if !found.is_exhausted {
+        return Err(format!("{name}: more than {MOST} states"));
+    }
+    if found.states < case.states || !(case.seen)(&found.seen) {
+        return Err(format!("{name}: the setup is too tame: {} states, {:?}", found.states, found.seen));
+    }
+    Ok(())
+}
+
+#[test]
+fn order_and_fence_hold_and_each_simpler_rule_is_found_to_break_them() {
+    let only = std::env::var("MODEL_ONLY").unwrap_or_default();
+    let cases = CASES.iter().filter(|case| case.size <= size() && case.setup.name.contains(&only));
+    let with_bugs = |case: &'static Case| {
+        let bugs = case.bugs.iter().map(|bug| Some(*bug));
+        std::iter::once(None).chain(bugs).map(move |bug| (case, bug))
+    };
+    let mut jobs: Vec<(&Case, Option<Planted>)> = cases.flat_map(with_bugs).collect();
+    // The longest first.
+    jobs.sort_by_key(|(case, bug)| (bug.is_some(), std::cmp::Reverse(case.states)));
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((case, bug)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    failures.lock().unwrap().extend(check(case, *bug).err());
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn every_planted_bug_is_searched() {
+    for bug in Planted::ALL {
+        assert!(CASES.iter().any(|case| case.size < Size::Large && case.bugs.contains(bug)), "{bug:?}");
+    }
+}
