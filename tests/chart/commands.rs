@@ -57,12 +57,26 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("kubectl get redislease -n shop", "crates/lab/examples/demo/story.rs", "$ kubectl get redislease -n {NAMESPACE}"),
     ("kubectl redislease why LEASE", "tests/kube/why.rs", "\"redislease\", \"why\", \"billing\""),
     ("kubectl rollout restart", "crates/lab/examples/e2e/upkeep.rs", "\"rollout\", \"restart\""),
+    ("cargo test -p redislease-sim --test activation", "hack/run-tests.sh", "tests/*/main.rs"),
     ("make dashboard", "hack/run-tests.sh", "hack/dashboard.sh check"),
     ("make deps", "Makefile", "test: deps tools"),
     ("make docs", "src/docs/mod.rs", "run `make docs`"),
     ("make e2e", "hack/run-tests.sh", "hack/e2e.sh debug"),
     ("make licences", "hack/run-tests.sh", "hack/licences.sh"),
     ("make tools", "Makefile", "test: deps tools"),
+    ("redislease run", "tests/redis/command.rs", "\"run\""),
+    ("redislease run --lease shop/report -- COMMAND", "crates/run/tests/run/support.rs", "--lease"),
+    (
+        "redislease run --redis redis://127.0.0.1:7001,redis://127.0.0.1:7002,redis://127.0.0.1:7003 --lease shop/report \
+         -- /usr/local/bin/report",
+        "crates/run/tests/run/support.rs",
+        "--redis",
+    ),
+    (
+        "redislease run --redis-file /etc/redislease/servers --lease shop/importer --mode service -- /usr/local/bin/importer",
+        "crates/run/tests/run/basics.rs",
+        "--redis-file",
+    ),
     (
         "redislease handover billing -n shop --to cluster/eu-west-1",
         "tests/kube/handover.rs",
@@ -81,6 +95,10 @@ const USAGE: &str = "the usage of a subcommand, generated from the flags";
 
 /// Commands that no test and no script runs, with the reason.
 const NOT_RUN: &[(&str, &str)] = &[
+    (
+        "cargo build --release --package redislease-run",
+        "a release build; the tests run the debug build of the same program",
+    ),
     ("cargo doc -p redislease-locker --open", "opens a browser; the documentation tests compile the examples"),
     ("cargo install --path .", "builds a release binary; the tests run the binary that they build"),
     ("cargo run -p redislease-lab --example lab", "leaves servers running until it is stopped"),
@@ -135,6 +153,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("make lock-scale", A_MEASUREMENT),
     ("make model", "takes minutes; `make test` searches the smaller worlds"),
     ("make observe", A_MEASUREMENT),
+    ("make run-losses", A_MEASUREMENT),
     ("make scale", A_MEASUREMENT),
     ("make scale N=1000", A_MEASUREMENT),
     ("make test", THE_TESTS),
@@ -142,6 +161,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("redislease doctor [QUORUM]", USAGE),
     ("redislease handover NAME", USAGE),
     ("redislease operator", USAGE),
+    ("redislease run -- COMMAND", USAGE),
     (
         "skopeo copy oci-archive:target/image/redislease-amd64.tar docker://registry.example.com/redislease:0.1.0",
         A_REGISTRY,
