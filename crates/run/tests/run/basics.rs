@@ -194,7 +194,9 @@ fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
     run.args(["-c", text, "sh"]).arg(inner.get_program()).args(inner.get_args());
     let output = run.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.trim().ends_with('1'), "{text}");
+    // The test itself can run with more ignored signals, as each process in the background does.
+    let mask = u64::from_str_radix(text.trim().trim_start_matches("SigIgn:").trim(), 16).unwrap();
+    assert_eq!(mask & 1, 1, "{text}");
 }
 
 #[test]
