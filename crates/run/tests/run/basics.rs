@@ -323,7 +323,9 @@ fn on_a_terminal_the_command_is_the_foreground_group_and_ctrl_c_reaches_only_it(
         let words = [inner.get_program()].into_iter().chain(inner.get_args());
         let line: Vec<String> =
             words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect();
-        let mut script = Command::new("script");
+        // A test that runs in the background ignores interrupts, and so would the command. Without an end, the test would wait.
+        let mut script = Command::new("timeout");
+        script.args(["--foreground", "60", "env", "--default-signal=INT", "script"]);
         let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", line.join(" "));
         script.args(["--quiet", "--flush", "--command", &line, "/dev/null"]);
         let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
