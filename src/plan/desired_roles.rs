@@ -6,9 +6,9 @@ use redislease_core::op::Token;
 
 use super::activation::Activator;
 use super::effect::PodChange;
+use super::entitlement::Entitlement;
 use super::facts::{Facts, PodKnowledge};
 use super::inputs::Inputs;
-use super::roles::Entitlement;
 use crate::api::names::{self, PodRole};
 use crate::election::{Object, PodFacts, Run};
 
@@ -107,4 +107,36 @@ pub(super) fn carries(pod: Object<'_>, lease: &str, desired: &DesiredRole) -> bo
         (Some(_), Some(wished)) => token.is_some_and(|token| *token == wished.to_string()),
     };
     same_role && same_token
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_and_token_of_a_pod() {
+        let pod = |role: Option<&str>, token: Option<&str>| {
+            let text = |(key, value): (String, &str)| (key, value.to_owned());
+            PodFacts {
+                labels: role.map(|role| text((names::role_label("l"), role))).into_iter().collect(),
+                annotations: token.map(|token| text((names::token_annotation("l"), token))).into_iter().collect(),
+                ..PodFacts::running("a")
+            }
+        };
+        let desired = |role, token: Option<u64>| DesiredRole { role, token: token.map(Token), ..DesiredRole::NONE };
+        let (active, standby) = (Some(PodRole::Active), Some(PodRole::Standby));
+        for (role, token, wished, expected) in [
+            (None, None, desired(active, Some(9)), false),
+            (Some("active"), Some("9"), desired(active, Some(9)), true),
+            (Some("active"), Some("8"), desired(active, Some(9)), false),
+            (Some("standby"), Some("8"), desired(standby, Some(9)), false),
+            (Some("active"), Some("9"), desired(standby, None), false),
+            (Some("standby"), Some("9"), desired(standby, None), true),
+            (Some("standby"), Some("9"), desired(None, None), false),
+            (None, Some("9"), desired(None, None), false),
+            (None, None, desired(None, None), true),
+        ] {
+            assert_eq!(carries(pod(role, token).object(), "l", &wished), expected, "{role:?} {token:?} {wished:?}");
+        }
+    }
 }

@@ -13,6 +13,8 @@
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
+use super::event::RoleOutcome;
+
 /// The pause after a refusal or a repeated correction.
 const PAUSE: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(300_000), limit: None, jitter: 0 };
@@ -47,6 +49,18 @@ pub enum Written {
     Unsent,
     /// The object does not exist any more.
     Gone,
+}
+
+impl From<&RoleOutcome> for Written {
+    fn from(outcome: &RoleOutcome) -> Self {
+        match outcome {
+            RoleOutcome::Written => Self::Stored,
+            RoleOutcome::Refused(_) | RoleOutcome::Altered(_) => Self::Refused,
+            RoleOutcome::Conflict | RoleOutcome::Unanswered(_) => Self::Undecided,
+            RoleOutcome::Withdrawn => Self::Unsent,
+            RoleOutcome::Gone => Self::Gone,
+        }
+    }
 }
 
 /// A write that corrects what others have changed.

@@ -12,6 +12,7 @@
 //! | [`keeper_link`], [`sync`] | the keeper machine: open, configure, adopt, end |
 //! | [`contend`] | which pod should hold the lease; when an attempt may start |
 //! | [`publish`] | the status and its writes |
+//! | [`entitlement`] | which pod may be `active` |
 //! | [`roles`], [`desired_roles`] | label and token on pods |
 //! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
 //! | [`start`] | when the elected pod may start: pods that were started before may still run |
@@ -34,6 +35,7 @@ mod contend;
 mod desired_roles;
 mod durations;
 mod effect;
+mod entitlement;
 mod event;
 mod facts;
 mod fair_queue;

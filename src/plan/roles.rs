@@ -6,21 +6,22 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use redislease_core::lease::{Standing, View};
+use redislease_core::lease::Standing;
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
 use super::desired_roles::{DesiredRole, carries, desired_roles, role_of};
 use super::effect::{Effect, Measure, PodChange, Priority, Read, RoleWrite};
+use super::entitlement::Entitlement;
 use super::event::RoleOutcome;
 use super::facts::Facts;
-use super::guard::{Correction, Guard, Written};
+use super::guard::{Correction, Guard};
 use super::inputs::Inputs;
 use super::recorded::{Recorded, latest_token};
 use super::{Reconciler, Shared};
 use crate::api::names::{self, PodRole};
 use crate::api::validated::WorkloadKind;
-use crate::election::{Electorate, HolderName, Object, PodFacts};
+use crate::election::{Electorate, Object, PodFacts};
 use crate::status::{Notice, NoticeReason};
 
 /// How many pods of one lease are written concurrently.
@@ -61,23 +62,6 @@ pub(super) struct Writing {
     withdrawn: bool,
 }
 
-/// Which pod may be `active`, according to the status and the keeper.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entitlement {
-    /// The UID of the pod and the token of its term; `None` if no pod may be `active`.
-    pub holder: Option<(String, Token)>,
-    /// The latest token that the status shows.
-    pub latest: Token,
-}
-
-impl Entitlement {
-    /// The token of the running term, or else of the latest one; `None` before the first term.
-    pub fn newest_token(&self) -> Option<Token> {
-        let held = self.holder.as_ref().map(|(_, token)| *token);
-        held.or_else(|| Some(self.latest).filter(|latest| *latest > Token(0)))
-    }
-}
-
 impl RoleState {
     pub fn is_writing(&self) -> bool {
         !self.writing.is_empty()
@@ -100,7 +84,7 @@ impl RoleState {
     pub fn written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) -> Option<Writing> {
         let at = self.writing.iter().position(|writing| writing.uid == uid);
         let written = at.map(|at| self.writing.swap_remove(at));
-        self.guard.written(now, uid, guarded(outcome));
+        self.guard.written(now, uid, outcome.into());
         self.writing.shrink_to_fit();
         self.in_order = None;
         if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Altered(_)) {
@@ -304,7 +288,7 @@ impl Reconciler {
         let recorded = Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.attempt);
         let view = self.link.as_ref().map(|link| &link.view);
         let known = |attempt| self.link.as_ref().is_some_and(|link| link.knows(attempt));
-        entitlement(view, recorded, recorded.is_some_and(known), undecided, latest_token(lease))
+        Entitlement::of(view, recorded, recorded.is_some_and(known), undecided, latest_token(lease))
     }
 
     /// The attempt of the term that this process holds.
@@ -458,46 +442,3 @@ impl Reconciler {
         }
     }
 }
-
-/// What an outcome means for the next write.
-const fn guarded(outcome: &RoleOutcome) -> Written {
-    match outcome {
-        RoleOutcome::Written => Written::Stored,
-        RoleOutcome::Refused(_) | RoleOutcome::Altered(_) => Written::Refused,
-        RoleOutcome::Conflict | RoleOutcome::Unanswered(_) => Written::Undecided,
-        RoleOutcome::Withdrawn => Written::Unsent,
-        RoleOutcome::Gone => Written::Gone,
-    }
-}
-
-/// Which pod may be `active`, by the keeper's view and the term that the status calls active; `None` if unknown. `known`
-/// says whether the keeper knows that term, `undecided` whether another replica may still confirm it.
-fn entitlement(
-    view: Option<&View>,
-    recorded: Option<Attempt>,
-    known: bool,
-    undecided: bool,
-    latest: Token,
-) -> Option<Entitlement> {
-    let no_pod = Entitlement { holder: None, latest };
-    // The term in the status continues even if no keeper could be opened for it.
-    let Some(view) = view else { return recorded.is_none().then_some(no_pod) };
-    let running = view.standing.term().map(|term| term.id.attempt);
-    // The status says active, and this process has not observed otherwise.
-    if recorded.is_some() && recorded != running && !known {
-        return None;
-    }
-    match &view.standing {
-        Standing::Adopting(_) => None,
-        Standing::Uncertain(_) if undecided => None,
-        Standing::Held(term) if recorded == running => {
-            let name: Option<HolderName> = term.id.holder.0.parse().ok();
-            Some(Entitlement { holder: name.map(|name| (name.pod_uid, term.id.token)), latest })
-        }
-        _ => Some(no_pod),
-    }
-}
-
-#[cfg(test)]
-#[path = "roles_tests.rs"]
-mod tests;

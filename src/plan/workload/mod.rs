@@ -18,9 +18,9 @@ use super::Reconciler;
 use super::activation::switched;
 use super::desired_roles::{DesiredRole, carries};
 use super::effect::{Command, PodChange, Priority};
+use super::entitlement::Entitlement;
 use super::facts::{CandidateFacts, Facts};
 use super::inputs::Inputs;
-use super::roles::Entitlement;
 use crate::api::names::{self, PodRole};
 use crate::election::{HolderName, Object, WorkloadFacts};
 

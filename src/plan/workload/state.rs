@@ -7,8 +7,8 @@ use redislease_core::time::Time;
 use crate::api::names::PodRole;
 use crate::election::WorkloadFacts;
 use crate::plan::desired_roles::DesiredRole;
+use crate::plan::entitlement::Entitlement;
 use crate::plan::event::RoleOutcome;
-use crate::plan::roles::Entitlement;
 
 /// The state about the workload of one lease, from a gain of authority to its loss.
 #[derive(Clone, Debug, Default)]

@@ -66,8 +66,10 @@ impl Lane {
         };
         let mut first = start();
         eventually("the first command to work", || {
-            // A busy machine can lose the lock before the command has begun.
-            if first.child.try_wait().unwrap().is_some() {
+            // A busy machine can lose the lock before the command has begun. No other end is right.
+            if let Some(status) = first.child.try_wait().unwrap() {
+                let output = std::fs::read_to_string(folder.join("first")).unwrap();
+                assert_eq!(status.code(), Some(76), "{case:?}: {output}");
                 first = start();
             }
             !process_log::read(&log).is_empty()

@@ -174,10 +174,11 @@ fn check(case: Case, losses: &[Loss]) {
     after.sort_by(f64::total_cmp);
     let at = |percent: usize| after[(after.len() * percent).div_ceil(100).clamp(1, after.len()) - 1];
     let overlapping = losses.iter().filter(|loss| !overlaps(&loss.processes).is_empty()).count();
+    let stored = losses.iter().filter(|loss| !overlaps(&loss.stored).is_empty()).count();
     let rejected: usize = losses.iter().map(|loss| loss.rejected).sum();
     println!(
         "{:<30} {} losses, last instruction after the deadline p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms; overlaps: processes \
-         {overlapping}, store 0 ({rejected} writes rejected)",
+         {overlapping}, store {stored} ({rejected} writes rejected)",
         case.name,
         losses.len(),
         at(50),

@@ -14,7 +14,7 @@ fn of(standing: Standing) -> View {
 #[test]
 fn which_pod_may_be_active() {
     let who = |view: Option<View>, recorded, known, undecided| {
-        entitlement(view.as_ref(), recorded, known, undecided, Token(42))
+        Entitlement::of(view.as_ref(), recorded, known, undecided, Token(42))
             .map(|entitlement| entitlement.holder.map(|(uid, _)| uid))
     };
     let (ours, other) = (Some(Attempt(7)), Some(Attempt(8)));
@@ -36,31 +36,4 @@ fn which_pod_may_be_active() {
     let unconfirmed = || Some(of(Standing::Uncertain(term())));
     assert_eq!(who(unconfirmed(), ours, true, true), unknown);
     assert_eq!(who(unconfirmed(), ours, true, false), no_pod, "no replica contradicted it");
-}
-
-#[test]
-fn label_and_token_of_a_pod() {
-    let pod = |role: Option<&str>, token: Option<&str>| {
-        let text = |(key, value): (String, &str)| (key, value.to_owned());
-        PodFacts {
-            labels: role.map(|role| text((names::role_label("l"), role))).into_iter().collect(),
-            annotations: token.map(|token| text((names::token_annotation("l"), token))).into_iter().collect(),
-            ..PodFacts::running("a")
-        }
-    };
-    let desired = |role, token: Option<u64>| DesiredRole { role, token: token.map(Token), ..DesiredRole::NONE };
-    let (active, standby) = (Some(PodRole::Active), Some(PodRole::Standby));
-    for (role, token, wished, expected) in [
-        (None, None, desired(active, Some(9)), false),
-        (Some("active"), Some("9"), desired(active, Some(9)), true),
-        (Some("active"), Some("8"), desired(active, Some(9)), false),
-        (Some("standby"), Some("8"), desired(standby, Some(9)), false),
-        (Some("active"), Some("9"), desired(standby, None), false),
-        (Some("standby"), Some("9"), desired(standby, None), true),
-        (Some("standby"), Some("9"), desired(None, None), false),
-        (None, Some("9"), desired(None, None), false),
-        (None, None, desired(None, None), true),
-    ] {
-        assert_eq!(carries(pod(role, token).object(), "l", &wished), expected, "{role:?} {token:?} {wished:?}");
-    }
 }
