@@ -66,9 +66,9 @@ async fn a_lock_that_is_won_when_nobody_waits_any_more_is_released() {
 async fn a_waiting_request_that_is_cancelled_leaves_the_lock_to_the_next() {
     let (servers, locker) = three().await;
     let guard = once(&locker, "k").acquire().await.unwrap();
-    let first = tokio::spawn(locker.lock("k").wait(crate::support::PATIENCE).acquire());
+    let mut first = tokio::spawn(locker.lock("k").wait(crate::support::PATIENCE).acquire());
     let second = tokio::spawn(locker.lock("k").wait(crate::support::PATIENCE).acquire());
-    tokio::time::sleep(ms(50)).await;
+    assert!(tokio::time::timeout(ms(50), &mut first).await.is_err(), "it did not wait");
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     drop(guard);
