@@ -75,11 +75,16 @@ impl NodeTask {
             }
             Call::Read(reading) => {
                 let reply = script::read_value(value).map_err(ended_by)?;
-                if let Some(Answer::Vote(found)) = self.check_clock(at, received, reply)
-                    && self.admission.marker().is_some()
-                {
-                    // The sender may have given up.
-                    let _ = reading.answer.send(found);
+                match self.check_clock(at, received, reply) {
+                    Some(Ok(Answer::Vote(found))) if self.admission.marker().is_some() => {
+                        // The sender may have given up.
+                        let _ = reading.answer.send(found);
+                    }
+                    Some(Err(foreign)) => {
+                        self.count(Reason::Protocol);
+                        tracing::debug!(node = %self.context.name, address = %self.address, "{foreign}");
+                    }
+                    _ => {}
                 }
             }
             Call::Info => {
@@ -252,7 +257,7 @@ impl NodeTask {
             return Ok(());
         }
         // A replica cannot be a node; a call of the task is repeated on a new connection.
-        let asked = matches!(call, Call::Votes(_) | Call::Extend(_));
+        let asked = matches!(call, Call::Votes(_) | Call::Extend(_) | Call::Read(_));
         if lost || reason == Reason::ReadOnly || !asked {
             let doing = if lost { "the connection is lost" } else { "the server refuses" };
             return Err(Failure::of(doing, error).into());

@@ -229,19 +229,23 @@ pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidRep
     Ok(Reply { time, answer: parts.end((allegiance, fence))? })
 }
 
-/// Reads the reply of read: the value of the key and its life, if there is one.
+/// Reads the reply of read: the value of the key and its life, if there is one. The inner error says that RedisLease did not write the
+/// value.
 ///
 /// # Errors
-/// [`InvalidReply`] if that script does not return such a reply, or if the value is not one of a lease.
-pub fn read_value(value: Value) -> Result<Reply<Answer<Found>>, InvalidReply> {
+/// [`InvalidReply`] if that script does not return such a reply.
+pub fn read_value(value: Value) -> Result<Reply<Result<Answer<Found>, InvalidReply>>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
     let answer = match parts.text()?.as_str() {
-        "not_admitted" => Answer::NotAdmitted,
-        "read" if parts.is_empty() => Answer::Vote(None),
+        "not_admitted" => Ok(Answer::NotAdmitted),
+        "read" if parts.is_empty() => Ok(Answer::Vote(None)),
         "read" => {
-            let text = parts.text()?;
-            let stored = text.parse().map_err(|error| invalid(format!("`{text}` is {error}")))?;
-            Answer::Vote(Some((stored, Millis(parts.number()?))))
+            if parts.0.len() < 2 {
+                return Err(invalid("it ends too early"));
+            }
+            let (text, life) = (parts.text(), parts.number());
+            let parse = |text: String| text.parse().map_err(|error| invalid(format!("`{text}` is {error}")));
+            text.and_then(parse).and_then(|stored| Ok(Answer::Vote(Some((stored, Millis(life?))))))
         }
         word => return Err(unexpected(word)),
     };

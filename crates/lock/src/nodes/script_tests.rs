@@ -263,11 +263,16 @@ fn a_keep_is_an_end_with_its_ttl() {
 #[test]
 fn a_read_key_is_shown_with_its_life() {
     let read = |parts: &[Value]| read_value(answer(parts)).map(|reply| reply.answer);
-    assert_eq!(read(&[text("read")]), Ok(Answer::Vote(None)));
-    assert_eq!(read(&[text("not_admitted")]), Ok(Answer::NotAdmitted));
+    assert_eq!(read(&[text("read")]), Ok(Ok(Answer::Vote(None))));
+    assert_eq!(read(&[text("not_admitted")]), Ok(Ok(Answer::NotAdmitted)));
     let value = text(&term().to_string());
-    assert_eq!(read(&[text("read"), value.clone(), Value::Int(9)]), Ok(Answer::Vote(Some((term(), Millis(9))))));
-    for parts in [&[text("read"), text("what"), Value::Int(9)][..], &[text("read"), value][..], &[text("votes")][..]] {
+    assert_eq!(read(&[text("read"), value.clone(), Value::Int(9)]), Ok(Ok(Answer::Vote(Some((term(), Millis(9)))))));
+    for foreign in
+        [[text("what"), Value::Int(9)], [value.clone(), Value::Int(-1)], [Value::BulkString(vec![0xff]), Value::Int(9)]]
+    {
+        assert!(read(&[&[text("read")][..], &foreign].concat()).unwrap().is_err(), "{foreign:?}");
+    }
+    for parts in [&[text("read"), value][..], &[text("votes")][..]] {
         assert!(read(parts).is_err(), "{parts:?}");
     }
 }

@@ -52,3 +52,32 @@ async fn a_kept_lock_is_shown_and_servers_that_do_not_answer_decide_nothing() {
     }
     eventually("the key to expire", || locked(&servers, "k") == 0).await;
 }
+
+/// Another program has written to the key. Asking for it is no reason to cut the connections, which would cost other locks their
+/// votes.
+#[tokio::test]
+async fn a_foreign_value_is_undecided_and_disturbs_no_other_lock() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "other").acquire().await.unwrap();
+    for (name, command) in [("text", ["SET", "mine"]), ("list", ["RPUSH", "x"])] {
+        for server in &servers {
+            let key = format!("redislease:lock:default/{name}");
+            server.command(&[command[0], &key, command[1]]).unwrap();
+        }
+        let connections = || {
+            let info =
+                |server: &redislease_lab::RedisServer| server.command(&["INFO", "stats"]).unwrap().text().unwrap();
+            let received = |info: String| {
+                info.lines()
+                    .find_map(|line| line.strip_prefix("total_connections_received:")?.trim().parse::<u64>().ok())
+                    .unwrap()
+            };
+            servers.iter().map(|server| received(info(server))).sum::<u64>()
+        };
+        let before = connections();
+        assert_eq!(locker.inspect(name).await, Inspection::Undecided, "{name}");
+        guard.verify().await.unwrap();
+        // Each look at the statistics is a connection of its own.
+        assert_eq!(connections(), before + 3, "{name}: the locker has connected again");
+    }
+}
