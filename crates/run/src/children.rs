@@ -2,16 +2,15 @@
 
 use std::io;
 
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
+use rustix::process::{WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
 
 /// What [`next`] has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A child has ended or stopped.
-    Changed(WaitStatus),
+    /// This child has ended and is removed, or it was stopped.
+    Changed(Pid, Change),
     /// There are children, and nothing has happened to them.
     Running,
     /// This process has no child. For a process that adopts the orphans among its descendants, the kernel thereby proves that
@@ -19,35 +18,46 @@ pub enum Next {
     NoChild,
 }
 
-/// The next child that has ended or stopped. One that has ended stays a zombie, and keeps its process ID and its process group, until
-/// [`reap`].
+/// What has happened to a child. A signal is a number: real-time signals have no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It has ended with an exit code.
+    Exited(u8),
+    /// A signal has ended it.
+    Killed(u8),
+    /// A signal has stopped it.
+    Stopped(i32),
+}
+
+/// The next child that has ended or stopped. One that has ended is removed.
 pub fn next() -> Next {
-    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     loop {
-        match waitid(Id::All, flags) {
-            Ok(WaitStatus::StillAlive) => return Next::Running,
-            Ok(status) => return Next::Changed(status),
-            Err(Errno::EINTR) => {}
-            Err(_) => return Next::NoChild,
+        match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            Ok(Some((pid, status))) => {
+                if let Some(change) = change(status) {
+                    return Next::Changed(Pid::from_raw(pid.as_raw_nonzero().get()), change);
+                }
+            }
+            Err(rustix::io::Errno::CHILD) => return Next::NoChild,
+            Err(rustix::io::Errno::INTR) => {}
+            // Only this proves something, and no other error is possible.
+            Ok(None) | Err(_) => return Next::Running,
         }
     }
 }
 
-/// Removes what [`next`] has returned.
-pub fn reap(status: WaitStatus) {
-    if let Some(pid) = status.pid() {
-        // Nobody else waits for it.
-        let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED));
-    }
+fn change(status: WaitStatus) -> Option<Change> {
+    let small = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
+    let exited = status.exit_status().map(|code| Change::Exited(small(code)));
+    let killed = || status.terminating_signal().map(|signal| Change::Killed(small(signal)));
+    exited.or_else(killed).or_else(|| status.stopping_signal().map(Change::Stopped))
 }
 
-/// How a child has ended: its exit code, or the number of a signal. `None` if it has not ended.
-pub fn end(status: WaitStatus) -> Option<Result<u8, u8>> {
-    match status {
-        WaitStatus::Exited(_, code) => Some(Ok(u8::try_from(code).unwrap_or(u8::MAX))),
-        WaitStatus::Signaled(_, signal, _) => Some(Err(u8::try_from(signal as i32).unwrap_or_default())),
-        _ => None,
-    }
+/// Whether the child has ended. It stays a zombie, and keeps its process ID and its process group.
+pub fn has_ended(child: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let pid = rustix::process::Pid::from_raw(child.as_raw());
+    pid.is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
 }
 
 /// The children of this process, from `/proc`.

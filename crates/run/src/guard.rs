@@ -156,7 +156,7 @@ impl Guard {
             let action = match self.keeper.receive(false) {
                 Ok(Some(Received { message: ToGuard::Renewed(deadlines), .. })) => self.schedule.renewed(deadlines),
                 Ok(Some(Received { message: ToGuard::Signal(signal), .. })) => {
-                    self.signal(signal);
+                    self.signal(signal, Signal::try_from(signal).is_ok_and(signals::ends_a_service));
                     Action::Nothing
                 }
                 Ok(Some(Received { message: ToGuard::Stop, .. })) => self.schedule.stop(BootTime::now()),
@@ -190,15 +190,15 @@ impl Guard {
             Action::Arm(at) => self.timer.set(at),
             Action::Stop(at) => {
                 self.timer.set(at)?;
-                self.signal(self.stop_signal);
+                self.signal(self.stop_signal, true);
                 Ok(())
             }
         }
     }
 
-    fn signal(&self, signal: i32) {
+    fn signal(&self, number: i32, stops: bool) {
         // An init that is gone has no command to signal; one that does not read is killed at the deadline.
-        let _ = self.init.send(&ToInit::Signal(signal), None);
+        let _ = self.init.send(&ToInit::Signal { number, stops }, None);
     }
 
     fn report(&self, report: &Report) {

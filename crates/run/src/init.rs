@@ -9,12 +9,11 @@ use std::process::{ExitCode, Stdio};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::channel::{Channel, Received};
-use crate::children::{self, Next};
+use crate::children::{self, Change, Next};
 use crate::message::{Outcome, Report, Start, ToInit};
 use crate::{exit, helper, launch, namespace, say, signals};
 
@@ -50,7 +49,7 @@ fn run(user: &[OsString]) -> io::Result<()> {
     }
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let signals = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
-    let mut init = Init { guard, signals, start, is_preparing: false, child: None, stdin };
+    let mut init = Init { guard, signals, start, is_preparing: false, stopped_by: None, child: None, stdin };
     let outcome = init.run(user);
     // Without the guard, nobody needs the outcome.
     let _ = init.guard.send(&Report::Ended(outcome), None);
@@ -69,6 +68,8 @@ struct Init {
     start: Start,
     /// Whether `child` is the command of `--on-acquire`.
     is_preparing: bool,
+    /// The signal that asked to stop while `--on-acquire` ran: then the command does not start.
+    stopped_by: Option<i32>,
     /// The process that is waited for; also the number of its process group.
     child: Option<Pid>,
     stdin: Option<OwnedFd>,
@@ -88,21 +89,34 @@ impl Init {
             match self.next_end() {
                 Err(error) => return failed(&error),
                 Ok(None) => return Outcome::Failed("the guard process has ended".to_owned()),
-                Ok(Some(Ok(0))) if self.is_preparing => {
-                    if let Err(error) = self.start(user, false) {
-                        return failed(&error);
-                    }
-                }
-                Ok(Some(Ok(code))) if self.is_preparing => {
+                Ok(Some(Change::Exited(0))) if self.is_preparing => match self.start_prepared(user) {
+                    Ok(None) => {}
+                    Ok(Some(outcome)) => return outcome,
+                    Err(error) => return failed(&error),
+                },
+                Ok(Some(Change::Exited(code))) if self.is_preparing => {
                     return Outcome::NotPrepared(format!("ended with exit code {code}"));
                 }
-                Ok(Some(Err(signal))) if self.is_preparing => {
+                Ok(Some(Change::Killed(signal))) if self.is_preparing => {
                     return Outcome::NotPrepared(format!("was ended by signal {signal}"));
                 }
-                Ok(Some(Ok(code))) => return Outcome::Exited(code),
-                Ok(Some(Err(signal))) => return Outcome::Killed(signal),
+                Ok(Some(Change::Exited(code))) => return Outcome::Exited(code),
+                Ok(Some(Change::Killed(signal))) => return Outcome::Killed(signal),
+                Ok(Some(Change::Stopped(_))) => {}
             }
         }
+    }
+
+    /// Starts the command after `--on-acquire` has succeeded, unless it was asked to stop meanwhile: then it counts as ended by that
+    /// signal.
+    fn start_prepared(&mut self, user: &[OsString]) -> io::Result<Option<Outcome>> {
+        if !self.read_guard()? {
+            return Ok(Some(Outcome::Failed("the guard process has ended".to_owned())));
+        }
+        if let Some(signal) = self.stopped_by {
+            return Ok(Some(Outcome::Killed(u8::try_from(signal).unwrap_or_default())));
+        }
+        self.start(user, false).map(|()| None)
     }
 
     fn start(&mut self, user: &[OsString], is_preparing: bool) -> io::Result<()> {
@@ -119,20 +133,26 @@ impl Init {
     }
 
     /// Waits until the child has ended, and passes signals on. `None` if the guard has ended.
-    fn next_end(&mut self) -> io::Result<Option<Result<u8, u8>>> {
+    fn next_end(&mut self) -> io::Result<Option<Change>> {
         loop {
-            while let Next::Changed(status) = children::next() {
-                let end = children::end(status).filter(|_| status.pid() == self.child);
-                if end.is_some() && !self.is_preparing {
-                    // Without a namespace, this ends what the command has left in its process group, whose number belongs to
-                    // nobody else before the command is reaped. `run` finds the other processes.
-                    self.signal(Signal::SIGKILL);
+            // Without a namespace, this ends what the command has left in its process group, whose number belongs to nobody else before
+            // the command is removed. `run` finds the other processes.
+            let is_over = !self.is_preparing && self.child.is_some_and(children::has_ended);
+            if is_over {
+                self.signal(Signal::SIGKILL);
+            }
+            while let Next::Changed(pid, change) = children::next() {
+                match change {
+                    Change::Stopped(signal) => self.resume(pid, signal),
+                    end if Some(pid) == self.child => {
+                        if !is_over && !self.is_preparing {
+                            // It ended in this moment. Numbers are not used again so soon.
+                            self.signal(Signal::SIGKILL);
+                        }
+                        return Ok(Some(end));
+                    }
+                    _ => {}
                 }
-                children::reap(status);
-                if end.is_some() {
-                    return Ok(end);
-                }
-                self.resume(status);
             }
             let mut fds = [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.guard, PollFlags::IN)];
             match poll(&mut fds, None) {
@@ -147,10 +167,13 @@ impl Init {
     }
 
     /// Whether the guard is still there.
-    fn read_guard(&self) -> io::Result<bool> {
+    fn read_guard(&mut self) -> io::Result<bool> {
         loop {
             match self.guard.receive(false) {
-                Ok(Some(Received { message: ToInit::Signal(number), .. })) => {
+                Ok(Some(Received { message: ToInit::Signal { number, stops }, .. })) => {
+                    if stops && self.is_preparing {
+                        self.stopped_by = Some(number);
+                    }
                     let Ok(signal) = Signal::try_from(number) else { continue };
                     self.signal(signal);
                     if signals::ends_a_wait(signal) {
@@ -167,10 +190,8 @@ impl Init {
     }
 
     /// Lets a command go on that was suspended with the keyboard, because it does not ignore that: it would lose its lock.
-    fn resume(&self, status: WaitStatus) {
-        if self.start.foreground
-            && matches!(status, WaitStatus::Stopped(pid, Signal::SIGTSTP) if Some(pid) == self.child)
-        {
+    fn resume(&self, pid: Pid, signal: i32) {
+        if self.start.foreground && Some(pid) == self.child && signal == Signal::SIGTSTP as i32 {
             self.signal(Signal::SIGCONT);
             let note = "the command cannot be suspended while it holds the lock; Ctrl-C ends it".to_owned();
             // Without the guard, this process ends too.

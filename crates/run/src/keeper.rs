@@ -15,7 +15,7 @@ use redislease_locker::{Guard, Locker, Lost, Renewals};
 use tokio::sync::watch;
 
 use crate::acquire::{self, NotAcquired};
-use crate::children::{self, Next};
+use crate::children::{self, Change, Next};
 use crate::clock::{BootTime, Deadlines};
 use crate::deadline_file::DeadlineFile;
 use crate::incoming::Incoming;
@@ -274,11 +274,18 @@ impl Keeper {
         Event::Guard(report)
     }
 
-    /// Waits for the children that have ended.
-    fn reap(&mut self) {
-        while let Next::Changed(status) = children::next() {
-            children::reap(status);
-            let Some(pid) = status.pid().filter(|_| children::end(status).is_some()) else { continue };
+    /// Removes the children that have ended. Returns whether none is left but those that were there before.
+    fn reap(&mut self) -> bool {
+        loop {
+            let pid = match children::next() {
+                Next::Changed(_, Change::Stopped(_)) => continue,
+                Next::Changed(pid, _) => pid,
+                Next::NoChild => return true,
+                // Every process that an ended child has left was given to this one before the child was removed.
+                Next::Running => return children::list().iter().all(|child| self.strangers.contains(child)),
+            };
+            // Its number can belong to another process from now on.
+            self.strangers.retain(|stranger| *stranger != pid);
             if self.init == Some(pid) {
                 self.init = None;
             }

@@ -56,8 +56,8 @@ impl Guard {
 
     /// Sends a message. A guard that is stopped does not read: then its deadline stays as it was, which is safe, because it is
     /// early.
-    pub fn send(&self, message: &ToGuard) {
-        let _ = self.channel.get_ref().send(message, None);
+    pub fn send(&self, message: &ToGuard) -> io::Result<()> {
+        self.channel.get_ref().send(message, None)
     }
 
     /// The next report; `None` when the guard has ended. Cancel-safe.

@@ -18,9 +18,11 @@ use crate::say;
 
 /// The most connections at a time; others wait in the queue of the kernel.
 const MAX_CONNECTIONS: usize = 32;
+/// The most of them that follow the events: they stay, and the others must get an answer.
+const MAX_FOLLOWERS: usize = 16;
 /// The longest request, in bytes.
 const MAX_REQUEST: usize = 4096;
-/// The time for a request to arrive.
+/// The time for a request to arrive, and for an answer to be taken.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the server says.
@@ -67,6 +69,7 @@ pub async fn start(address: SocketAddr, statuses: watch::Receiver<Status>) -> io
     let listener = TcpListener::bind(address).await?;
     say(&format!("listening on http://{}", listener.local_addr()?));
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let followers = Arc::new(Semaphore::new(MAX_FOLLOWERS));
     tokio::spawn(async move {
         loop {
             let Ok(slot) = slots.clone().acquire_owned().await else { return };
@@ -75,10 +78,10 @@ pub async fn start(address: SocketAddr, statuses: watch::Receiver<Status>) -> io
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let statuses = statuses.clone();
+            let (statuses, followers) = (statuses.clone(), followers.clone());
             tokio::spawn(async move {
                 // A client that goes away needs no answer.
-                let _ = serve(stream, statuses).await;
+                let _ = serve(stream, statuses, &followers).await;
                 drop(slot);
             });
         }
@@ -86,15 +89,24 @@ pub async fn start(address: SocketAddr, statuses: watch::Receiver<Status>) -> io
     Ok(())
 }
 
-async fn serve(mut stream: TcpStream, statuses: watch::Receiver<Status>) -> io::Result<()> {
+async fn serve(mut stream: TcpStream, statuses: watch::Receiver<Status>, followers: &Semaphore) -> io::Result<()> {
     let Ok(head) = tokio::time::timeout(REQUEST_WITHIN, read_head(&mut stream)).await else { return Ok(()) };
     let path = path(&head?).map(str::to_owned);
-    if path.as_deref() == Some("/events") {
-        return events(stream, statuses).await;
-    }
-    let answer = answer(path.as_deref(), &statuses.borrow().clone(), BootTime::now());
-    stream.write_all(answer.as_bytes()).await?;
+    let answer = if path.as_deref() == Some("/events") {
+        if let Ok(_follower) = followers.try_acquire() {
+            return events(stream, statuses).await;
+        }
+        response("503 Service Unavailable", "too many clients follow the events\n", "text/plain")
+    } else {
+        answer(path.as_deref(), &statuses.borrow().clone(), BootTime::now())
+    };
+    write(&mut stream, &answer).await?;
     stream.shutdown().await
+}
+
+/// A client that does not read must not keep its place.
+async fn write(stream: &mut TcpStream, text: &str) -> io::Result<()> {
+    tokio::time::timeout(REQUEST_WITHIN, stream.write_all(text.as_bytes())).await?
 }
 
 async fn read_head(stream: &mut TcpStream) -> io::Result<String> {
@@ -142,11 +154,11 @@ fn response(code: &str, body: &str, kind: &str) -> String {
 async fn events(mut stream: TcpStream, mut statuses: watch::Receiver<Status>) -> io::Result<()> {
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
-    stream.write_all(head.as_bytes()).await?;
+    write(&mut stream, head).await?;
     let mut byte = [0; 1];
     loop {
         let event = format!("data: {}\n\n", statuses.borrow_and_update().json(BootTime::now()));
-        stream.write_all(event.as_bytes()).await?;
+        write(&mut stream, &event).await?;
         tokio::select! {
             changed = statuses.changed() => if changed.is_err() { return Ok(()) },
             // The client has closed the connection, or sends what it should not.

@@ -188,8 +188,7 @@ impl Machine {
             let next = term.candidate + 1;
             if next < self.settings.isolations.len() && !term.is_lost {
                 term.candidate = next;
-                let queued = std::mem::take(&mut term.signals);
-                let again = queued.iter().map(|signal| Effect::Send(ToGuard::Signal(*signal as i32)));
+                let again = term.signals.iter().map(|signal| Effect::Send(ToGuard::Signal(*signal as i32)));
                 let effects = [self.start(next)].into_iter().chain(again).collect();
                 return (State::Guarded(term), effects);
             }

@@ -39,8 +39,9 @@ pub struct Start {
 pub enum ToInit {
     /// The first message; it carries the standard input of the command.
     Start(Start),
-    /// A signal for the process group of the command.
-    Signal(i32),
+    /// A signal for the process group of the command, and whether it asks the command to end: one that has not started yet does not
+    /// start then.
+    Signal { number: i32, stops: bool },
 }
 
 /// From init to the guard, and from the guard to `run`.

@@ -31,7 +31,7 @@ impl Timing {
         }
         let stop_budget = grace.saturating_add(KILL_MARGIN);
         let renew = renew_every.unwrap_or(ttl.saturating_sub(stop_budget) / 3);
-        let fits = |renew: Duration| renew * 2 + stop_budget < valid(ttl);
+        let fits = |renew: Duration| renew.saturating_mul(2).saturating_add(stop_budget) < valid(ttl);
         if renew < Duration::from_millis(1) || !fits(renew) {
             return Err(format!(
                 "--ttl {ttl:?} has no room for two renewals{} and --grace {grace:?}: use a ttl of at least {:?}, or a shorter grace \
@@ -52,9 +52,17 @@ fn valid(ttl: Duration) -> Duration {
 
 /// The shortest ttl that fits, in whole seconds.
 fn shortest(renew_every: Option<Duration>, stop_budget: Duration) -> Duration {
-    let needed = |ttl: Duration| renew_every.unwrap_or(ttl.saturating_sub(stop_budget) / 3) * 2 + stop_budget;
-    let seconds = (stop_budget.as_secs()..).map(Duration::from_secs);
-    seconds.into_iter().find(|ttl| needed(*ttl) < valid(*ttl)).unwrap_or(Duration::MAX)
+    let fits = |ttl: Duration| {
+        let renew = renew_every.unwrap_or(ttl.saturating_sub(stop_budget) / 3);
+        renew.saturating_mul(2).saturating_add(stop_budget) < valid(ttl)
+    };
+    // Every longer one fits too.
+    let (mut short, mut long) = (0, u64::MAX / 2);
+    while short + 1 < long {
+        let middle = short.midpoint(long);
+        if fits(Duration::from_secs(middle)) { long = middle } else { short = middle }
+    }
+    Duration::from_secs(long)
 }
 
 #[cfg(test)]
@@ -80,5 +88,7 @@ mod tests {
         assert!(error.contains("--renew-every 8s") && error.contains("at least 23s"), "{error}");
         assert!(Timing::of(s(40), None, s(10), s(30)).unwrap_err().contains("--longest-lease 30s"));
         assert!(Timing::of(s(1), None, s(0), s(30)).is_err());
+        let century = Duration::from_hours(876_000);
+        assert!(Timing::of(s(30), Some(century), Duration::MAX, s(30)).is_err());
     }
 }

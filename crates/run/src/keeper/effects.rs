@@ -6,13 +6,13 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 
 use super::{Held, Keeper};
-use crate::children::{self, Next};
+use crate::children;
 use crate::clock::BootTime;
 use crate::deadline_file::DeadlineFile;
 use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
-use crate::message::{Outcome, Report, Start};
-use crate::{hook, link, say, signals};
+use crate::message::{Outcome, Report, Start, ToGuard};
+use crate::{hook, link, say, signals, terminal};
 
 /// How long processes of the command get to disappear after SIGKILL.
 const CLEAR_WITHIN: Duration = Duration::from_secs(5);
@@ -28,9 +28,10 @@ impl Keeper {
             Effect::Acquire => self.acquire(),
             Effect::StartGuard(isolation) => self.start_guard(isolation),
             Effect::Send(message) => {
-                self.write_deadlines();
-                if let Some(guard) = &self.guard {
-                    guard.send(&message);
+                let is_sent = self.guard.as_ref().is_some_and(|guard| guard.send(&message).is_ok());
+                // The file promises nothing that the guard was not told.
+                if is_sent && matches!(message, ToGuard::Renewed(_)) {
+                    self.write_deadlines();
                 }
             }
             Effect::Clear => {
@@ -55,6 +56,8 @@ impl Keeper {
 
     fn start_guard(&mut self, isolation: Isolation) {
         self.isolation = isolation;
+        // A shell may have moved this process to the background or back.
+        self.is_foreground = terminal::is_foreground();
         self.init = None;
         self.is_init_known = false;
         if self.deadline_file.is_none() {
@@ -105,18 +108,25 @@ impl Keeper {
     async fn clear(&mut self) -> Event {
         let until = BootTime::now().after(CLEAR_WITHIN);
         loop {
-            self.reap();
+            let is_alone = self.reap();
             // The end of init, which has been waited for, is the end of its namespace. Otherwise, all descendants of this process
             // become its children at last, and it has none.
             let is_empty = self.isolation.has_namespace() && self.is_init_known && self.init.is_none();
-            if is_empty || children::next() == Next::NoChild {
+            if is_empty || is_alone {
                 return Event::NothingLeft;
             }
             if BootTime::now() >= until {
                 return Event::SomethingLeft;
             }
             children::kill_all(&self.strangers);
-            tokio::time::sleep(CLEAR_EVERY).await;
+            tokio::select! {
+                signal = self.incoming.next() => {
+                    if signal != Signal::SIGCHLD {
+                        self.events.push_back(Event::Signal(signal));
+                    }
+                }
+                () = tokio::time::sleep(CLEAR_EVERY) => {}
+            }
         }
     }
 

@@ -115,6 +115,14 @@ fn a_service_that_was_asked_to_end_does_not_wait_again() {
     assert_eq!(done.last(), Some(&Effect::Exit(exit::LOST)));
 }
 
+/// It is asked while it waits for the end of processes that cannot be killed.
+#[test]
+fn a_service_that_is_asked_to_end_does_not_wait_for_processes_that_are_left() {
+    let mut machine = running(true, false);
+    let done = effects(&mut machine, [lost(), Event::GuardEnded, Event::Signal(Signal::SIGTERM), Event::SomethingLeft]);
+    assert_eq!(done.last(), Some(&Effect::Exit(exit::LOST)));
+}
+
 #[test]
 fn signals_end_a_wait_except_those_that_programs_ignore() {
     let mut machine = machine(false, false);
@@ -131,8 +139,12 @@ fn a_refused_isolation_is_followed_by_the_next_one_with_the_signals_so_far() {
     let signal = Event::Signal(Signal::SIGTERM);
     let again = Effect::Send(ToGuard::Signal(15));
     assert_eq!(effects(&mut machine, [signal]), std::slice::from_ref(&again));
-    assert_eq!(effects(&mut machine, refused()), [Effect::StartGuard(Isolation::PidInUser), again]);
-    assert_eq!(effects(&mut machine, refused()), [Effect::StartGuard(Isolation::None)]);
+    assert_eq!(effects(&mut machine, refused()), [Effect::StartGuard(Isolation::PidInUser), again.clone()]);
+    assert_eq!(
+        effects(&mut machine, refused()),
+        [Effect::StartGuard(Isolation::None), again],
+        "no guard has passed it on"
+    );
     let done = effects(&mut machine, refused().into_iter().chain([Event::NothingLeft]));
     assert_eq!(done, [Effect::Clear, Effect::Release, Effect::Exit(exit::FAILED)]);
 }

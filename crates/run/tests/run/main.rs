@@ -3,6 +3,7 @@
 
 mod basics;
 mod crontabs;
+mod ends;
 mod lane;
 mod losses;
 mod process_log;

@@ -1,0 +1,86 @@
+//! Unusual ends: of processes that the command leaves, and of a command that has not started.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Servers, eventually};
+
+/// Such a signal has no name, and wait functions that want a name fail on it.
+const REAL_TIME: u8 = 40;
+
+#[test]
+fn a_real_time_signal_ends_a_command_as_any_other_one() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none"] {
+        let options = ["--lease", "test/real-time", "-q", "--isolate", isolate];
+        let run = servers.run(&options, &["sh", "-c", &format!("kill -{REAL_TIME} $$")]);
+        assert_eq!(run.finish().0, Some(128 + i32::from(REAL_TIME)), "{isolate}");
+        assert_eq!(servers.locked("test/real-time"), 0, "{isolate}");
+    }
+}
+
+#[test]
+fn what_is_left_is_killed_also_beside_an_orphan_that_such_a_signal_has_ended() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let left = format!("while :; do echo x >> {}; sleep 0.01; done", log.display());
+    let text = format!(
+        "setsid sh -c '{left}' & (setsid sh -c 'kill -{REAL_TIME} $$' &); while ! [ -s {} ]; do :; done; sleep 0.2",
+        log.display()
+    );
+    let run = servers.run(&["--lease", "test/orphan", "-q", "--isolate", "none"], &["sh", "-c", &text]);
+    assert_eq!(run.finish().0, Some(0));
+    assert_eq!(servers.locked("test/orphan"), 0);
+    let size = || fs::metadata(&log).unwrap().len();
+    let before = size();
+    // A process that still runs writes twenty times in this span.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(size(), before, "something still writes");
+}
+
+/// The hook succeeds when it is asked to stop. The command must not start without a lock, or after the request.
+#[test]
+fn a_stop_during_the_hook_keeps_the_command_from_starting() {
+    let servers = Servers::start();
+    for (name, is_lost, code) in [("test/hook-signal", false, 128 + 15), ("test/hook-loss", true, 76)] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let hook = "trap 'exit 0' TERM; echo hook; while :; do sleep 0.05; done";
+        let options = ["--lease", name, "-q", "--on-acquire", hook];
+        let mut run = servers.run(&options, &["sh", "-c", "echo started"]).spawn_to(&log);
+        let says = |line: &str| fs::read_to_string(&log).unwrap().lines().any(|found| found == line);
+        eventually("the hook", || says("hook"));
+        if is_lost {
+            servers.delete(name);
+        } else {
+            run.signal(Signal::TERM);
+        }
+        assert_eq!(run.wait().code(), Some(code), "{name}: {}", fs::read_to_string(&log).unwrap());
+        assert!(!says("started"), "{name}");
+        assert_eq!(servers.locked(name), 0, "{name}");
+    }
+}
+
+/// A shell starts a program beside it and becomes `redislease run`, as the entry point of a container does.
+#[test]
+fn a_process_that_was_there_before_is_left_alone_and_delays_nothing() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let beside = folder.path().join("pid");
+    let inner = servers.run(&["--lease", "test/beside", "--isolate", "none"], &["true"]).0;
+    let text = format!("sleep 1000 & echo $! > {}; exec \"$@\"", beside.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &text, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    let began = Instant::now();
+    let status = shell.status().unwrap();
+    let took = began.elapsed();
+    let pid = fs::read_to_string(&beside).unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
+    kill_process(pid, Signal::KILL).expect("it still runs");
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(servers.locked("test/beside"), 0, "the lock is free at once");
+    assert!(took < Duration::from_secs(4), "{took:?}: less than the span in which left processes are waited for");
+}
