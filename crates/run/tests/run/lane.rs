@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::losses::{Case, Place, Shape};
 use crate::process_log;
-use crate::store::{Accepted, Store};
+use crate::store::Store;
 use crate::support::{Run, Running, Servers, child_of, eventually, program};
 use crate::worker;
 
@@ -30,8 +30,7 @@ pub struct Loss {
     pub output: String,
     /// The first and the last time of each token, from the processes themselves.
     pub processes: BTreeMap<u64, (u64, u64)>,
-    /// The same, of the writes that the store has accepted.
-    pub stored: Accepted,
+    /// How many writes of the first command the store has rejected, because the second one had written before.
     pub rejected: usize,
     /// Negative if the command ended before its deadline.
     pub after_deadline_ms: f64,
@@ -86,27 +85,34 @@ impl Lane {
         Self { case, lease, folder, store, first, second, pids: None, deadline: 0 }
     }
 
-    pub fn wait_for_work(&mut self) {
-        let run = self.run_pid();
-        eventually("the guard", || child_of(run).is_some());
+    /// Waits until the first command works under its guard. Returns `false` if a busy machine has lost the lock before.
+    pub fn wait_for_work(&mut self) -> bool {
+        let mut ended = None;
+        eventually("the first command to work under its guard", || {
+            ended = self.first.child.try_wait().unwrap();
+            ended.is_some() || self.works()
+        });
+        if let Some(status) = ended {
+            let output = std::fs::read_to_string(self.folder.join("first")).unwrap();
+            assert_eq!(status.code(), Some(76), "{:?}: {output}", self.case);
+        }
+        ended.is_none()
+    }
+
+    fn works(&mut self) -> bool {
+        let Some(run) = self.run_pid() else { return false };
         self.pids = child_of(run).map(|guard| (run, guard));
-        eventually("the deadline file", || self.read_deadline());
         // The first command of the case with forks has several processes; all of them write to the store.
-        eventually("the store", || !self.store.writes().0.is_empty());
+        self.pids.is_some() && self.read_deadline() && self.store.writes().0 > 0
     }
 
     /// The process `run`, which can be below another program.
-    fn run_pid(&self) -> Pid {
-        let mut found = self.first.pid();
-        eventually("the program", || {
-            let line = std::fs::read(format!("/proc/{}/cmdline", found.as_raw_nonzero())).unwrap_or_default();
-            let is_program = line.starts_with(program().as_os_str().as_encoded_bytes());
-            if !is_program {
-                found = child_of(found).unwrap_or(self.first.pid());
-            }
-            is_program
-        });
-        found
+    fn run_pid(&self) -> Option<Pid> {
+        let is_program = |pid: &Pid| {
+            let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+            line.starts_with(program().as_os_str().as_encoded_bytes())
+        };
+        std::iter::successors(Some(self.first.pid()), |pid| child_of(*pid)).find(is_program)
     }
 
     /// Reads the deadline file. It is removed when `run` ends.
@@ -165,12 +171,12 @@ impl Lane {
         let code = self.first.child.try_wait().unwrap().and_then(|status| status.code());
         drop(self.second);
         let processes = process_log::read(&self.folder.join("log"));
-        let (stored, rejected) = self.store.writes();
+        let (_, rejected) = self.store.writes();
         let last = processes.values().next().unwrap().1;
         let output = std::fs::read_to_string(self.folder.join("first")).unwrap();
         let micros = i128::from(last / 1000) - i128::from(self.deadline * 1000);
         let after_deadline_ms = f64::from(i32::try_from(micros).unwrap()) / 1000.0;
-        Loss { code, output, processes, stored, rejected, after_deadline_ms }
+        Loss { code, output, processes, rejected, after_deadline_ms }
     }
 }
 

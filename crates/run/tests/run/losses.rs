@@ -143,8 +143,13 @@ fn lose(case: Case, index: usize, count: usize, folder: &Path) {
 fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<Loss> {
     let mut lanes: Vec<Lane> = names.iter().map(|name| Lane::start(case, servers, folder, name)).collect();
     let count = lanes.len();
-    for lane in &mut lanes {
-        lane.wait_for_work();
+    for (lane, name) in lanes.iter_mut().zip(names) {
+        let mut again = 0;
+        while !lane.wait_for_work() {
+            again += 1;
+            assert!(again < 5, "{case:?}: the lock is lost again and again before the fault");
+            *lane = Lane::start(case, servers, folder, &format!("{name}-{again}"));
+        }
     }
     for (index, lane) in lanes.iter_mut().enumerate() {
         // At different times after a renewal.
@@ -174,11 +179,10 @@ fn check(case: Case, losses: &[Loss]) {
     after.sort_by(f64::total_cmp);
     let at = |percent: usize| after[(after.len() * percent).div_ceil(100).clamp(1, after.len()) - 1];
     let overlapping = losses.iter().filter(|loss| !overlaps(&loss.processes).is_empty()).count();
-    let stored = losses.iter().filter(|loss| !overlaps(&loss.stored).is_empty()).count();
     let rejected: usize = losses.iter().map(|loss| loss.rejected).sum();
     println!(
-        "{:<30} {} losses, last instruction after the deadline p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms; overlaps: processes \
-         {overlapping}, store {stored} ({rejected} writes rejected)",
+        "{:<30} {} losses, last instruction after the deadline p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms; overlaps \
+         {overlapping}, writes rejected by the store {rejected}",
         case.name,
         losses.len(),
         at(50),
@@ -188,7 +192,7 @@ fn check(case: Case, losses: &[Loss]) {
     for loss in losses {
         let is_known = loss.code.is_some() || case.place != Place::Terminal;
         assert!(!is_known || loss.code == Some(76), "{case:?}: {:?}: {}", loss.code, loss.output);
-        assert_eq!(overlaps(&loss.stored), Vec::<u64>::new(), "{case:?}: {:?}", loss.stored);
+        assert!(case.can_overlap || loss.rejected == 0, "{case:?}: the store has rejected {} writes", loss.rejected);
         assert!(loss.processes.len() >= 2, "{case:?}");
         let overlap = overlaps(&loss.processes);
         assert!(case.can_overlap || overlap.is_empty(), "{case:?}: overlap of {overlap:?} ns: {:?}", loss.processes);
