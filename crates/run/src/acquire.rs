@@ -1,18 +1,26 @@
 //! Takes the lock, with the options of the command line.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
 use redislease_locker::{AcquireError, Guard, Locker, LockerBuilder, Request, Retry, Tls};
 
 use crate::clock::BootTime;
-use crate::exit;
 use crate::options::RunOptions;
 use crate::timing::Timing;
+use crate::{exit, say};
 
 /// How long `--wait 0` waits for connections. The servers that answer later do not vote.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+
+/// After how long a program that still waits says why. The next times come ever later.
+const SAYS_AFTER: Duration = Duration::from_secs(3);
+const SAYS_EVERY: Duration = Duration::from_mins(5);
+
+/// The longest file of servers or certificates, in bytes.
+const LONGEST_FILE: u64 = 1 << 20;
 
 /// Why there is no lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +86,16 @@ fn with_tls(builder: LockerBuilder, options: &RunOptions) -> Result<LockerBuilde
 }
 
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
-    fs::read(file).map_err(|error| format!("{option} {}: {error}", file.display()))
+    let problem = |error: std::io::Error| format!("{option} {}: {error}", file.display());
+    let mut bytes = Vec::new();
+    fs::File::open(file).and_then(|open| open.take(LONGEST_FILE + 1).read_to_end(&mut bytes)).map_err(problem)?;
+    if bytes.len() as u64 > LONGEST_FILE {
+        return Err(format!(
+            "{option} {}: it is longer than {LONGEST_FILE} bytes: choose another file",
+            file.display()
+        ));
+    }
+    Ok(bytes)
 }
 
 /// Names the options instead of the methods of the library.
@@ -99,18 +116,43 @@ fn for_options(text: &str) -> String {
     .fold(text.to_owned(), |text, (library, option)| text.replace(library, option))
 }
 
-/// Waits for the lock.
+/// Waits for the lock, and says now and then why it does.
 pub async fn acquire(locker: Locker, options: &RunOptions, timing: Timing, owner: &str) -> Result<Guard, NotAcquired> {
     let began = BootTime::now();
     // A program that has just started is not connected yet; an attempt would find no majority.
-    let connected = locker.ready(options.wait.max(CONNECT_WITHIN)).await;
-    connected.map_err(|error| NotAcquired {
+    let mut connect = options.wait.max(CONNECT_WITHIN);
+    let mut pause = SAYS_AFTER;
+    loop {
+        let left = options.wait.saturating_sub(BootTime::now().since(began));
+        let tried = attempt(&locker, options, timing, owner, (connect.min(pause), left.min(pause))).await;
+        match tried {
+            Err(not) if left > pause && not.code != exit::USAGE => {
+                if !options.quiet {
+                    say(&format!("waiting: {}", not.why));
+                }
+                (connect, pause) = (left, (pause * 2).min(SAYS_EVERY));
+            }
+            tried => return tried,
+        }
+    }
+}
+
+/// Connects within the first time, and waits for the lock for what is left of the second one.
+async fn attempt(
+    locker: &Locker,
+    options: &RunOptions,
+    timing: Timing,
+    owner: &str,
+    (connect, wait): (Duration, Duration),
+) -> Result<Guard, NotAcquired> {
+    let began = BootTime::now();
+    locker.ready(connect).await.map_err(|error| NotAcquired {
         code: exit::NO_MAJORITY,
         why: for_options(&error.to_string()),
         is_error: true,
     })?;
-    let wait = options.wait.saturating_sub(BootTime::now().since(began));
-    let guard = request(&locker, options, timing, owner).wait(wait).acquire().await;
+    let wait = wait.saturating_sub(BootTime::now().since(began));
+    let guard = request(locker, options, timing, owner).wait(wait).acquire().await;
     guard.map_err(|error| not_acquired(&error, options))
 }
 

@@ -14,7 +14,7 @@ use rustix::time::{
 };
 
 use crate::channel::{Channel, Received};
-use crate::clock::BootTime;
+use crate::clock::{BootTime, Deadlines};
 use crate::deadline::{Action, Schedule};
 use crate::message::{Outcome, Report, Start, ToGuard, ToInit};
 use crate::timer::KillTimer;
@@ -40,13 +40,24 @@ fn run(user: &[OsString]) -> io::Result<()> {
         return Ok(());
     };
     // From here on, this process does not outlive the deadline, whatever happens.
-    let mut timer = KillTimer::new()?;
-    timer.set(deadlines.kill_at)?;
+    let timer = match timer(&deadlines) {
+        Ok(timer) => timer,
+        Err(error) => {
+            let why = format!("cannot start the command: the kernel gives no timer: {error}. See `ulimit -i`");
+            return keeper.send(&Report::Ended(Outcome::Failed(why)), None);
+        }
+    };
     let schedule = Schedule::new(deadlines, Duration::from_millis(start.grace_ms));
     match start_init(&start, user, stdin.as_ref()) {
         Ok((child, init)) => Guard::new(keeper, timer, schedule, child, init, start.stop_signal)?.watch(),
         Err(error) => keeper.send(&Report::Refused(error.to_string()), None),
     }
+}
+
+fn timer(deadlines: &Deadlines) -> io::Result<KillTimer> {
+    let mut timer = KillTimer::new()?;
+    timer.set(deadlines.kill_at)?;
+    Ok(timer)
 }
 
 fn start_init(start: &Start, user: &[OsString], stdin: Option<&OwnedFd>) -> io::Result<(Child, Channel)> {

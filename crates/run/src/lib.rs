@@ -41,6 +41,7 @@ mod timer;
 mod timing;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 pub use isolation::Choice as IsolationChoice;
@@ -70,5 +71,6 @@ pub fn helper(line: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
 
 /// Prints a line for the user.
 fn say(text: &str) {
-    eprintln!("redislease run: {text}");
+    // Nobody may read it any more, or the disk may be full. That is no reason to stop the command or to lose its exit code.
+    let _ = writeln!(std::io::stderr(), "redislease run: {text}");
 }

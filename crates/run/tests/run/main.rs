@@ -1,6 +1,7 @@
 //! `redislease-run` on real Redis servers and with real processes.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+mod adversity;
 mod basics;
 mod crontabs;
 mod ends;

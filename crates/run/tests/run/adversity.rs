@@ -1,0 +1,49 @@
+//! What the surroundings can deny: a terminal that reads, timers, the lock itself.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::support::{Servers, eventually};
+
+#[test]
+fn errors_that_nobody_can_read_change_no_exit_code() {
+    let servers = Servers::start();
+    for (isolate, script, code) in [("pid", "exit 3", 3), ("none", "exit 4", 4)] {
+        let mut run = servers.run(&["--lease", "test/full", "--isolate", isolate], &["sh", "-c", script]).0;
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        assert_eq!(run.stderr(full).status().unwrap().code(), Some(code), "{isolate}");
+        assert_eq!(servers.locked("test/full"), 0, "{isolate}");
+    }
+}
+
+#[test]
+fn a_program_that_waits_says_why() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--lease", "test/waits", "--owner", "the first"];
+    let mut first =
+        servers.run(&options, &["sh", "-c", "echo ready; exec sleep 100"]).spawn_to(&folder.path().join("1"));
+    let text = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+    eventually("the first command", || text("1").contains("ready"));
+    let second = servers.run(&["--lease", "test/waits"], &["true"]).spawn_to(&folder.path().join("2"));
+    eventually("a line", || text("2").contains("waiting: lease test/waits is held by the first"));
+    drop(second);
+    first.signal(Signal::TERM);
+    assert_eq!(first.wait().code(), Some(128 + 15));
+}
+
+/// The kernel keeps no deadline without a timer. The command must not start, and this is no loss, which a service would repeat.
+#[test]
+fn without_a_timer_of_the_kernel_nothing_starts() {
+    let servers = Servers::start();
+    let run = servers.run(&["--lease", "test/timer", "--mode", "service"], &["echo", "started"]).0;
+    let mut shell = Command::new("bash");
+    shell.args(["-c", "ulimit -i 0; exec \"$@\"", "bash"]).arg(run.get_program()).args(run.get_args());
+    let output = shell.stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]), "{errors}");
+    assert!(errors.contains("the kernel gives no timer") && errors.contains("ulimit -i"), "{errors}");
+    assert_eq!(servers.locked("test/timer"), 0);
+}
