@@ -31,12 +31,11 @@ done
 enabled=$(cargo tree --workspace --edges normal,build,features --invert redislease-core | grep 'redislease-core feature "check"') || true
 [[ -z $enabled ]] || die "a crate that is not a test enables the feature check of redislease-core; only dev-dependencies may"
 
-# The modules api, election, status, plan and index contain only data and functions.
-cargo check --quiet --package redislease --lib --no-default-features --features api
+# The crate of the decisions has no crate with IO in its tree. Cargo keeps it from the crates that come after it.
 io='tokio|redis|hyper|kube_client|kube_runtime|axum|rustls|rustix|mio|socket2|reqwest|tower'
-all=$(tree --package redislease --no-default-features --features api)
+all=$(tree --package redislease-plan)
 found=$(grep -xE "$io" <<<"$all" | xargs) || true
-[[ -z $found ]] || die "the feature api must bring no IO, and brings $found (cargo tree --no-default-features --features api -i CRATE)"
+[[ -z $found ]] || die "redislease-plan must bring no IO, and brings $found (cargo tree --package redislease-plan --invert CRATE)"
 
 # The lock layer and `redislease run` are for machines without Kubernetes and without a metrics library.
 for package in redislease-lock redislease-run; do
@@ -45,7 +44,7 @@ for package in redislease-lock redislease-run; do
     [[ -z $found ]] || die "$package must do without Kubernetes and Prometheus, and brings $found"
 done
 
-# The dependencies between the modules of the package point in one direction.
+# The dependencies between the modules of a crate point in one direction.
 arrow() { # arrow <folder> <modules that it must not use, as a pattern>
     local found code=0
     # A file of tests may use any module.
@@ -57,14 +56,13 @@ $found" ;;
         *) die "$1 cannot be searched" ;;
     esac
 }
-arrow src/api 'election|plan|index|status|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow src/election 'status|plan|index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow src/status 'plan|index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow src/plan 'index|nodes|keeper|operator|cli|metrics|http|telemetry|clock'
-arrow src/index 'nodes|keeper|operator|cli|metrics|http|telemetry|clock'
+arrow crates/plan/src/api 'election|status|plan|index'
+arrow crates/plan/src/election 'status|plan|index'
+arrow crates/plan/src/status 'plan|index'
+arrow crates/plan/src/plan 'index'
 arrow crates/lock/src/nodes 'keeper'
-arrow src/metrics 'election|plan|index|status|keeper|operator|cli|http|telemetry'
-arrow src/http 'api|election|plan|index|status|nodes|keeper|operator|cli|telemetry'
-arrow src/telemetry 'api|election|plan|index|status|nodes|keeper|operator|cli|http|metrics'
+arrow src/metrics 'operator|cli|http|telemetry'
+arrow src/http 'operator|cli|telemetry'
+arrow src/telemetry 'operator|cli|http|metrics'
 arrow src/operator 'cli|telemetry'
-echo "pure: core without std, dependencies and planted bugs, api without IO, lock without Kubernetes and Prometheus, arrows one way"
+echo "pure: core without std, dependencies and planted bugs, plan without IO, lock without Kubernetes and Prometheus, arrows one way"

@@ -17,44 +17,21 @@
 //!   N Redis masters
 //! ```
 //!
-//! | module | feature | responsibility |
-//! |---|---|---|
-//! | `redislease_core` (crate) | | the lock protocol: pure state machines without clock, sockets or randomness of their own |
-//! | [`api`] | `api` | the custom resources as types, their admission rules, and their specs after validation |
-//! | [`election`] | `api` | pure: which pods are eligible, and whether a term continues |
-//! | [`status`] | `api` | pure: composes status, conditions and events |
-//! | [`plan`] | `api` | pure: one reconciler per lease, which decides everything about that lease |
-//! | [`index`] | `api` | pure: compact facts from the watches, and which leases an event concerns |
-//! | `redislease_lock` (crate) | `operator` | keeper and nodes: the lock on real Redis servers, without Kubernetes |
-//! | `metrics` | `operator` | the Prometheus metrics |
-//! | `operator` | `operator` | watches and writes Kubernetes objects; does not talk to Redis itself |
-//! | `http`, `telemetry`, [`cli`] | `operator` | health checks and metrics endpoint, the log, the command line |
+//! | crate or module | responsibility |
+//! |---|---|
+//! | `redislease_core` (crate) | the lock protocol: pure state machines without clock, sockets or randomness of their own |
+//! | `redislease_plan` (crate) | the resources, and every decision about a lease: data and pure functions |
+//! | `redislease_lock` (crate) | keeper and nodes: the lock on real Redis servers, without Kubernetes |
+//! | [`metrics`] | the Prometheus metrics |
+//! | `operator` | watches and writes Kubernetes objects; does not talk to Redis itself |
+//! | `http`, `telemetry`, [`cli`] | health checks and metrics endpoint, the log, the command line |
 //!
-//! `election`, `status`, `plan` and `index` are public because the simulator, another crate of this workspace, drives them.
-//! Their interface can change at any time.
-//!
-//! A module uses only modules that come before it in this order: `api` and the core; `election`; `status`; `plan`; `index`;
-//! `operator`; `cli`. Programs take locks with the crate `redislease-locker`, not with this one.
+//! Programs take locks with the crate `redislease-locker`, not with this one.
 
-#[cfg(feature = "api")]
-pub mod api;
-#[cfg(feature = "operator")]
 pub mod cli;
-#[cfg(all(test, feature = "operator"))]
+#[cfg(test)]
 mod docs;
-#[cfg(feature = "api")]
-pub mod election;
-#[cfg(feature = "operator")]
 mod http;
-#[cfg(feature = "api")]
-pub mod index;
-#[cfg(feature = "operator")]
 pub mod metrics;
-#[cfg(feature = "operator")]
 mod operator;
-#[cfg(feature = "api")]
-pub mod plan;
-#[cfg(feature = "api")]
-pub mod status;
-#[cfg(feature = "operator")]
 mod telemetry;

@@ -2,8 +2,7 @@
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-
-use crate::plan::Allowed;
+use redislease_plan::plan::Allowed;
 
 #[derive(Debug, Args)]
 pub(super) struct Activations {

@@ -6,8 +6,7 @@ use std::{fmt, fs};
 
 use clap::Args;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-
-use crate::api::crd;
+use redislease_plan::api::crd;
 
 /// Print the CustomResourceDefinitions as YAML, for `kubectl apply --server-side -f -`.
 #[derive(Debug, Args)]

@@ -7,11 +7,11 @@ use clap::Args;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use redislease_plan::api::lease_status::{HandoverState, HandoverStatus};
+use redislease_plan::api::{RedisLease, names};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::api::lease_status::{HandoverState, HandoverStatus};
-use crate::api::{RedisLease, names};
 use crate::cli::client::{self, Outcome};
 use crate::cli::values;
 use crate::operator::kube_api::{self, CallError};

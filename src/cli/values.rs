@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::api::{self, names};
-use crate::election::HandoverTarget;
+use redislease_plan::api::{self, names};
+use redislease_plan::election::HandoverTarget;
 
 /// The maximum length of `reportingInstance` in a Kubernetes Event.
 const MAX_INSTANCE: usize = 128;

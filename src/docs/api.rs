@@ -3,9 +3,9 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
+use redislease_plan::api::crd;
 
 use super::{assert_current, cell};
-use crate::api::crd;
 
 const HEAD: &str = "# API reference
 

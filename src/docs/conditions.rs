@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use redislease_core::time::Drift;
+use redislease_plan::api::conditions::{LeaseActive, LeaseCandidates, LeaseReady, QuorumHealth, QuorumReady};
+use redislease_plan::api::{ConditionReason, ValidLease};
+use redislease_plan::election::Ineligible;
+use redislease_plan::status::{NoticeReason, TermEnd};
 
 use super::{assert_current, cell};
-use crate::api::conditions::{LeaseActive, LeaseCandidates, LeaseReady, QuorumHealth, QuorumReady};
-use crate::api::{ConditionReason, ValidLease};
-use crate::election::Ineligible;
-use crate::status::{NoticeReason, TermEnd};
 
 const HEAD: &str = "# Conditions and events
 

@@ -12,7 +12,8 @@ const STATES: [&str; 2] = ["| Quarantined |", "| Misconfigured |"];
 
 /// The source of the modules that compose these messages, without the line breaks in their texts.
 fn sources() -> String {
-    let mut files = vec![repository().join("crates/core/src/seed.rs"), repository().join("src/api/quorum.rs")];
+    let mut files =
+        vec![repository().join("crates/core/src/seed.rs"), repository().join("crates/plan/src/api/quorum.rs")];
     let folder = "crates/lock/src/nodes";
     let nodes = std::fs::read_dir(repository().join(folder)).expect(folder);
     files.extend(nodes.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));

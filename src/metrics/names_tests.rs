@@ -7,6 +7,7 @@ use prometheus::Registry;
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Config, NodeConfig};
+use redislease_plan::status::TermEnd;
 use serde_json::Value;
 
 use super::Page;
@@ -15,7 +16,6 @@ use super::nodes::NodeMetrics;
 use super::operator::OperatorMetrics;
 use super::panics::Panics;
 use super::renewals::RenewalMetrics;
-use crate::status::TermEnd;
 
 /// Labels that Prometheus adds to every series of a target.
 const TARGET_LABELS: [&str; 4] = ["cluster", "instance", "job", "namespace"];

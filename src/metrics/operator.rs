@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use redislease_plan::api::validated::WorkloadKind;
 
 use super::panics::Panics;
-use crate::api::validated::WorkloadKind;
 
 /// The results of a reconciliation.
 const RESULTS: [&str; 2] = ["success", "error"];

@@ -15,10 +15,10 @@ use kube::config::Config;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use redislease_lock::contain::Panicked;
+use redislease_plan::api::validated::{Workload, WorkloadKind};
 use serde_json::Value;
 
-use crate::api::validated::{Workload, WorkloadKind};
-pub use crate::plan::calls::CallError;
+pub use redislease_plan::plan::calls::CallError;
 
 /// The timeout of a call. Renewals do not depend on it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,31 +26,29 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may be idle while an answer is pending.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-impl From<Panicked> for CallError {
-    fn from(panicked: Panicked) -> Self {
-        Self::Panicked(format!("panic: {panicked}"))
-    }
+/// The error of a call whose code panicked.
+pub fn panicked(panicked: &Panicked) -> CallError {
+    CallError::Panicked(format!("panic: {panicked}"))
 }
 
-impl From<kube::Error> for CallError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
-            kube::Error::Api(status) if status.code == 404 => Self::NotFound,
-            // Admission is before storage, so the object is unchanged.
-            kube::Error::Api(status) if status.code == 500 && status.message.contains("failed calling webhook") => {
-                Self::Refused(format!("{} ({})", status.message, status.code))
-            }
-            // The answer of an overloaded server, or of a proxy in front of it, proves nothing.
-            kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
-                Self::Unanswered(format!("{} ({})", status.message, status.code))
-            }
-            kube::Error::Api(status) => Self::Refused(format!("{} ({})", status.message, status.code)),
-            // Nothing was sent.
-            kube::Error::BuildRequest(error) => Self::Refused(error.to_string()),
-            kube::Error::SerdeError(error) => Self::Unreadable(error.to_string()),
-            other => Self::Unanswered(causes(&other)),
+/// The error of a call that failed.
+pub fn failed(error: kube::Error) -> CallError {
+    match error {
+        kube::Error::Api(status) if status.code == 409 => CallError::Conflict,
+        kube::Error::Api(status) if status.code == 404 => CallError::NotFound,
+        // Admission is before storage, so the object is unchanged.
+        kube::Error::Api(status) if status.code == 500 && status.message.contains("failed calling webhook") => {
+            CallError::Refused(format!("{} ({})", status.message, status.code))
         }
+        // The answer of an overloaded server, or of a proxy in front of it, proves nothing.
+        kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
+            CallError::Unanswered(format!("{} ({})", status.message, status.code))
+        }
+        kube::Error::Api(status) => CallError::Refused(format!("{} ({})", status.message, status.code)),
+        // Nothing was sent.
+        kube::Error::BuildRequest(error) => CallError::Refused(error.to_string()),
+        kube::Error::SerdeError(error) => CallError::Unreadable(error.to_string()),
+        other => CallError::Unanswered(causes(&other)),
     }
 }
 
@@ -74,7 +72,7 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
 /// [`CallError`].
 pub async fn call<T>(work: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
     match tokio::time::timeout(TIMEOUT, work).await {
-        Ok(done) => Ok(done?),
+        Ok(done) => done.map_err(failed),
         Err(_) => Err(CallError::Unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))),
     }
 }

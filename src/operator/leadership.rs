@@ -1,4 +1,4 @@
-//! The leader election of this replica on each quorum: runs [`plan::Leadership`](crate::plan::Leadership) in a process.
+//! The leader election of this replica on each quorum: runs [`plan::Leadership`](redislease_plan::plan::Leadership) in a process.
 //!
 //! The controller of RedisQuorums owns one [`Election`] for each quorum and gives it turns. The engine reads the result
 //! from a [`Grant`] each time it decides about a lease.
@@ -10,14 +10,16 @@ use redislease_core::lease::{Renewal, View};
 use redislease_core::op::Holder;
 use redislease_core::time::Time;
 use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Observer, Setup};
+use redislease_plan::election::Cluster;
+use redislease_plan::election::takeover::LEADER_LEASE;
+use redislease_plan::plan::{
+    Authority, Command, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts,
+};
 use tokio::sync::Notify;
 
 use super::quorums::{Connection, InUse};
 use super::slot::Slot;
 use super::writer::Writer;
-use crate::election::Cluster;
-use crate::election::takeover::LEADER_LEASE;
-use crate::plan::{Authority, Command, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 /// The identity of this replica, and the dependencies of its elections.
 #[derive(Clone)]

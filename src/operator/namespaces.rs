@@ -10,13 +10,13 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
+use redislease_plan::index::NamespaceFacts;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Watched;
 use super::kube_api;
 use super::watches::{self, Objects};
-use crate::index::NamespaceFacts;
 use crate::metrics::operator::OperatorMetrics;
 
 /// The pause between two reads of a namespace, and the timeout of one.

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redislease_core::lease::View;
 use redislease_core::time::Time;
-
-use crate::plan::{must_be_read_before, needs_turn};
+use redislease_plan::plan::{must_be_read_before, needs_turn};
 
 /// The newest view of one keeper machine.
 pub(super) struct Slot {

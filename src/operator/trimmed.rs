@@ -14,11 +14,12 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
+use redislease_plan::api::{
+    RedisLease, RedisLeaseSpec, RedisLeaseStatus, RedisQuorum, RedisQuorumSpec, RedisQuorumStatus,
+};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-
-use crate::api::{RedisLease, RedisLeaseSpec, RedisLeaseStatus, RedisQuorum, RedisQuorumSpec, RedisQuorumStatus};
 
 /// A kind of object that a watch reads.
 pub(super) trait Object: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
@@ -52,7 +53,7 @@ impl Object for RedisQuorum {
     }
 }
 
-/// Only the fields that [`PodFacts`](crate::election::PodFacts) are made of: most of a pod describes what its containers run.
+/// Only the fields that [`PodFacts`](redislease_plan::election::PodFacts) are made of: most of a pod describes what its containers run.
 impl Object for Pod {
     type Fields = SpecAndStatus<PodSpecFields, PodStatusFields>;
 
@@ -227,8 +228,8 @@ impl<K: Object> Resource for Trimmed<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::election::PodFacts;
     use kube::core::{ObjectList, WatchEvent};
+    use redislease_plan::election::PodFacts;
     use serde_json::{Value, json};
 
     fn lease(spec: &Value) -> Value {

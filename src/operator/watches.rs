@@ -11,6 +11,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event, watcher};
 use redislease_lock::contain::contained;
 use redislease_lock::nodes::random::Random;
+use redislease_plan::index::ListCount;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,6 @@ use super::kube_api;
 use super::merge::{Open, merge};
 use super::trimmed::{Object, Trimmed};
 use crate::http::Part;
-use crate::index::ListCount;
 use crate::metrics::operator::OperatorMetrics;
 
 /// The idle timeout of a watch in seconds, after which a dead connection is noticed.

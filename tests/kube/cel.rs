@@ -8,8 +8,8 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams}
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::response::StatusCause;
 use kube::{Client, Config, ResourceExt};
-use redislease::api::{RedisLease, RedisQuorum, crd};
 use redislease_lab::{Components, ControlPlane};
+use redislease_plan::api::{RedisLease, RedisQuorum, crd};
 use serde_json::{Value, json};
 
 use crate::cases::{self, Case, Judge};

@@ -14,17 +14,17 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Probe, Unreachable};
+use redislease_plan::api::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
+use redislease_plan::election::takeover;
+use redislease_plan::plan::Allowed;
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
 use super::certificates::Certificate;
 use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
 use super::rights::{self, Right};
-use crate::api::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
-use crate::election::takeover;
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
-use crate::plan::Allowed;
 
 /// The least timeout for a request to a node: a person may be far from the nodes.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,9 +1,9 @@
 //! The rights that the operator needs, as the chart grants them.
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use redislease_plan::api::RedisQuorum;
 
 use super::collect::Scope;
-use crate::api::RedisQuorum;
 
 /// One right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(rights("password", "tls"), [password, certificates]);
         assert_eq!(rights("tls", "tls"), [certificates], "both use one Secret");
     }
-    use crate::plan::Allowed;
+    use redislease_plan::plan::Allowed;
 
     fn with(allowed: Allowed) -> Scope {
         Scope { allowed, ..Scope::default() }

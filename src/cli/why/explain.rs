@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use redislease_plan::api::conditions::{LeaseReady, QuorumHealth};
+use redislease_plan::api::lease_status::{HandoverState, HandoverStatus, Holder, PastTerm};
+use redislease_plan::api::quorum::{Leader, NodeState, NodeStatus};
+use redislease_plan::api::{ConditionType, RedisQuorum};
+use redislease_plan::election::{Electorate, HandoverRequest, Ineligible, PodFacts};
+use redislease_plan::status::TermEnd;
 use serde::Serialize;
 
 use super::facts::{Facts, HolderPod, State};
 use super::outlook;
-use crate::api::conditions::{LeaseReady, QuorumHealth};
-use crate::api::lease_status::{HandoverState, HandoverStatus, Holder, PastTerm};
-use crate::api::quorum::{Leader, NodeState, NodeStatus};
-use crate::api::{ConditionType, RedisQuorum};
 use crate::cli::age::format_age;
-use crate::election::{Electorate, HandoverRequest, Ineligible, PodFacts};
-use crate::status::TermEnd;
 
 /// The explanation of one lease.
 #[derive(Debug, Serialize)]

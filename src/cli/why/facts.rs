@@ -5,11 +5,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
-use crate::api::lease_status::Holder;
-use crate::api::{ConditionReason, ConditionStatus, ConditionType, InvalidSpec, RedisLease, RedisLeaseStatus};
-use crate::api::{RedisQuorum, ValidLease};
-use crate::election::{Electorate, Eligibility, PodFacts};
+use redislease_plan::api::lease_status::Holder;
+use redislease_plan::api::{
+    ConditionReason, ConditionStatus, ConditionType, InvalidSpec, RedisLease, RedisLeaseStatus,
+};
+use redislease_plan::api::{RedisQuorum, ValidLease};
+use redislease_plan::election::{Electorate, Eligibility, PodFacts};
 
 /// The objects that were read. An `Err` is a clause that says why something could not be read.
 #[derive(Debug)]

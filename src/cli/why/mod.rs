@@ -13,10 +13,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt as _};
+use redislease_plan::api::lease_status::Holder;
+use redislease_plan::api::validated::Candidates;
+use redislease_plan::api::{RedisLease, RedisQuorum, ValidLease};
 
-use crate::api::lease_status::Holder;
-use crate::api::validated::Candidates;
-use crate::api::{RedisLease, RedisQuorum, ValidLease};
 use crate::cli::client::{self, Outcome};
 use crate::cli::values;
 use crate::operator::kube_api::{self, CallError, call};

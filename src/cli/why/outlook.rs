@@ -8,16 +8,16 @@ use k8s_openapi::api::core::v1::Pod;
 use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{self, Attempt, Token};
 use redislease_core::time::{Drift, Millis, Time};
+use redislease_plan::api::conditions::LeaseReady;
+use redislease_plan::api::lease_status::Holder;
+use redislease_plan::api::quorum::NodeState;
+use redislease_plan::api::validated::Readiness;
+use redislease_plan::api::{Duration, ValidLease, ValidQuorum};
+use redislease_plan::election::{self, Decision, Electorate, EndCause, PodFacts, Sighting, Situation, Step, decide};
+use redislease_plan::status::TermEnd;
 
 use super::explain::second;
 use super::facts::{Facts, HolderPod, State};
-use crate::api::conditions::LeaseReady;
-use crate::api::lease_status::Holder;
-use crate::api::quorum::NodeState;
-use crate::api::validated::Readiness;
-use crate::api::{Duration, ValidLease, ValidQuorum};
-use crate::election::{self, Decision, Electorate, EndCause, PodFacts, Sighting, Situation, Step, decide};
-use crate::status::TermEnd;
 
 /// What can change next.
 #[derive(Debug, Default)]
@@ -212,7 +212,8 @@ fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
 fn with_majority(outlook: Outlook, facts: &Facts) -> Outlook {
     let Some(needed) = missing_votes(facts).filter(|needed| *needed > 0) else { return outlook };
     let quarantined = facts.quorum.iter().filter_map(|quorum| quorum.status.as_ref()).flat_map(|status| &status.nodes);
-    let mut times: Vec<Timestamp> = quarantined.filter_map(crate::api::quorum::NodeStatus::votes_again_at).collect();
+    let mut times: Vec<Timestamp> =
+        quarantined.filter_map(redislease_plan::api::quorum::NodeStatus::votes_again_at).collect();
     times.sort_unstable();
     match times.get(needed - 1) {
         Some(at) => outlook.and(format!("A majority of the Redis nodes can vote again from {}.", second(*at))).at(*at),

@@ -1,16 +1,16 @@
 //! Decides about one workload and its lease. Pure functions.
 
+use redislease_plan::api::lease::ActivationSpec;
+use redislease_plan::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
+use redislease_plan::api::validated::Workload;
+use redislease_plan::api::{RedisLease, RedisLeaseSpec};
+use redislease_plan::index::WorkloadKey;
+use redislease_plan::status::NoticeReason;
 use serde_json::{Value, json};
 
 use super::facts::{LeaseFacts, Settings, WorkloadFacts, title};
 use super::parse::{self, Desired, Parsed, Request, parse};
 use super::problem::Problem;
-use crate::api::lease::ActivationSpec;
-use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
-use crate::api::validated::Workload;
-use crate::api::{RedisLease, RedisLeaseSpec};
-use crate::index::WorkloadKey;
-use crate::status::NoticeReason;
 
 /// One change of a lease.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{MOST_UNKNOWN, cut};
-use super::problem::{IGNORED, Place, Problem};
-use crate::api::names::{
+use redislease_plan::api::names::{
     ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, HANDOVER_REQUESTED_ANNOTATION, HANDOVER_TO_ANNOTATION,
 };
+
+use super::facts::{MOST_UNKNOWN, cut};
+use super::problem::{IGNORED, Place, Problem};
 
 /// The problems with the annotations of a RedisLease. The target of a handover is checked when a handover is requested.
 pub fn problems(annotations: Option<&BTreeMap<String, String>>) -> Vec<Problem> {

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use kube::core::ObjectMeta;
+use redislease_plan::api::lease::{CandidatesSpec, WorkloadRef};
+use redislease_plan::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_object_name};
+use redislease_plan::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
+use redislease_plan::status::NoticeReason;
 use serde_json::json;
 
 use super::facts::{Settings, WorkloadFacts};
 use super::problem::{Place, Problem};
 use super::{suggest, ways};
-use crate::api::lease::{CandidatesSpec, WorkloadRef};
-use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_object_name};
-use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
-use crate::status::NoticeReason;
 
 /// The annotations of a workload, without their prefix.
 pub const KNOWN: [&str; 9] = [

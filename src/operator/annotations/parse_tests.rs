@@ -1,11 +1,11 @@
+use redislease_plan::api::Duration;
+use redislease_plan::api::validated::WorkloadKind;
+use redislease_plan::status::NoticeReason;
 use serde_json::json;
 
 use super::facts::WorkloadFacts;
 use super::parse::{self, Request, parse};
 use super::tests::workload;
-use crate::api::Duration;
-use crate::api::validated::WorkloadKind;
-use crate::status::NoticeReason;
 
 fn notes(workload: &WorkloadFacts) -> Vec<(NoticeReason, String)> {
     parse(workload).problems.into_iter().map(|problem| (problem.reason, problem.note)).collect()
@@ -220,7 +220,7 @@ fn a_cluster_holds_the_lease_of_a_workload_that_is_switched() {
         let (request, notes) = parsed(kind, &annotations);
         let Request::Lease(desired) = request else { panic!("{annotations:?}: {notes:?}") };
         let spec = parse::spec(&desired.settings);
-        assert_eq!(spec.granularity, crate::api::lease::Granularity::Cluster);
+        assert_eq!(spec.granularity, redislease_plan::api::lease::Granularity::Cluster);
         assert_eq!(spec.activation, Some(serde_json::from_value(wanted).unwrap()), "{annotations:?}");
     }
     for (kind, annotations, says) in [

@@ -1,9 +1,10 @@
 //! What is wrong with an annotation, as the text of an event. Pure.
 
+use redislease_plan::api::names::ANNOTATION_PREFIX;
+use redislease_plan::status::NoticeReason;
+
 use super::parse::KNOWN;
 use super::suggest;
-use crate::api::names::ANNOTATION_PREFIX;
-use crate::status::NoticeReason;
 
 /// What an unknown annotation of a pod or of a RedisLease does.
 pub const IGNORED: &str = "The operator ignores it until this is corrected.";
@@ -106,7 +107,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::names;
+    use redislease_plan::api::names;
 
     #[test]
     fn the_names_are_those_that_the_operator_reads() {

@@ -3,10 +3,10 @@ mod world;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::Entropy;
 use redislease_core::time::Millis;
+use redislease_plan::status::NoticeReason;
 
 use super::state::Effect;
 use super::*;
-use crate::status::NoticeReason;
 use world::{World, key};
 
 pub(super) use world::workload;
@@ -45,7 +45,7 @@ fn a_lease_follows_its_annotation() {
 fn a_change_by_hand_of_an_annotated_field_is_reverted() {
     let mut world = World::new();
     world.apply(workload("a", &[("lease", "true")]));
-    world.leases.get_mut("a").unwrap().settings.lease_duration = crate::api::Duration::new("50s");
+    world.leases.get_mut("a").unwrap().settings.lease_duration = redislease_plan::api::Duration::new("50s");
     world.leases.get_mut("a").unwrap().version = Some("50".into());
     world.version = 50;
     world.show();
@@ -221,7 +221,7 @@ fn a_lease_that_is_changed_back_each_time_is_written_with_growing_pauses() {
     world.written();
     let changes_back = |world: &mut World| {
         let lease = world.leases.get_mut("billing").unwrap();
-        lease.settings.lease_duration = crate::api::Duration::new("1m");
+        lease.settings.lease_duration = redislease_plan::api::Duration::new("1m");
         lease.version = Some(format!("changed-{}", world.now.0));
         let lease = lease.clone();
         world.state.lease(Watched::Seen(Box::new(lease)));

@@ -1,9 +1,10 @@
 //! The annotations `granularity`, `activation` and `active-replicas`: what holds the lease, and how it becomes active. Pure.
 
+use redislease_plan::api::lease::{ActivationSpec, Granularity, ScaleSpec};
+use redislease_plan::api::validated::WorkloadKind;
+
 use super::parse::Parser;
 use super::suggest;
-use crate::api::lease::{ActivationSpec, Granularity, ScaleSpec};
-use crate::api::validated::WorkloadKind;
 
 /// The pod gets the label `active`. This is always so.
 const LABEL: &str = "label";

@@ -5,22 +5,23 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Pod;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
+use redislease_plan::api::RedisLease;
+use redislease_plan::election::{Cluster, PodFacts};
+use redislease_plan::index::{Index, LeaseId, WorkloadKey};
+use redislease_plan::plan::calls::RoleAnswer;
+use redislease_plan::plan::{
+    Allowed, Authority, CandidateFacts, Effect, Event, Identity, PermitUses, Permitted, PodKnowledge, RoleOutcome,
+    RoleWrite,
+};
 use serde_json::json;
 
-use crate::api::RedisLease;
-use crate::election::{Cluster, PodFacts};
-use crate::index::{Index, LeaseId, WorkloadKey};
 use crate::operator::annotations::Problem;
 use crate::operator::engine::{Engine, Input, Machine, Outside, PodName, Subject, Watched};
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::plan::calls::RoleAnswer;
-use crate::plan::{
-    Allowed, Authority, CandidateFacts, Effect, Event, Identity, PermitUses, Permitted, PodKnowledge, RoleOutcome,
-    RoleWrite,
-};
 
 /// The text of a warning that panics when it is carried out.
 pub(super) const PANICS: &str = "panic";
@@ -295,7 +296,13 @@ pub(super) fn lease(namespace: &str, name: &str) -> RedisLease {
 }
 
 pub(super) fn pod(name: &str) -> PodFacts {
-    PodFacts { labels: [("app".to_owned(), "a".to_owned())].into(), ..PodFacts::running(name) }
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"namespace": "n", "name": name, "uid": format!("uid-{name}"), "labels": {"app": "a"}},
+        "spec": {"nodeName": "node-1", "containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }))
+    .unwrap();
+    PodFacts::from(&pod)
 }
 
 pub(super) fn role(outcome: RoleOutcome) -> RoleAnswer {

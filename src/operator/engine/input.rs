@@ -6,16 +6,16 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
+use redislease_plan::api::RedisLease;
+use redislease_plan::election::PodFacts;
+use redislease_plan::index::{LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
+use redislease_plan::plan::calls::{Outcome, RoleAnswer};
+use redislease_plan::plan::{Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite};
 
 use super::mistakes::PodName;
-use crate::api::RedisLease;
-use crate::election::PodFacts;
-use crate::index::{LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
 use crate::operator::annotations::Problem;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::plan::calls::{Outcome, RoleAnswer};
-use crate::plan::{Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite};
 
 /// One thing that happened.
 #[derive(Debug)]

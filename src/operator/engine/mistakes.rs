@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use redislease_plan::election::PodFacts;
+use redislease_plan::index::LeaseId;
+use redislease_plan::plan::Authority;
+
 use super::{Engine, Machine, Outside, Watched, subject};
-use crate::election::PodFacts;
-use crate::index::LeaseId;
 use crate::operator::annotations::{Problem, default_quorum, problems_of_lease, problems_of_pod};
-use crate::plan::Authority;
 
 /// Namespace, name and UID of a pod.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
 //! Mistakes in the annotations of pods.
 
+use redislease_plan::election::PodFacts;
+
 use super::*;
-use crate::election::PodFacts;
 
 fn annotated(name: &str, value: &str) -> PodFacts {
     let annotation = ("redislease.io/priority".to_owned(), value.to_owned());

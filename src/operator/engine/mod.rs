@@ -32,12 +32,12 @@ use std::time::Instant;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 use redislease_lock::contain::{Panicked, contained};
+use redislease_plan::election::Cluster;
+use redislease_plan::index::{Entry, Index, LeaseId};
+use redislease_plan::plan::{Authority, Effect, Event, Facts, Identity, PERMITS, PermitUses, Permits, Permitted};
+use redislease_plan::status::{Notice, NoticeReason};
 
-use crate::election::Cluster;
-use crate::index::{Entry, Index, LeaseId};
 use crate::operator::annotations::Problem;
-use crate::plan::{Authority, Effect, Event, Facts, Identity, PERMITS, PermitUses, Permits, Permitted};
-use crate::status::{Notice, NoticeReason};
 pub use input::{Input, Machine, Outside, Subject, Watched};
 use mistakes::Mistakes;
 pub use mistakes::PodName;

@@ -1,9 +1,10 @@
 //! The roles of leases that do not exist or cannot be read.
 
+use redislease_plan::api::names::{self, PodRole};
+use redislease_plan::index::Orphan;
+use redislease_plan::plan::{Allowed, PodChange, Priority, RoleWrite};
+
 use super::{Engine, Machine, Outside};
-use crate::api::names::{self, PodRole};
-use crate::index::Orphan;
-use crate::plan::{Allowed, PodChange, Priority, RoleWrite};
 
 impl<M: Machine, O: Outside> Engine<M, O> {
     /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after

@@ -1,10 +1,11 @@
 //! The roles of leases that do not exist.
 
+use redislease_plan::api::validated::{Workload, WorkloadKind};
+use redislease_plan::election::WorkloadFacts;
+use redislease_plan::index::{WorkloadFound, WorkloadKey};
+use redislease_plan::plan::Allowed;
+
 use super::*;
-use crate::api::validated::{Workload, WorkloadKind};
-use crate::election::WorkloadFacts;
-use crate::index::{WorkloadFound, WorkloadKey};
-use crate::plan::Allowed;
 
 #[test]
 fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {

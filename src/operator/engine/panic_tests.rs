@@ -1,7 +1,8 @@
 //! A panic is contained to its lease.
 
+use redislease_plan::plan::PermitUse;
+
 use super::*;
-use crate::plan::PermitUse;
 
 #[test]
 fn a_panic_while_effects_are_carried_out_is_contained_to_its_lease() {

@@ -1,7 +1,8 @@
 //! Permits: how many leases acquire and publish at the same time.
 
+use redislease_plan::plan::PermitUse;
+
 use super::*;
-use crate::plan::PermitUse;
 
 fn world() -> World {
     let mut world = World::listed();

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use redislease_lock::clock::Alarm;
 use redislease_lock::mailbox::Mailbox;
+use redislease_plan::api::RedisLease;
+use redislease_plan::election::PodFacts;
+use redislease_plan::index::{LeaseId, NamespaceFacts, WorkloadChange};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use super::{Engine, Input, Machine, Outside, Watched};
-use crate::api::RedisLease;
-use crate::election::PodFacts;
-use crate::index::{LeaseId, NamespaceFacts, WorkloadChange};
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;

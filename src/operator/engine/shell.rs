@@ -12,14 +12,19 @@ use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Setup};
 use redislease_lock::mailbox::Mailbox;
+use redislease_plan::api::RedisLease;
+use redislease_plan::index::{LeaseId, WorkloadKey};
+use redislease_plan::plan::calls::{Key, LeaseName, Outcome, Request};
+use redislease_plan::plan::{
+    Allowed, Authority, Command, Effect, Measure, OpenQuorum, RoleWrite, StatusOutcome, StatusWrite,
+};
+use redislease_plan::status::{Importance, Notice, TermEnd};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::input::{Input, Outside, Subject};
 use super::mistakes::PodName;
 use super::run::Inbox;
 use super::watcher::Watcher;
-use crate::api::RedisLease;
-use crate::index::{LeaseId, WorkloadKey};
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::{OperatorMetrics, RefusedBecause};
 use crate::operator::annotations::Problem;
@@ -27,9 +32,6 @@ use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::{News, Slot};
 use crate::operator::writer::Writer;
-use crate::plan::calls::{Key, LeaseName, Outcome, Request};
-use crate::plan::{Allowed, Authority, Command, Effect, Measure, OpenQuorum, RoleWrite, StatusOutcome, StatusWrite};
-use crate::status::{Importance, Notice, TermEnd};
 
 /// The name of this controller in metrics.
 pub const CONTROLLER: &str = "lease";
@@ -112,7 +114,7 @@ impl Shell {
     }
 
     fn command(&mut self, lease: Subject<'_>, command: Command) {
-        let attempt_holder = |name: crate::election::HolderName| Holder(name.to_string().into());
+        let attempt_holder = |name: redislease_plan::election::HolderName| Holder(name.to_string().into());
         if let Command::Open { quorum, keys, config } = command {
             return self.open(lease, quorum.as_deref(), &keys, config);
         }

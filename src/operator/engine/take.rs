@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use redislease_core::time::Time;
+use redislease_plan::index::{ImplausibleToken, LeaseId, NamespaceFacts};
+use redislease_plan::plan::calls::{Found, Outcome, RoleAnswer};
+use redislease_plan::plan::{Event, RoleOutcome, StatusOutcome};
 
 use super::{Engine, Input, Machine, Outside, Watched};
-use crate::index::{ImplausibleToken, LeaseId, NamespaceFacts};
-use crate::plan::calls::{Found, Outcome, RoleAnswer};
-use crate::plan::{Event, RoleOutcome, StatusOutcome};
 
 impl<M: Machine, O: Outside> Engine<M, O> {
     /// Handles one input.
@@ -61,7 +61,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
     }
 
-    fn take_lease(&mut self, now: Time, event: Watched<crate::api::RedisLease>) {
+    fn take_lease(&mut self, now: Time, event: Watched<redislease_plan::api::RedisLease>) {
         let mut unreadable_gone = false;
         match event {
             Watched::ListBegins => self.index.lease_list_begins(),
@@ -100,7 +100,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
     }
 
-    fn take_pod(&mut self, now: Time, event: Watched<crate::election::PodFacts>) {
+    fn take_pod(&mut self, now: Time, event: Watched<redislease_plan::election::PodFacts>) {
         self.check_annotations(&event);
         match event {
             Watched::ListBegins => self.index.pod_list_begins(),

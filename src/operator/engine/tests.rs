@@ -16,17 +16,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::quorum::Quorum;
+use redislease_plan::index::WorkloadRead;
+use redislease_plan::plan::calls::{Found, Outcome};
+use redislease_plan::plan::{
+    Authority, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, StatusOutcome,
+};
 use serde_json::json;
 
 use super::*;
-use crate::index::WorkloadRead;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
-use crate::plan::calls::{Found, Outcome};
-use crate::plan::{
-    Authority, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, StatusOutcome,
-};
 use fake::{Fake, PANICS, World, lease, pod, role, script, seen};
 
 #[test]
@@ -139,7 +139,7 @@ fn workloads_are_read_and_floors_raised() {
     of_workload.spec.candidates =
         serde_json::from_value(json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}))
             .unwrap();
-    of_workload.status = Some(crate::api::RedisLeaseStatus { fencing_token: Some(42), ..Default::default() });
+    of_workload.status = Some(redislease_plan::api::RedisLeaseStatus { fencing_token: Some(42), ..Default::default() });
     world.engine.take(Input::Lease(Watched::Seen(Box::new(of_workload))));
     world.pod("p");
     world.work();
@@ -147,7 +147,10 @@ fn workloads_are_read_and_floors_raised() {
     assert_eq!(seen("a"), ["facts ? unseen"]);
     let key = (
         "n".into(),
-        crate::api::validated::Workload { kind: crate::api::validated::WorkloadKind::Deployment, name: "d".into() },
+        redislease_plan::api::validated::Workload {
+            kind: redislease_plan::api::validated::WorkloadKind::Deployment,
+            name: "d".into(),
+        },
     );
     let selector = kube::core::Expression::Equal("app".into(), "a".into()).into();
     world.engine.take(Input::Workload(key, WorkloadRead::Selects(selector).into()));

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redislease_core::time::Time;
-
-use crate::index::LeaseId;
+use redislease_plan::index::LeaseId;
 
 /// One deadline for each lease.
 #[derive(Debug, Default)]

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Config, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes, StartError};
+use redislease_plan::api::ValidQuorum;
+use redislease_plan::api::validated::ValidNode;
+use redislease_plan::plan::OpenQuorum;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::secret::{Login, Secrets};
-use crate::api::ValidQuorum;
-use crate::api::validated::ValidNode;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::renewals::{QuorumRenewals, RenewalMetrics};
-use crate::plan::OpenQuorum;
 
 /// The generation of every configuration. It stays constant until the set of nodes can be changed.
 const GENERATION: u64 = 1;

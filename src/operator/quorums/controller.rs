@@ -12,13 +12,14 @@ use kube::ResourceExt;
 use redislease_core::time::Time;
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained;
+use redislease_plan::api::RedisQuorum;
+use redislease_plan::plan::calls::{Outcome, Request};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use super::entry::{Entry, Step};
 use super::{CONTROLLER, Connection, Parts, secret};
-use crate::api::RedisQuorum;
 use crate::http::Part;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
@@ -27,7 +28,6 @@ use crate::operator::engine::{Input, Watched};
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Authorities, Election, Replica};
 use crate::operator::writer::Writer;
-use crate::plan::calls::{Outcome, Request};
 
 /// The interval between two reads of a secret. A changed password or certificate is used by new connections.
 const SECRET_EVERY: Duration = Duration::from_secs(15);

@@ -7,18 +7,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use kube::{Resource, ResourceExt};
 use redislease_lock::clock;
 use redislease_lock::nodes::StartError;
+use redislease_plan::api::conditions::{LeaseReady, QuorumReady};
+use redislease_plan::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
+use redislease_plan::plan::repeat::RepeatLimit;
+use redislease_plan::plan::{Authority, QuorumFacts};
+use redislease_plan::status::Notice;
 
 use super::connection::{Connection, evaluated, mismatch, up};
 use super::secret::{Login, Read, Secrets};
 use super::{QuorumUpdate, show};
-use crate::api::conditions::{LeaseReady, QuorumReady};
-use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
 use crate::operator::writer::Writer;
-use crate::plan::repeat::RepeatLimit;
-use crate::plan::{Authority, QuorumFacts};
-use crate::status::Notice;
 
 /// The minimum pause between two writes of one quorum's status, also after a failed write.
 const PACE: Duration = Duration::from_secs(1);
@@ -374,11 +374,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::election::Cluster;
-    use crate::index::ListCount;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
     use crate::operator::leadership::Authorities;
+    use redislease_plan::election::Cluster;
+    use redislease_plan::index::ListCount;
 
     /// An entry whose replica follows, and whose status was to be compared in the past.
     fn following() -> Entry {

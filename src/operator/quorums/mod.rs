@@ -22,6 +22,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use redislease_plan::plan::QuorumFacts;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -32,7 +33,6 @@ use crate::http::Part;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::renewals::RenewalMetrics;
-use crate::plan::QuorumFacts;
 pub use connection::{Connection, InUse};
 pub use controller::run;
 pub use secret::Secrets as QuorumSecrets;

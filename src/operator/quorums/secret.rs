@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use redislease_lock::nodes::{Credentials, Tls, TlsFiles};
+use redislease_plan::api::ValidQuorum;
 
-use crate::api::ValidQuorum;
 use crate::operator::kube_api::CallError;
 
 /// The result of reading a secret.

@@ -3,12 +3,12 @@
 use kube::Resource;
 use redislease_lock::clock;
 use redislease_lock::nodes::{NodeState, NodeStatus};
+use redislease_plan::api::conditions::QuorumReady;
+use redislease_plan::api::quorum::{NodeState as ShownState, NodeStatus as ShownNode};
+use redislease_plan::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
+use redislease_plan::status::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
 
 use super::connection::{evaluated, mismatch};
-use crate::api::conditions::QuorumReady;
-use crate::api::quorum::{NodeState as ShownState, NodeStatus as ShownNode};
-use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
-use crate::status::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
 
 /// Composes the status from the state of the nodes; `None` while there is nothing to report. `leader` is the name of this
 /// replica if it leads on this quorum.

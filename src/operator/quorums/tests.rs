@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use prometheus::Registry;
 use redislease_lock::keeper::Keeper;
+use redislease_plan::api::RedisQuorum;
+use redislease_plan::election::Cluster;
+use redislease_plan::index::ListCount;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,10 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::api::RedisQuorum;
-use crate::election::Cluster;
 use crate::http::Readiness;
-use crate::index::ListCount;
 use crate::metrics::panics::Panics;
 use crate::operator::engine::Watched;
 

@@ -8,21 +8,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, Selector};
 use kube::{Api, Client, ResourceExt};
+use redislease_plan::api::names::{self, PodRole};
+use redislease_plan::api::validated::WorkloadKind;
+use redislease_plan::api::{RedisLease, RedisLeaseStatus, RedisQuorum};
+use redislease_plan::election::{Candidate, PodFacts, Run, WorkloadFacts, is_off};
+use redislease_plan::index::ListCount;
+use redislease_plan::plan::calls::{
+    Answer, Body, CLUSTER_NAMESPACE, LeaseName, Request, Stored, WorkloadFound, WorkloadKey, WorkloadRead,
+};
+use redislease_plan::plan::{self, PodChange, Read, RoleWrite, StatusWrite};
 use serde_json::{Value, json};
 
 use super::{owned, startable, tokens};
-use crate::api::names::{self, PodRole};
-use crate::api::validated::WorkloadKind;
-use crate::api::{RedisLease, RedisLeaseStatus, RedisQuorum};
-use crate::election::{Candidate, PodFacts, Run, WorkloadFacts, is_off};
-use crate::index::ListCount;
 use crate::metrics::operator::WriteKind;
 use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
-use crate::plan::calls::{
-    Answer, Body, CLUSTER_NAMESPACE, LeaseName, Request, Stored, WorkloadFound, WorkloadKey, WorkloadRead,
-};
-use crate::plan::{self, PodChange, Read, RoleWrite, StatusWrite};
 
 /// The part of a request that its caller keeps until it is sent.
 pub(super) enum Payload {
@@ -218,7 +218,7 @@ fn workload_candidate(kind: WorkloadKind, object: &DynamicObject) -> Option<Cand
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Priority;
+    use redislease_plan::plan::Priority;
 
     #[test]
     fn a_role_patch_names_uid_and_version_and_removes_what_is_absent() {

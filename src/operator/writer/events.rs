@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use redislease_core::time::{Millis, Time};
+use redislease_plan::plan::calls::EventKey;
+use redislease_plan::status::Notice;
 
 use super::pod_events::PodEvents;
-use crate::plan::calls::EventKey;
-use crate::status::Notice;
 
 /// How many events wait at most; further ones are dropped and counted.
 const CAPACITY: usize = 1000;
@@ -197,7 +197,7 @@ fn digest(texts: &[&str]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::NoticeReason;
+    use redislease_plan::status::NoticeReason;
 
     fn notice(note: &str, reason: NoticeReason) -> Notice {
         Notice { reason, note: note.into(), on_pods: Vec::new() }

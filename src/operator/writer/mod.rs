@@ -1,4 +1,4 @@
-//! The API writer: sends the calls of [`plan::calls`](crate::plan::calls) to the API server, and passes their outcomes on.
+//! The API writer: sends the calls of [`plan::calls`](redislease_plan::plan::calls) to the API server, and passes their outcomes on.
 //!
 //! Events have a separate bound: they are merged, then dropped and counted, first those of the namespace with the most.
 //!
@@ -27,16 +27,16 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use redislease_core::time::Time;
 use redislease_lock::clock;
+use redislease_plan::index::{ListCount, WorkloadKey};
+use redislease_plan::plan::calls::{CONCURRENCY, Calls, Key, Level, Outcome, Request};
+use redislease_plan::status::{Notice, NoticeReason};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::annotations::Change;
 use super::engine::PodName;
 use super::leadership::Authorities;
-use crate::index::{ListCount, WorkloadKey};
 use crate::metrics::operator::OperatorMetrics;
-use crate::plan::calls::{CONCURRENCY, Calls, Key, Level, Outcome, Request};
-use crate::status::{Notice, NoticeReason};
 use call::Payload;
 use events::{Accepted, Events};
 use sender::Sender;

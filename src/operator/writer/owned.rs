@@ -6,13 +6,13 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
+use redislease_plan::api::RedisLease;
+use redislease_plan::api::validated::{Workload, WorkloadKind};
+use redislease_plan::index::WorkloadKey;
+use redislease_plan::plan::calls::Changed;
 
-use crate::api::RedisLease;
-use crate::api::validated::{Workload, WorkloadKind};
-use crate::index::WorkloadKey;
 use crate::operator::annotations::{Change, LeaseFacts, WorkloadFacts, is_unwanted};
 use crate::operator::kube_api::{CallError, call};
-use crate::plan::calls::Changed;
 
 /// Makes a change.
 ///

@@ -7,12 +7,13 @@ use kube::Client;
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained_task;
 use redislease_lock::nodes::random::Random;
+use redislease_plan::plan::calls::{Answer, Calls, Effect, Judged, Request, Verdict};
 use tokio::task::JoinSet;
 
 use super::call::{self, Payload};
 use super::{Done, Writer};
 use crate::metrics::operator::WriteResult;
-use crate::plan::calls::{Answer, Calls, Effect, Judged, Request, Verdict};
+use crate::operator::kube_api;
 
 /// The task behind a writer.
 pub(super) struct Sender {
@@ -96,7 +97,7 @@ impl Sender {
         self.calls.spawn(async move {
             // A panic, such as one while an object of a tenant is read, fails this call only.
             let answer = contained_task(call::send(client, &shared.lists, &request, payload).boxed()).await;
-            (number, answer.unwrap_or_else(|panicked| Err(panicked.into())))
+            (number, answer.unwrap_or_else(|panicked| Err(kube_api::panicked(&panicked))))
         });
     }
 
@@ -131,11 +132,11 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
-    use crate::index::ListCount;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
     use crate::operator::leadership::Authorities;
-    use crate::plan::calls::CallError;
+    use redislease_plan::index::ListCount;
+    use redislease_plan::plan::calls::CallError;
 
     /// A sender whose API server is away, and the counters of panics.
     fn sender() -> (Sender, Panics) {

@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use redislease_plan::api::names;
+use redislease_plan::election::Candidate;
+use redislease_plan::index::{Asked, ListCount};
 
 use super::call::pod_candidate;
-use crate::api::names;
-use crate::election::Candidate;
-use crate::index::{Asked, ListCount};
 use crate::operator::kube_api::{CallError, call};
 
 /// How many pods one answer contains at most.

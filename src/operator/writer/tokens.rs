@@ -4,12 +4,12 @@ use kube::api::ListParams;
 use kube::core::{ObjectList, Request};
 use kube::{Client, Resource};
 use redislease_core::op::Token;
+use redislease_plan::api::RedisLease;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::api::RedisLease;
 use crate::operator::kube_api::{CallError, call};
 
 /// How many leases one answer contains at most.

@@ -1,6 +1,6 @@
 //! What can happen next, and what it changes.
 
-use redislease::plan::Authority;
+use redislease_plan::plan::Authority;
 
 use crate::keeper::{Keys, Stand, Turn};
 use crate::objects;
@@ -242,7 +242,7 @@ impl Explorer {
                 let written = objects::with_role(self.tables.object_of(before), &write).or_else(|| {
                     let any = self.shared.bug == Some(crate::planted::Planted::RolesWithoutVersion);
                     let version = self.tables.object_of(before).object().resource_version.clone();
-                    let write = redislease::plan::RoleWrite { version, ..write.clone() };
+                    let write = redislease_plan::plan::RoleWrite { version, ..write.clone() };
                     any.then(|| objects::with_role(self.tables.object_of(before), &write)).flatten()
                 });
                 match written {
@@ -263,8 +263,8 @@ impl Explorer {
 
     fn pod_ends(&mut self, world: &mut World, side: usize, place: usize) {
         let pod = self.tables.object_of(world.sides[side].objects[place]).clone();
-        if let redislease::election::Candidate::Pod(pod) = pod {
-            let ended = redislease::election::Candidate::Pod(objects::ended(&pod).into());
+        if let redislease_plan::election::Candidate::Pod(pod) = pod {
+            let ended = redislease_plan::election::Candidate::Pod(objects::ended(&pod).into());
             let object = self.tables.object(ended);
             self.object_changes(world, (side, place), object);
         }

@@ -3,13 +3,13 @@
 //! At most one term is alive. Its token is greater than every earlier one. A process may learn late that a term has ended. No
 //! process holds a term when the next one begins: its own deadline has passed before the keys end.
 
-use redislease::election::HolderName;
-use redislease::plan::Command;
 use redislease_core::lease::{
     EndReason, EndingView, OnDeadline, Publication, Refusal, Standing, TermId, TermView, View,
 };
 use redislease_core::op::{Attempt, Holder, Stage, Stored, Token};
 use redislease_core::time::Time;
+use redislease_plan::election::HolderName;
+use redislease_plan::plan::Command;
 
 use crate::objects::{self, LEASE, NAMESPACE};
 

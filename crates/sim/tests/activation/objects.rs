@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use redislease::api::conditions::{ConditionStatus, ConditionType};
-use redislease::api::lease::{
+use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
+use redislease_plan::api::lease::{
     ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, QuorumRef, RetrySpec, RetryStrategy, ScaleSpec,
     WorkloadRef,
 };
-use redislease::api::names::{self, PodRole};
-use redislease::api::validated::WorkloadKind;
-use redislease::api::{RedisLease, RedisLeaseSpec, RedisLeaseStatus};
-use redislease::election::{Annotations, Candidate, Cluster, PodFacts, Run, WorkloadFacts};
-use redislease::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
+use redislease_plan::api::names::{self, PodRole};
+use redislease_plan::api::validated::WorkloadKind;
+use redislease_plan::api::{RedisLease, RedisLeaseSpec, RedisLeaseStatus};
+use redislease_plan::election::{Annotations, Candidate, Cluster, PodFacts, Run, WorkloadFacts};
+use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
 
 /// The namespace of every object.
 pub const NAMESPACE: &str = "team";

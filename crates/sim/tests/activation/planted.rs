@@ -1,9 +1,9 @@
 //! Planted bugs: each simpler rule of order and fence, which the search must find. They are planted where the reconciler meets
 //! its surroundings, so the reconciler that ships contains none of them.
 
-use redislease::api::names::{self, PodRole};
-use redislease::election::{Candidate, PodFacts};
-use redislease::plan::{PodChange, RoleWrite};
+use redislease_plan::api::names::{self, PodRole};
+use redislease_plan::election::{Candidate, PodFacts};
+use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::objects::{LEASE, ObjectShows};
 

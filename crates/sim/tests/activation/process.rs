@@ -4,15 +4,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use redislease::api::ValidLease;
-use redislease::election::{Candidate, Electorate, Eligibility, Sighting};
-use redislease::plan::{
-    Allowed, Authority, CandidateFacts, Effect, Event, Facts, Identity, OpenQuorum, Permitted, PodChange, PodKnowledge,
-    QuorumFacts, Read, Reconciler, RoleOutcome, SpecFacts, StatusOutcome,
-};
 use redislease_core::lease::{Refusal, View};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Millis, Time};
+use redislease_plan::api::ValidLease;
+use redislease_plan::election::{Candidate, Electorate, Eligibility, Sighting};
+use redislease_plan::plan::{
+    Allowed, Authority, CandidateFacts, Effect, Event, Facts, Identity, OpenQuorum, Permitted, PodChange, PodKnowledge,
+    QuorumFacts, Read, Reconciler, RoleOutcome, SpecFacts, StatusOutcome,
+};
 
 use crate::keeper::{Keeper, Turn};
 use crate::objects::{self, LEASE, NAMESPACE};

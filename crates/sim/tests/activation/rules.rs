@@ -8,8 +8,8 @@
 //! - Fence: when a process that decides is at rest, the status names no term, and the objects show the standby state, the withdrawal
 //!   is done. From then on nothing is started for a term until then.
 
-use redislease::api::names::PodRole;
-use redislease::plan::{Authority, PodChange, RoleWrite};
+use redislease_plan::api::names::PodRole;
+use redislease_plan::plan::{Authority, PodChange, RoleWrite};
 
 use crate::actions::HORIZON;
 use crate::keeper::Stand;

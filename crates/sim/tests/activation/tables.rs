@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use redislease::api::RedisLease;
-use redislease::election::{Candidate, Electorate};
-use redislease::plan::{RoleWrite, StatusWrite};
+use redislease_plan::api::RedisLease;
+use redislease_plan::election::{Candidate, Electorate};
+use redislease_plan::plan::{RoleWrite, StatusWrite};
 
 use crate::hash::{Mix, digest};
 use crate::objects::{LeaseShows, ObjectShows};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use redislease::plan::Authority;
+use redislease_plan::plan::Authority;
 
 use crate::keeper::{Keys, Lock};
 use crate::objects::{self, Kind};

@@ -11,7 +11,7 @@
 //! | `world` | time, the queue of events, and the state that they change |
 //! | `redis` | the Redis servers, their clocks and the network |
 //! | `api` | the API servers: objects, calls, watches |
-//! | `operator` | the shell around `redislease_core::lease`, `redislease_core::admission`, `redislease::index` and `redislease::plan` |
+//! | `operator` | the shell around `redislease_core::lease`, `redislease_core::admission`, `redislease_plan::index` and `redislease_plan::plan` |
 //! | `chaos` | faults, the swarm of each seed, planted bugs |
 //! | `check` | invariants, recovery, coverage, the trace |
 //! | `run`, `scenario` | many seeds; scenarios with set times, crash points |

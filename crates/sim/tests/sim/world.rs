@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
-use redislease::api::ValidQuorum;
-use redislease::api::validated::{Address as NodeAddress, ValidNode};
+use redislease_plan::api::ValidQuorum;
+use redislease_plan::api::validated::{Address as NodeAddress, ValidNode};
 
-use redislease::plan::{Command, OpenQuorum, calls};
 use redislease_core::lease::Round;
 use redislease_core::marker::Membership;
 use redislease_core::op::{Attempt, Vote};
 use redislease_core::quorum::Node;
+use redislease_plan::plan::{Command, OpenQuorum, calls};
 
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec, QUORUM, START};

@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 use redislease_core::backoff::Entropy;
 use redislease_core::time::{Millis, Time};
+use redislease_plan::api::validated::{Workload, WorkloadKind};
+use redislease_plan::status::NoticeReason;
 use serde_json::json;
 
-use crate::api::validated::{Workload, WorkloadKind};
 use crate::operator::annotations::decide::is_unwanted;
 use crate::operator::annotations::facts;
 use crate::operator::annotations::parse::{Request, parse};
 use crate::operator::annotations::state::{Effect, State};
 use crate::operator::annotations::*;
-use crate::status::NoticeReason;
 pub fn key(name: &str) -> WorkloadKey {
     ("shop".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
 }
@@ -154,7 +154,7 @@ impl World {
                 }
                 lease.version = version;
                 let duration = patch["spec"]["leaseDuration"].as_str().expect("a duration");
-                lease.settings.lease_duration = crate::api::Duration::new(duration);
+                lease.settings.lease_duration = redislease_plan::api::Duration::new(duration);
                 lease.settings.granularity = serde_json::from_value(patch["spec"]["granularity"].clone()).unwrap();
                 lease.settings.activation = serde_json::from_value(patch["spec"]["activation"].clone()).unwrap();
                 if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {

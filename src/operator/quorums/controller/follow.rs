@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use redislease_plan::plan::calls::{Outcome, Request};
+
 use super::{Connection, Controller, Event};
-use crate::plan::calls::{Outcome, Request};
 
 impl Controller {
     /// Follows the status and the requests of a connection's nodes until it is closed.

@@ -1,8 +1,9 @@
 //! Panics in the work on one quorum.
 
+use redislease_plan::plan::Authority;
+
 use super::super::tests::{parts, quorum};
 use super::*;
-use crate::plan::Authority;
 
 #[tokio::test]
 async fn a_panic_in_an_election_ends_the_authority_over_this_quorum_only() {

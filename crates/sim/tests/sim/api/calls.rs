@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use kube::core::Expression;
-use redislease::api::RedisLease;
-use redislease::election::{Candidate, PodFacts};
-use redislease::index::{Asked, WorkloadFound, WorkloadRead};
-use redislease::plan::calls::{Answer, Body, CallError, Request, Stored};
-use redislease::plan::{PodChange, Read, RoleWrite, StatusWrite};
 use redislease_core::op::Token;
+use redislease_plan::api::RedisLease;
+use redislease_plan::election::{Candidate, PodFacts};
+use redislease_plan::index::{Asked, WorkloadFound, WorkloadRead};
+use redislease_plan::plan::calls::{Answer, Body, CallError, Request, Stored};
+use redislease_plan::plan::{PodChange, Read, RoleWrite, StatusWrite};
 
 use crate::api::objects;
 use crate::api::server::{Mode, Verdict};
@@ -266,7 +266,7 @@ impl World {
         if change.is_some() {
             self.check.status_writes(self.now, cluster, place, self.swarm.status_write_bound());
         }
-        let publishes = write.priority == redislease::plan::Priority::Publication;
+        let publishes = write.priority == redislease_plan::plan::Priority::Publication;
         if publishes && verdict == Verdict::Conflict {
             self.coverage.saw(Sight::StalePublicationRefused);
         }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use redislease::api::{RedisLease, names};
-use redislease::election::{PodFacts, WorkloadFacts};
-use redislease::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
+use redislease_plan::api::{RedisLease, names};
+use redislease_plan::election::{PodFacts, WorkloadFacts};
+use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
 
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec};

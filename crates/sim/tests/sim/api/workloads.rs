@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redislease::api::names::{self, PodRole};
-use redislease::api::validated::WorkloadKind;
-use redislease::election::{Run, WorkloadFacts};
-use redislease::plan::{PodChange, RoleWrite};
+use redislease_plan::api::names::{self, PodRole};
+use redislease_plan::api::validated::WorkloadKind;
+use redislease_plan::election::{Run, WorkloadFacts};
+use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::objects::{self, NAMESPACE, RUNNING};
 use crate::api::server::{ApiServer, Verdict};

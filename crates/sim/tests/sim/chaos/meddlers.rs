@@ -1,7 +1,7 @@
 //! Others who write to the same objects: admission webhooks that change what is stored, a fighter that undoes each write, and an owner
 //! who takes the consent of a workload back.
 
-use redislease::api::names;
+use redislease_plan::api::names;
 
 use crate::api::objects;
 use crate::chaos::fault::Fault;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redislease::election::PodFacts;
+use redislease_plan::election::PodFacts;
 
 use crate::api::objects::{self, LeaseSpec};
 use crate::api::server::Change;

@@ -1,9 +1,9 @@
 //! The parameters of one seed's world. Each seed has only some faults, with weights of its own: in a run with every fault,
 //! most bugs would hide each other.
 
-use redislease::plan::PERMITS;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
+use redislease_plan::plan::PERMITS;
 
 use crate::api::objects::LeaseSpec;
 use crate::chaos::bug::Bug;

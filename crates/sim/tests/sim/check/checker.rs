@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use redislease::api::lease_status::HandoverState;
 use redislease_core::invariants::{self, Claim};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
+use redislease_plan::api::lease_status::HandoverState;
 
 use crate::redis::clock::{Micros, SECOND};
 

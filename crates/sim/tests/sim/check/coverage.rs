@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use redislease::api::lease_status::HandoverState;
-use redislease::plan::{Authority, Command, RoleOutcome, StatusOutcome};
+use redislease_plan::api::lease_status::HandoverState;
+use redislease_plan::plan::{Authority, Command, RoleOutcome, StatusOutcome};
 
 use crate::chaos::fault::{Fault, Phase};
 

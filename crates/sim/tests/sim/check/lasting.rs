@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use redislease::election::PodFacts;
 use redislease_core::op::Attempt;
+use redislease_plan::election::PodFacts;
 
 use crate::api::objects;
 use crate::redis::clock::{Micros, SECOND};

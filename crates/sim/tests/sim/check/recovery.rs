@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use redislease::api::lease_status::HandoverState;
-use redislease::election::PodFacts;
 use redislease_core::lease::Standing;
 use redislease_core::op::Attempt;
+use redislease_plan::api::lease_status::HandoverState;
+use redislease_plan::election::PodFacts;
 
 use crate::api::objects;
 use crate::api::server::Mode;

@@ -11,10 +11,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redislease::api::names::{self, PodRole};
-use redislease::election::WorkloadFacts;
-use redislease::plan::{PodChange, RoleWrite};
 use redislease_core::op::{Stage, Token, Vote};
+use redislease_plan::api::names::{self, PodRole};
+use redislease_plan::election::WorkloadFacts;
+use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::objects::{self, Named};
 use crate::api::server::Mode;
@@ -154,7 +154,7 @@ impl World {
         if facts.deletion_grace.is_some() || self.check.has_stopped(pod) {
             return;
         }
-        let is_its = |lease: &redislease::api::RedisLease| {
+        let is_its = |lease: &redislease_plan::api::RedisLease| {
             objects::uid_of(lease) == uid && lease.metadata.deletion_timestamp.is_none()
         };
         let leases = &self.apis[cluster].state.leases;

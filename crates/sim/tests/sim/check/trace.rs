@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 
-use redislease::api::names::PodRole;
-use redislease::plan::{Authority, Command, Effect as Planned, Measure, Priority, Read};
-use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::admission;
 use redislease_core::lease::{Effect, Round};
 use redislease_core::op::{Attempt, Op, Vote};
+use redislease_plan::api::names::PodRole;
+use redislease_plan::plan::{Authority, Command, Effect as Planned, Measure, Priority, Read};
+use redislease_plan::status::{NoticeReason, TermEnd};
 
 use crate::api::objects;
 use crate::api::server::Verdict;

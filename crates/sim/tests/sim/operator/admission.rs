@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use redislease::api::conditions::LeaseReady;
-use redislease::plan::{QuorumFacts, calls};
 use redislease_core::admission::{self, Admission, Standing};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
+use redislease_plan::api::conditions::LeaseReady;
+use redislease_plan::plan::{QuorumFacts, calls};
 
 use crate::api::objects::QUORUM;
 use crate::chaos::bug::Bug;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use redislease::api::names::PodRole;
-use redislease::index::WorkloadKey;
-use redislease::plan::calls::{Answer, Calls, Effect, LeaseName, Outcome, Request};
-use redislease::plan::{Priority, StatusOutcome};
 use redislease_core::backoff::Entropy;
 use redislease_core::time::Time;
+use redislease_plan::api::names::PodRole;
+use redislease_plan::index::WorkloadKey;
+use redislease_plan::plan::calls::{Answer, Calls, Effect, LeaseName, Outcome, Request};
+use redislease_plan::plan::{Priority, StatusOutcome};
 
 use crate::api::objects::{self, NAMESPACE, QUORUM};
 use crate::check::coverage::Sight;

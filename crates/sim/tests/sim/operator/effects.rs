@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use redislease::api::RedisLease;
-use redislease::api::names::PodRole;
-use redislease::election::Run;
-use redislease::plan::calls::{Found, Key, Outcome, Request, RoleAnswer};
-use redislease::plan::{
-    Authority, Command, Effect, Event as Input, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome,
-    StatusWrite,
-};
-use redislease::status::{NoticeReason, TermEnd};
 use redislease_core::lease::Standing;
 use redislease_core::op::Attempt;
 use redislease_core::time::Time;
+use redislease_plan::api::RedisLease;
+use redislease_plan::api::names::PodRole;
+use redislease_plan::election::Run;
+use redislease_plan::plan::calls::{Found, Key, Outcome, Request, RoleAnswer};
+use redislease_plan::plan::{
+    Authority, Command, Effect, Event as Input, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome,
+    StatusWrite,
+};
+use redislease_plan::status::{NoticeReason, TermEnd};
 
 use crate::api::objects::{self, NAMESPACE, QUORUM};
 use crate::chaos::bug::Bug;
@@ -70,7 +70,7 @@ impl World {
                     self.coverage.saw(Sight::LossReported);
                 }
             }
-            Effect::Measure(redislease::plan::Measure::Ended(end)) => self.count_end(process, uid, end),
+            Effect::Measure(redislease_plan::plan::Measure::Ended(end)) => self.count_end(process, uid, end),
             Effect::Measure(_) | Effect::Warn(_) => {}
         }
     }

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redislease::api::RedisLease;
-use redislease::election::PodFacts;
-use redislease::index::{LeaseId, Snapshot};
-use redislease::plan::{
-    Allowed, Authority, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge,
-    Reconciler,
-};
 use redislease_core::lease::{Refusal, Standing, View};
 use redislease_core::op::{Attempt, Stage, Stored};
 use redislease_core::time::{Millis, Time};
+use redislease_plan::api::RedisLease;
+use redislease_plan::election::PodFacts;
+use redislease_plan::index::{LeaseId, Snapshot};
+use redislease_plan::plan::{
+    Allowed, Authority, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge,
+    Reconciler,
+};
 
 use crate::api::objects::{self, NAMESPACE, QUORUM};
 use crate::api::server::{Change, State};

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use redislease::election::HolderName;
-use redislease::plan::{Command, Event as Planned, OpenQuorum, must_be_read_before, needs_turn};
 use redislease_core::backoff::Entropy;
 use redislease_core::lease::{
     Attempts, Config, Effect, Input, JOIN_DELAY, Lease, Requested, Round, Standing, View, Want,
@@ -11,6 +9,8 @@ use redislease_core::lease::{
 use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
+use redislease_plan::election::HolderName;
+use redislease_plan::plan::{Command, Event as Planned, OpenQuorum, must_be_read_before, needs_turn};
 
 use crate::api::objects;
 use crate::chaos::bug::Bug;

@@ -1,12 +1,12 @@
-//! The election of one replica on the quorum: the shell around `redislease::plan::Leadership`.
+//! The election of one replica on the quorum: the shell around `redislease_plan::plan::Leadership`.
 
-use redislease::api::RedisQuorum;
-use redislease::plan::calls::Request;
-use redislease::plan::{
-    Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, must_be_read_before,
-};
 use redislease_core::lease::View;
 use redislease_core::time::Time;
+use redislease_plan::api::RedisQuorum;
+use redislease_plan::plan::calls::Request;
+use redislease_plan::plan::{
+    Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, must_be_read_before,
+};
 
 use crate::api::objects::{self, NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redislease::index::Index;
-use redislease::plan::{PERMITS, Permits, QuorumFacts};
 use redislease_core::judge::Judge;
 use redislease_core::op::Token;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
+use redislease_plan::index::Index;
+use redislease_plan::plan::{PERMITS, Permits, QuorumFacts};
 
 use crate::api::objects::NAMESPACE;
 use crate::api::watch::Stream;

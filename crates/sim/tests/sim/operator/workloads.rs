@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use redislease::api::names;
-use redislease::api::validated::{Workload, WorkloadKind};
-use redislease::election::WorkloadFacts;
-use redislease::index::{WorkloadFound, WorkloadKey};
-use redislease::plan::calls::Request;
 use redislease_core::time::Time;
+use redislease_plan::api::names;
+use redislease_plan::api::validated::{Workload, WorkloadKind};
+use redislease_plan::election::WorkloadFacts;
+use redislease_plan::index::{WorkloadFound, WorkloadKey};
+use redislease_plan::plan::calls::Request;
 
 use crate::api::objects::{self, NAMESPACE};
 use crate::api::server::Mode;

@@ -1,10 +1,10 @@
 //! A write of a label by a leader that died reaches the API server after another pod was elected: it changes
 //! nothing.
 
-use redislease::api::names::PodRole;
-use redislease::election::Run;
-use redislease::plan::PodChange;
-use redislease::plan::calls::Request;
+use redislease_plan::api::names::PodRole;
+use redislease_plan::election::Run;
+use redislease_plan::plan::PodChange;
+use redislease_plan::plan::calls::Request;
 
 use super::{Outcome, all_pass, failures, of_fifteen_seconds};
 use crate::api::objects;

@@ -8,10 +8,10 @@ mod replicas;
 mod returns;
 mod storms;
 
-use redislease::plan::{Authority, PERMITS};
 use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
+use redislease_plan::plan::{Authority, PERMITS};
 
 use crate::api::objects::{self, LeaseSpec};
 use crate::chaos::bug::Bug;

@@ -39,8 +39,7 @@ macro_rules! notices {
             }
 
             /// The doc comment of the reason, for docs/conditions.md.
-            #[cfg(all(test, feature = "operator"))]
-            pub(crate) const fn description(self) -> &'static str {
+            pub const fn description(self) -> &'static str {
                 match self {
                     $(Self::$reason => concat!($($doc),+),)+
                 }

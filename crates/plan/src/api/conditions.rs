@@ -68,7 +68,6 @@ pub trait ConditionReason: Copy {
     fn as_str(self) -> &'static str;
 
     /// The doc comment of the reason, for docs/conditions.md.
-    #[cfg(all(test, feature = "operator"))]
     fn description(self) -> &'static str;
 }
 
@@ -102,7 +101,6 @@ macro_rules! reasons {
                 }
             }
 
-            #[cfg(all(test, feature = "operator"))]
             fn description(self) -> &'static str {
                 match self {
                     $(Self::$reason => concat!($($doc),+),)+

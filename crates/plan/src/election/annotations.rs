@@ -20,12 +20,12 @@ impl Annotations {
     }
 
     /// The priority, 0 without the annotation. `None` if its value is not an integer.
-    pub(crate) fn priority(&self) -> Option<i64> {
+    pub fn priority(&self) -> Option<i64> {
         self.get(names::PRIORITY_ANNOTATION).map_or(Some(0), |text| text.trim().parse().ok())
     }
 
     /// Whether the pod is excluded from every election.
-    pub(crate) fn excludes(&self) -> bool {
+    pub fn excludes(&self) -> bool {
         self.get(names::EXCLUDE_ANNOTATION).is_some_and(|value| value == "true")
     }
 

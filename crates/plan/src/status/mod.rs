@@ -33,8 +33,8 @@ mod scenarios;
 mod terms;
 
 pub use end::TermEnd;
-pub(crate) use handover::{HandoverOutlook, HandoverProgress};
-pub(crate) use lease::{Composed, Inputs, Obstacle, QuorumOutlook, compose, renewal_notice};
+pub use handover::{HandoverOutlook, HandoverProgress};
+pub use lease::{Composed, Inputs, Obstacle, QuorumOutlook, compose, renewal_notice};
 pub use notice::{Importance, Notice, NoticeReason};
-pub(crate) use observed_terms::ObservedTerms;
+pub use observed_terms::ObservedTerms;
 pub use quorum::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};

@@ -82,6 +82,9 @@ impl HandoverRequest {
 
 impl HandoverTarget {
     /// Parses the value of `redislease.io/handover-to`.
+    ///
+    /// # Errors
+    /// Why the value names no candidate, as a sentence.
     pub fn of(to: Option<&str>) -> Result<Self, String> {
         let Some(to) = to else { return Ok(Self::NextPod) };
         match to.split_once('/') {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
 
-#[path = "../../tests/kube/cases/mod.rs"]
+#[path = "../../../../tests/kube/cases/mod.rs"]
 #[allow(dead_code, reason = "the fields for subresources are used with a real API server only")]
 mod cases;
 

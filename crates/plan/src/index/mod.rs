@@ -384,7 +384,7 @@ impl Index {
 }
 
 /// Whether a resource version is older than a known one. Versions increase, unless etcd was restored from a backup.
-pub(crate) fn is_older(version: Option<&str>, known: Option<&str>) -> bool {
+pub fn is_older(version: Option<&str>, known: Option<&str>) -> bool {
     let number = |version: Option<&str>| version.and_then(|version| version.parse::<u64>().ok());
     matches!((number(version), number(known)), (Some(version), Some(known)) if version < known)
 }

@@ -15,18 +15,16 @@ mod candidates;
 mod decide;
 mod handover;
 mod holder;
-#[cfg(feature = "operator")]
 mod node;
 mod pod;
-pub(crate) mod takeover;
+pub mod takeover;
 mod workload;
 
 pub use annotations::Annotations;
 pub use candidates::{Electorate, Eligibility, Ineligible};
 pub use decide::{Decision, EndCause, HandoverOrder, HolderPod, Situation, Step, decide};
-pub(crate) use handover::{HandoverRequest, HandoverResponse, HandoverTarget};
+pub use handover::{HandoverRequest, HandoverResponse, HandoverTarget};
 pub use holder::{Cluster, HolderName, InvalidHolderName};
-#[cfg(feature = "operator")]
-pub(crate) use node::is_off;
+pub use node::is_off;
 pub use pod::{PodFacts, Sighting};
 pub use workload::{Candidate, Object, Run, WorkloadFacts};

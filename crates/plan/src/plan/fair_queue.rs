@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Round-robin between tenants. Within a tenant, items of a smaller level go first, and FIFO within a level. An item that is
 /// already queued at a level is not queued there again.
 #[derive(Clone, Debug)]
-pub(crate) struct FairQueue<T> {
+pub struct FairQueue<T> {
     by_tenant: BTreeMap<Arc<str>, BTreeMap<usize, VecDeque<T>>>,
     /// The tenants that have items, the next one first.
     turns: VecDeque<Arc<str>>,
