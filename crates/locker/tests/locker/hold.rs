@@ -47,7 +47,7 @@ async fn the_time_to_the_expiry_is_right_also_while_a_server_is_away() {
         let passed = began.elapsed();
         match once(&locker, "k").acquire().await {
             Err(AcquireError::Held { free_in, .. }) => {
-                assert!(free_in + passed <= ms(1215), "{free_in:?} after {passed:?}")
+                assert!(free_in + passed <= ms(1215), "{free_in:?} after {passed:?}");
             }
             other => panic!("{other:?}"),
         }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{Running, Servers, child_of, eventually};
+use crate::support::{Running, Servers, eventually};
 
 /// Runs a shell script under a lock.
 fn script(servers: &Servers, options: &[&str], script: &str) -> (Option<i32>, String, String) {
@@ -260,86 +260,4 @@ fn an_http_server_says_who_is_active() {
     run.signal(Signal::TERM);
     assert!(events.any(|event| event.contains(r#""active":false"#)), "the end is an event");
     assert_eq!(run.wait().code(), Some(0));
-}
-
-#[test]
-fn on_a_terminal_the_command_is_the_foreground_group_and_ctrl_c_reaches_only_it() {
-    let servers = Servers::start();
-    for isolate in ["pid", "none"] {
-        let text = "trap 'echo interrupted; exit 4' INT; [ -t 0 ] && ps -o stat= -p $$; while :; do sleep 0.05; done";
-        let inner = servers.run(&["--lease", "test/tty", "-q", "--isolate", isolate], &["sh", "-c", text]).0;
-        let words = [inner.get_program()].into_iter().chain(inner.get_args());
-        let line: Vec<String> =
-            words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect();
-        // A test that runs in the background ignores interrupts, and so would the command. Without an end, the test would wait.
-        let mut script = Command::new("timeout");
-        script.args(["--foreground", "60", "env", "--default-signal=INT", "script"]);
-        let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", line.join(" "));
-        script.args(["--quiet", "--flush", "--command", &line, "/dev/null"]);
-        let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut running = Running::of(child);
-        let mut keyboard = running.child.stdin.take().unwrap();
-        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let state = lines.next().unwrap();
-        assert!(state.contains('+'), "{isolate}: not in the foreground: {state}");
-        keyboard.write_all(b"\x03").unwrap();
-        let rest: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("code")).collect();
-        assert!(rest.iter().any(|line| line.ends_with("interrupted")), "{rest:?}");
-        let groups = lines.next().unwrap();
-        let groups: Vec<&str> = groups.split_whitespace().collect();
-        assert_eq!(groups[0], groups[1], "the shell has the terminal again");
-        drop(keyboard);
-        running.wait();
-    }
-}
-
-#[test]
-fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
-    let servers = Servers::start();
-    let text = "echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; echo done";
-    let inner = servers.run(&["--lease", "test/tty"], &["sh", "-c", text]).0;
-    let words = [inner.get_program()].into_iter().chain(inner.get_args());
-    let line: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-    let mut script = Command::new("script");
-    script.args(["--quiet", "--flush", "--command", &line.join(" "), "/dev/null"]);
-    let mut running = Running::of(script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-    let mut keyboard = running.child.stdin.take().unwrap();
-    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line == "ready"));
-    keyboard.write_all(b"\x1a").unwrap();
-    let rest: Vec<String> = lines.collect();
-    assert!(rest.iter().any(|line| line.ends_with("done")), "{rest:?}");
-    running.wait();
-}
-
-#[test]
-fn an_idle_run_needs_little_memory_and_processor_time() {
-    let servers = Servers::start();
-    let run = servers.run(&["--lease", "test/idle", "-q"], &["sleep", "100"]).spawn();
-    eventually("the command", || run.guard().and_then(child_of).and_then(child_of).is_some());
-    let guard = run.guard().unwrap();
-    let pids = [run.pid(), guard, child_of(guard).unwrap()].map(|pid| pid.as_raw_nonzero().get());
-    let ticks = || pids.iter().map(|pid| processor_ticks(*pid)).sum::<u64>();
-    let before = ticks();
-    std::thread::sleep(std::time::Duration::from_secs(5));
-    let used = ticks() - before;
-    let [keeper, guard, init] = pids.map(private_kb);
-    println!(
-        "private memory: run {keeper} kB, guard {guard} kB, init {init} kB; processor: {used} ticks of 10 ms in 5 s"
-    );
-    assert!(keeper + guard <= 6 * 1024, "run {keeper} kB, guard {guard} kB");
-    assert!(used <= 5, "{used} ticks of 10 ms in 5 s, with a renewal every 0.6 s");
-}
-
-/// The memory of a process that it shares with no other one, in kB.
-fn private_kb(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let lines = text.lines().filter(|line| line.starts_with("Private_Clean:") || line.starts_with("Private_Dirty:"));
-    lines.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
-}
-
-fn processor_ticks(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }

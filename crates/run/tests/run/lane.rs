@@ -7,6 +7,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::container;
 use crate::losses::{Case, Place, Shape};
 use crate::process_log;
 use crate::store::Store;
@@ -60,7 +61,7 @@ impl Lane {
         let run = |shape: Shape| servers.run(&options, &shape.command());
         let log = folder.join("log");
         let start = || {
-            let first = placed(case.place, run(case.shape).0, &variables(&folder, &store));
+            let first = placed(case.place, run(case.shape).0, &variables(&folder, &store), &folder);
             Run(first).spawn_to(&folder.join("first"))
         };
         let mut first = start();
@@ -108,6 +109,9 @@ impl Lane {
 
     /// The process `run`, which can be below another program.
     fn run_pid(&self) -> Option<Pid> {
+        if self.case.place == Place::Container {
+            return container::first_process(&self.folder);
+        }
         let is_program = |pid: &Pid| {
             let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
             line.starts_with(program().as_os_str().as_encoded_bytes())
@@ -195,7 +199,7 @@ fn variables(folder: &Path, store: &Store) -> Vec<(&'static str, String)> {
 }
 
 /// The command line `run` in its place.
-fn placed(place: Place, run: Command, variables: &[(&str, String)]) -> Command {
+fn placed(place: Place, run: Command, variables: &[(&str, String)], folder: &Path) -> Command {
     let line = || [run.get_program()].into_iter().chain(run.get_args());
     let quoted = || {
         line().map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect::<Vec<_>>().join(" ")
@@ -207,6 +211,7 @@ fn placed(place: Place, run: Command, variables: &[(&str, String)]) -> Command {
             command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).args(line());
             command
         }
+        Place::Container => container::command(&run, folder, variables),
         Place::Terminal => {
             let mut command = Command::new("script");
             command.args(["--quiet", "--return", "--command", &format!("exec {}", quoted()), "/dev/null"]);

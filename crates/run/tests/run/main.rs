@@ -3,8 +3,10 @@
 
 mod adversity;
 mod basics;
+mod container;
 mod crontabs;
 mod ends;
+mod idle;
 mod lane;
 mod losses;
 mod options;
@@ -12,4 +14,6 @@ mod process_log;
 mod signals;
 mod store;
 mod support;
+mod suspend;
+mod terminal;
 mod worker;
