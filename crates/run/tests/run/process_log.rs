@@ -7,7 +7,8 @@ use std::path::Path;
 pub fn read(log: &Path) -> BTreeMap<u64, (u64, u64)> {
     let mut terms = BTreeMap::<u64, (u64, u64)>::new();
     for line in std::fs::read_to_string(log).unwrap_or_default().lines() {
-        let numbers = line.split_once(' ').and_then(|(token, time)| Some((token.parse().ok()?, time.parse().ok()?)));
+        let numbers =
+            line.trim_end().split_once(' ').and_then(|(token, time)| Some((token.parse().ok()?, time.parse().ok()?)));
         let (token, time) = numbers.unwrap_or_else(|| panic!("{}: {line:?}", log.display()));
         let term = terms.entry(token).or_insert((time, time));
         *term = (term.0.min(time), term.1.max(time));

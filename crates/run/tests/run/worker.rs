@@ -59,8 +59,8 @@ fn works_until_it_is_killed() {
     let (mut stored, mut looked, mut near) = (None, None, u64::MAX);
     let is_due = |last: Option<Instant>, pace: Duration| last.is_none_or(|last| last.elapsed() >= pace);
     loop {
-        // One write each: a line is whole, also if the process is killed.
-        log.write_all(format!("{token} {}\n", boottime()).as_bytes()).unwrap();
+        // One write each: a line is whole, also if the process is killed, because it is never on two pages of memory.
+        log.write_all(format!("{:<63}\n", format!("{token} {}", boottime())).as_bytes()).unwrap();
         if let Some(stream) = &mut store
             && is_due(stored, STORE_PACE)
         {
