@@ -114,8 +114,9 @@ pub fn for_options(text: &str) -> String {
         ("tls(): ", "--tls-ca, --tls-certificate, --tls-key: "),
         ("call beside_operator()", "use --beside-operator"),
         ("use one user for all servers, with credentials()", "use one user and password for all servers"),
+        ("ttl is", "--ttl is"),
         ("renew_every", "--renew-every"),
-        ("the stop_budget", "for --grace and 1 s,"),
+        ("the stop_budget", "the grace period with 1 s for SIGKILL, together"),
         ("stop_budget", "--grace"),
         ("longest_lease is", "--longest-lease is"),
         ("command_timeout is", "--command-timeout is"),
@@ -124,10 +125,7 @@ pub fn for_options(text: &str) -> String {
         ("a longer longest_lease", "a longer --longest-lease"),
     ]
     .iter()
-    .fold(
-        text.strip_prefix("ttl is").map_or_else(|| text.to_owned(), |text| format!("--ttl is{text}")),
-        |text, (library, option)| text.replace(library, option),
-    )
+    .fold(text.to_owned(), |text, (library, option)| text.replace(library, option))
 }
 
 /// Checks the options of the lock.

@@ -35,6 +35,7 @@ pub fn main(line: &[OsString]) -> ExitCode {
 fn run(user: &[OsString]) -> io::Result<()> {
     signals::block_all()?;
     helper::set_name(c"run-guard")?;
+    helper::hurry();
     let keeper = Channel::of_stdin()?;
     let Some(Received { message: ToGuard::Start(start, deadlines), fd: stdin }) = keeper.receive(true)? else {
         return Ok(());

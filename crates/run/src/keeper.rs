@@ -283,7 +283,10 @@ impl Keeper {
                 Next::Changed(pid, _) => pid,
                 Next::NoChild => return true,
                 // Every process that an ended child has left was given to this one before the child was removed.
-                Next::Running => return children::list().iter().all(|child| self.strangers.contains(child)),
+                Next::Running => {
+                    let are_strangers = || children::list().iter().all(|child| self.strangers.contains(child));
+                    return !self.strangers.is_empty() && are_strangers();
+                }
             };
             // Its number can belong to another process from now on.
             self.strangers.retain(|stranger| *stranger != pid);

@@ -22,7 +22,7 @@ pub fn spawn(start: &Start, user: &[OsString], stdin: Option<&impl std::os::fd::
     let child = command.process_group(0).stdin(Stdio::from(theirs.into_fd())).spawn()?;
     // In a namespace, the end of init ends all processes.
     let parent = if start.isolation.has_namespace() { None } else { i32::try_from(std::process::id()).ok() };
-    let launch = Launch { parent, foreground: start.foreground, blocked: start.blocked.clone() };
+    let launch = Launch { parent, foreground: start.foreground, blocked: start.blocked.clone(), nice: start.nice };
     ours.send(&launch, stdin.map(std::os::fd::AsFd::as_fd))?;
     Ok((child, ours))
 }
@@ -78,5 +78,6 @@ fn prepare(init: &Channel) -> io::Result<Option<Launch>> {
         say(&format!("the command does not get the terminal: {error}"));
     }
     signals::unblock_all_but(&launch.blocked)?;
+    rustix::process::setpriority_process(None, launch.nice)?;
     Ok(Some(launch))
 }

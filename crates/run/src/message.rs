@@ -32,6 +32,8 @@ pub struct Start {
     pub foreground: bool,
     /// The signals that are blocked when the command starts, as `run` found them.
     pub blocked: Vec<i32>,
+    /// The nice value of `run`, which the command gets.
+    pub nice: i32,
 }
 
 /// From init to the process that becomes the command; it carries the standard input, if the command gets one.
@@ -41,6 +43,7 @@ pub struct Launch {
     pub parent: Option<i32>,
     pub foreground: bool,
     pub blocked: Vec<i32>,
+    pub nice: i32,
 }
 
 /// From that process to init, unless it has become the command.

@@ -75,6 +75,7 @@ impl Keeper {
             before: self.options.on_acquire.clone(),
             foreground: self.is_foreground,
             blocked: signals::blocked(),
+            nice: rustix::process::getpriority_process(None).unwrap_or_default(),
         };
         match link::Guard::start(start, deadlines, &self.options.command, &self.variables()) {
             Ok(guard) => self.guard = Some(guard),

@@ -168,7 +168,6 @@ fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<
         for server in &servers.0 {
             server.process().pause().unwrap();
         }
-        // Each look also reads the deadlines.
         eventually("the commands to end", || {
             lanes.iter_mut().map(Lane::has_ended).filter(|ended| *ended).count() == count
         });

@@ -42,3 +42,18 @@ fn the_command_inherits_all_signals_as_they_were() {
         assert_eq!(lines(&mut words), expected, "{isolate}");
     }
 }
+
+/// The helper processes have a higher priority than the command, which gets that of `run`.
+#[test]
+fn the_command_inherits_the_priority() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none"] {
+        let run = servers.run(&["--lease", "test/nice", "-q", "--isolate", isolate], &["nice"]).0;
+        let nice = |adjustment: &str| {
+            let mut line = Command::new("nice");
+            line.args(["-n", adjustment]).arg(run.get_program()).args(run.get_args());
+            String::from_utf8(line.output().unwrap().stdout).unwrap().trim().parse::<i32>().unwrap()
+        };
+        assert_eq!(nice("5") - nice("0"), 5, "{isolate}");
+    }
+}
