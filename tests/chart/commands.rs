@@ -153,6 +153,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("make lock-scale", A_MEASUREMENT),
     ("make model", "takes minutes; `make test` searches the smaller worlds"),
     ("make observe", A_MEASUREMENT),
+    ("make run-idle", A_MEASUREMENT),
     ("make run-losses", A_MEASUREMENT),
     ("make scale", A_MEASUREMENT),
     ("make scale N=1000", A_MEASUREMENT),
