@@ -48,7 +48,8 @@ pub fn missing() -> Option<&'static str> {
 
 /// The command line in a container. `folder` has the same path inside, and gets the file `pid` with the process ID of the first process.
 pub fn command(run: &Command, folder: &Path, variables: &[(&str, String)]) -> Command {
-    let bundle = folder.join("bundle");
+    // A lock that is lost before the command begins is tried again in another container.
+    let bundle = tempfile::Builder::new().prefix("bundle-").tempdir_in(folder).unwrap().keep();
     let root = bundle.join("rootfs");
     fs::create_dir_all(root.join("usr")).unwrap();
     for link in ["bin", "sbin", "lib", "lib64"] {
@@ -89,7 +90,7 @@ pub fn command(run: &Command, folder: &Path, variables: &[(&str, String)]) -> Co
     fs::write(bundle.join("config.json"), config.to_string()).unwrap();
     let mut command = Command::new("runc");
     // The names of containers are those of the whole machine.
-    let name = format!("redislease-{}-{}", std::process::id(), folder.file_name().unwrap().display());
+    let name = format!("redislease-{}-{}", std::process::id(), bundle.file_name().unwrap().display());
     command.arg("--root").arg(folder.join("runc")).args(["run", "--pid-file"]).arg(folder.join("pid"));
     command.arg("--bundle").arg(&bundle).arg(name);
     command

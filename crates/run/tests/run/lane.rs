@@ -116,6 +116,12 @@ impl Lane {
         std::iter::successors(Some(self.first.pid()), |pid| child_of(*pid)).find(is_program)
     }
 
+    fn deadline_in_file(&self) -> Option<u64> {
+        let entries = std::fs::read_dir(&self.folder).unwrap().flatten();
+        let mut texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("deadline.json")).ok());
+        texts.find_map(|text| worker::deadline(&text))
+    }
+
     pub fn fault(&mut self, servers: &Servers) {
         let (run, guard) = self.pids.unwrap();
         let stop = |pid: Pid| kill_process(pid, Signal::STOP).unwrap();
@@ -123,7 +129,7 @@ impl Lane {
             Fault::StopRun => stop(run),
             Fault::StopGuard => {
                 stop(guard);
-                self.deadline = Some(process_log::deadline(&self.folder.join("log"), None));
+                self.deadline = self.deadline_in_file();
             }
             Fault::StopBoth => {
                 stop(run);
@@ -162,7 +168,7 @@ impl Lane {
         let processes = process_log::read(&self.folder.join("log"));
         let (_, rejected) = self.store.writes();
         let (token, (_, last)) = processes.first_key_value().unwrap();
-        let known = || process_log::deadline(&self.folder.join("log"), Some(*token));
+        let known = || process_log::deadline(&self.folder.join("log"), *token);
         let deadline = self.deadline.unwrap_or_else(known);
         let output = std::fs::read_to_string(self.folder.join("first")).unwrap();
         let micros = i128::from(*last / 1000) - i128::from(deadline * 1000);

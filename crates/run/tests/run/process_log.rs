@@ -13,11 +13,10 @@ pub fn read(log: &Path) -> BTreeMap<u64, (u64, u64)> {
     terms
 }
 
-/// The last deadline that a worker has known, one with this token if it is given, in milliseconds of `CLOCK_BOOTTIME`. Workers look at it every 30 ms, and
+/// The last deadline that a worker with this token has known, in milliseconds of `CLOCK_BOOTTIME`. Workers look at it every 30 ms, and
 /// each renewal moves it long before it has come.
-pub fn deadline(log: &Path, token: Option<u64>) -> u64 {
-    let known =
-        lines(log).into_iter().filter(|[of, _, deadline]| token.is_none_or(|token| token == *of) && *deadline > 0);
+pub fn deadline(log: &Path, token: u64) -> u64 {
+    let known = lines(log).into_iter().filter(|[of, _, deadline]| *of == token && *deadline > 0);
     known.map(|[.., deadline]| deadline).max().unwrap()
 }
 
