@@ -1,18 +1,19 @@
 //! What `run` costs while the command works.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use redislease_lab::RedisServer;
 
-use crate::support::{Servers, child_of, eventually};
+use crate::support::{Run, Servers, child_of, eventually, program};
 
 /// The most private memory of `run` and its guard together, in kB.
 const MOST_MEMORY: u64 = 6 * 1024;
 
-/// Returns the private memory of `run`, guard and init in kB, and the part of a core that they have used together.
-fn measure(servers: &Servers, options: &[&str], span: Duration) -> ([u64; 3], f64) {
-    let run = servers.run(options, &["sleep", "1000"]).spawn();
+/// Measures the private memory of `run`, guard and init. Returns the part of a core that they have used together.
+fn measure(run: Run, span: Duration) -> f64 {
+    let run = run.spawn();
     eventually("the command", || run.guard().and_then(child_of).and_then(child_of).is_some());
     let guard = run.guard().unwrap();
     let pids = [run.pid(), guard, child_of(guard).unwrap()].map(|pid| pid.as_raw_nonzero().get());
@@ -20,20 +21,19 @@ fn measure(servers: &Servers, options: &[&str], span: Duration) -> ([u64; 3], f6
     let before = used();
     std::thread::sleep(span);
     let part = used().saturating_sub(before).as_secs_f64() / span.as_secs_f64();
-    let memory = pids.map(private_kb);
-    let [keeper, guard, init] = memory;
+    let [keeper, guard, init] = pids.map(private_kb);
     println!(
         "private memory: run {keeper} kB, guard {guard} kB, init {init} kB; {:.3} % of a core in {span:?}",
         part * 100.0
     );
     assert!(keeper + guard <= MOST_MEMORY, "run {keeper} kB, guard {guard} kB: at most {MOST_MEMORY} kB together");
-    (memory, part)
+    part
 }
 
 #[test]
 fn an_idle_run_needs_little_memory_and_processor_time() {
     let servers = Servers::start();
-    let (_, part) = measure(&servers, &["--lease", "test/idle", "-q"], Duration::from_secs(5));
+    let part = measure(servers.run(&["--lease", "test/idle", "-q"], &["sleep", "1000"]), Duration::from_secs(5));
     assert!(part <= 0.01, "{part} of a core, with a renewal every 0.6 s");
 }
 
@@ -42,8 +42,9 @@ fn an_idle_run_needs_little_memory_and_processor_time() {
 #[ignore = "it takes 100 s, and the figures are those of a release build"]
 fn an_idle_run_with_the_default_durations_needs_a_thousandth_of_a_core() {
     let servers = Servers((0..3).map(|_| RedisServer::start().unwrap()).collect());
-    let options = ["--lease", "test/idle", "-q", "--longest-lease", "30s", "--ttl", "30s", "--grace", "10s"];
-    let (_, part) = measure(&servers, &options, Duration::from_mins(1));
+    let mut run = Command::new(program());
+    run.args(["--redis", &servers.urls(), "--lease", "test/idle", "-q", "--", "sleep", "1000"]);
+    let part = measure(Run(run), Duration::from_mins(1));
     assert!(part <= 0.001, "{part} of a core: at most 0.001");
 }
 
