@@ -103,6 +103,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("cargo install --path .", "builds a release binary; the tests run the binary that they build"),
     ("cargo run -p redislease-lab --example lab", "leaves servers running until it is stopped"),
     ("cargo test --test kube -- ten_thousand --ignored --nocapture", A_MEASUREMENT),
+    ("cargo test --package redislease-run --test run container", THE_TESTS),
+    ("cargo test --package redislease-run --test run suspend", THE_TESTS),
     ("cargo test --test kube annotations", THE_TESTS),
     ("cargo test --test kube replicas::", THE_TESTS),
     ("chronyc tracking", "needs chrony on the machine of a Redis server"),
