@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools lab-tools demo e2e check test model figures scale lock-scale observe dashboard chart docs licences image bench run-losses
+.PHONY: help deps tools lab-tools demo e2e check test model figures scale lock-scale observe dashboard chart docs licences image bench run-idle run-losses
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -44,7 +44,10 @@ scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=star
 lock-scale: deps ## Measure and plot NUMBERS of leases (100 1000 10000 100000) on the lock layer, without Kubernetes (3 to 6 minutes each)
 	@hack/lock-scale.sh $(NUMBERS)
 
-run-losses: deps ## Lose the lock of `redislease run` 200 times in each of 16 ways, and measure how late the command is killed (15 minutes)
+run-idle: deps ## Measure the memory and the processor time of an idle `redislease run`; fails above the limits (2 minutes)
+	@cargo test --locked --release --package redislease-run --test run idle -- --ignored --nocapture
+
+run-losses: deps ## Lose the lock of `redislease run` 200 times in each of 17 ways, and measure how late the command is killed (15 minutes)
 	@REDISLEASE_TEST_LOSSES=$(or $(LOSSES),200) cargo test --locked --release --package redislease-run --test run losses -- --nocapture
 
 bench-systems: lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (15 minutes)

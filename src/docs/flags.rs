@@ -29,6 +29,7 @@ fn section(command: &Command) -> String {
     let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string).unwrap_or_default();
     let positional: Vec<String> = command
         .get_positionals()
+        .filter(|argument| !argument.is_hide_set())
         .map(|argument| {
             let name = argument.get_id().as_str().to_uppercase();
             let separator = if argument.is_last_set() { " --" } else { "" };
@@ -38,7 +39,7 @@ fn section(command: &Command) -> String {
     let about = if about.ends_with('.') { about } else { about + "." };
     let name = command.get_name();
     let mut text = format!("\n## {name}\n\n`redislease {name}{}`\n\n{about}\n", positional.concat());
-    for argument in command.get_positionals() {
+    for argument in command.get_positionals().filter(|argument| !argument.is_hide_set()) {
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
         text += &format!("\n`{}`: {help}.\n", argument.get_id().as_str().to_uppercase());
     }

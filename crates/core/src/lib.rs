@@ -44,6 +44,7 @@ pub mod ballot;
 #[cfg(feature = "check")]
 pub mod check;
 pub mod clock;
+pub mod duration;
 pub mod invariants;
 pub mod judge;
 pub mod lease;

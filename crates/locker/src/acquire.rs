@@ -13,7 +13,7 @@ use redislease_lock::nodes::random::Random;
 use tokio::sync::oneshot;
 
 use crate::guard::Guard;
-use crate::inspect::split;
+use crate::inspect::{self, Inspection, split};
 use crate::local::{Keys, Waiting};
 use crate::state::{Reports, State, Status};
 use crate::{AcquireError, Locker, Retry};
@@ -183,13 +183,31 @@ impl Attempts {
             let now = clock::now();
             let delay = self.plan.retry.jittered(failures, &mut random).map(Millis::from);
             // One attempt was asked for.
-            let Some(delay) = delay.filter(|_| self.plan.wait > Millis::ZERO) else { return Err(error) };
+            let Some(delay) = delay.filter(|_| self.plan.wait > Millis::ZERO) else {
+                return Err(self.with_expiry(error).await);
+            };
             if now >= until {
-                return Err(AcquireError::TimedOut { waited: self.plan.wait.into(), last: Box::new(error) });
+                let last = Box::new(self.with_expiry(error).await);
+                return Err(AcquireError::TimedOut { waited: self.plan.wait.into(), last });
             }
             let at = free_at.map_or(now + delay, |free_at| free_at.min(now + delay));
             self.pause(at.min(until).since(now)).await;
         }
+    }
+
+    /// Asks the servers when the keys of the other holder expire, if the last attempt has not shown it: one that cannot get a majority
+    /// any more is over with the answer of a single server.
+    async fn with_expiry(&self, mut error: AcquireError) -> AcquireError {
+        if let AcquireError::Held { free_in, .. } = &mut error
+            && self.status.read(|state| state.view.refusal.is_none())
+        {
+            let nodes = &self.plan.locker.0.nodes;
+            let answers = nodes.read(&self.plan.keys[0]).await;
+            if let Inspection::Held { ttl_left, .. } = inspect::decide(nodes.quorum(), &answers) {
+                *free_in = ttl_left;
+            }
+        }
+        error
     }
 
     /// Waits for `span`, or until a guard of this `Locker` releases the keys.

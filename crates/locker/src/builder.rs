@@ -61,7 +61,6 @@ impl Tls {
 
 impl LockerBuilder {
     pub(crate) fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
-        let named = |url: String| (host_and_port(&url).to_owned(), url);
         Self {
             nodes: urls.into_iter().map(|url| named(url.into())).collect(),
             namespace: "default".to_owned(),
@@ -151,8 +150,13 @@ impl LockerBuilder {
             within("longest_lease", self.longest_lease, Duration::from_millis(200), Duration::from_hours(1))?;
         let least = Duration::from_millis(10);
         let command_timeout = within("command_timeout", self.command_timeout, least, Duration::from_secs(10))?;
+        // A name may be a part of a URL: nothing shows it before the URL is known to be one.
+        let numbered = self.nodes.iter().enumerate();
+        let servers = numbered.map(|(index, (name, url))| {
+            Server::parse(name, url).map_err(|problem| InvalidConfig(format!("server {}: {problem}", index + 1)))
+        });
+        let servers = servers.collect::<Result<Vec<_>, _>>()?;
         self.check_names()?;
-        let servers = self.nodes.iter().map(|(name, url)| Server::parse(name, url)).collect::<Result<Vec<_>, _>>()?;
         let quorum = self.quorum()?;
         let uses_tls = servers.iter().any(|server| server.tls);
         if uses_tls && self.tls.is_none() {
@@ -240,31 +244,26 @@ struct Server {
 }
 
 impl Server {
-    fn parse(name: &str, url: &str) -> Result<Self, InvalidConfig> {
-        // A message shows no password.
-        let shown = || url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, rest)| format!("redis://…@{rest}"));
+    /// # Errors
+    /// What to do. The text shows no part of the URL: it may be a part of a password.
+    fn parse(name: &str, url: &str) -> Result<Self, &'static str> {
         let (tls, rest) = match url.split_once("://") {
             Some(("redis", rest)) => (false, rest),
             Some(("rediss", rest)) => (true, rest),
-            _ => {
-                return invalid(&format!(
-                    "node {name}: URL {:?}: use `redis://host:port` or `rediss://host:port`",
-                    shown()
-                ));
-            }
+            _ => return Err("write its URL as `redis://host:port` or `rediss://host:port`"),
         };
         let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
         let (address, database) = rest.split_once('/').unwrap_or((rest, ""));
-        if !database.is_empty() && database != "0" {
-            return invalid(&format!(
-                "node {name}: URL {:?}: only database 0 can be used: remove /{database}",
-                shown()
-            ));
-        }
         let has_port =
             address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-        if !has_port || name.is_empty() {
-            return invalid(&format!("node {name}: URL {:?}: name host and port, as in `redis://host:6379`", shown()));
+        if !has_port {
+            return Err("name host and port in its URL, as in `redis://host:6379`");
+        }
+        if !database.is_empty() && database != "0" {
+            return Err("only database 0 can be used: end its URL after the port");
+        }
+        if name.is_empty() {
+            return Err("give it a name of at least one character");
         }
         let credentials = user.map(|user| {
             let (user, password) = user.split_once(':').unwrap_or((user, ""));
@@ -274,11 +273,16 @@ impl Server {
     }
 }
 
-/// `host:port` of a URL.
-fn host_and_port(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+/// The name and the URL of `name=url`. Without a name, it is the `host:port` of the URL.
+fn named(text: String) -> (String, String) {
+    let is_url = |text: &str| text.starts_with("redis://") || text.starts_with("rediss://");
+    if let Some((name, url)) = text.split_once('=').filter(|(_, url)| is_url(url)) {
+        return (name.to_owned(), url.to_owned());
+    }
+    let rest = text.split_once("://").map_or(text.as_str(), |(_, rest)| rest);
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-    rest.split_once('/').map_or(rest, |(address, _)| address)
+    let address = rest.split_once('/').map_or(rest, |(address, _)| address);
+    (address.to_owned(), text)
 }
 
 fn credentials(user: &str, password: &str) -> Credentials {
@@ -308,6 +312,27 @@ mod tests {
     }
 
     #[test]
+    fn a_server_of_the_list_can_have_a_name() {
+        let config = LockerBuilder::new(["a=redis://h:1", "b=redis://h:2", "redis://user:x=redis@h:3/0"]).config();
+        assert!(config.unwrap_err().to_string().contains("different users"));
+        let url = "redis://user:p=w,x@h:3/0";
+        let config = LockerBuilder::new([url.replace("h:3", "h:1"), format!("b={url}"), url.to_owned()]).config();
+        let names = config.unwrap().nodes.into_iter().map(|node| (node.name, node.address)).collect::<Vec<_>>();
+        assert_eq!(names, [("h:1", "h:1"), ("b", "h:3"), ("h:3", "h:3")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    /// A list that was split at the comma of a password has such parts.
+    #[test]
+    fn an_error_shows_no_part_of_a_password() {
+        for part in
+            ["redis://:secret", "secret@h:1", "redis://u:secret@h", "sec=secret@h:1", "secret=redis://h:1/secret"]
+        {
+            let list = ["redis://a:1", part, "redis://b:1"];
+            refused(&LockerBuilder::new(list), "server 2: ");
+        }
+    }
+
+    #[test]
     fn servers_are_named_as_written_and_a_url_can_have_a_password() {
         let same =
             URLS.map(|url| url.replace("redis://user:secret@", "redis://").replace("redis://", "redis://:secret@"));
@@ -328,7 +353,8 @@ mod tests {
         refused(&LockerBuilder::new::<&str>([]), "0 servers");
         refused(&new().node("a:1", "redis://d:4"), "twice");
         refused(&new().node("d", "http://u:secret@d:4"), "redis://host:port");
-        refused(&new().node("d", "redis://d"), "host and port");
+        refused(&new().node("d", "redis://d"), "server 4: name host and port");
+        refused(&new().node("", "redis://d:4"), "a name of");
         refused(&new().node("d,e", "redis://d:4"), "without comma");
         refused(&new().namespace("a\0b"), "no control character");
         refused(&new().node("d", "redis://d:4/7"), "database 0");

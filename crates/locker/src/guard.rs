@@ -230,6 +230,13 @@ impl Guard {
         if left > Millis::ZERO { Released::Kept { free_in: left.into() } } else { Released::Majority }
     }
 
+    /// The same as [`release`](Self::release), for a task that has not begun: the keys are deleted now, also before the time of
+    /// [`hold_at_least`](crate::Request::hold_at_least) has passed.
+    pub async fn release_unused(mut self) -> Released {
+        self.keep_until = None;
+        self.release().await
+    }
+
     /// Ends this guard and leaves the keys to expire with their TTL, without renewals. For a program whose work may go on after it.
     pub fn abandon(self) {
         self.lease.abandon();

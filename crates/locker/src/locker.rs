@@ -57,7 +57,7 @@ impl Inner {
 
 impl Locker {
     /// Begins the configuration with the URLs of the servers, `redis://host:port` or `rediss://host:port`: 3 or 5 independent Redis
-    /// masters.
+    /// masters. Each can have a name, as in `a=redis://host:port`, see [`LockerBuilder::node`].
     pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockerBuilder {
         LockerBuilder::new(urls)
     }
@@ -93,6 +93,11 @@ impl Locker {
             Ok(true) => Ok(()),
             _ => Err(NotReady { waited: timeout, nodes: self.nodes() }),
         }
+    }
+
+    /// The [owner](Request::owner) of a request that names none: host, process ID and a random word.
+    pub fn owner(&self) -> &str {
+        &self.0.owner
     }
 
     /// A request for the lock of `key`: 1 to 512 bytes.

@@ -154,6 +154,14 @@ impl Request {
         acquire::acquire_blocking(self.plan()?).map(Guard::acquired)
     }
 
+    /// Checks the values without asking the servers: a program can do it when it starts.
+    ///
+    /// # Errors
+    /// [`AcquireError::Invalid`] names the value and what to do; [`AcquireError::Closed`] after [`Locker::shutdown`].
+    pub fn check(&self) -> Result<(), AcquireError> {
+        self.clone().plan().map(drop)
+    }
+
     /// Checks the values.
     fn plan(self) -> Result<Plan, AcquireError> {
         self.check_keys()?;
@@ -171,9 +179,10 @@ impl Request {
         let longest = Duration::from(inner.nodes.longest_lease());
         if self.hold_at_least > longest {
             return invalid(format!(
-                "hold_at_least is {:?}: use up to {longest:?}, the longest_lease of the Locker; a longer one needs a longer \
-                 longest_lease in all programs",
-                self.hold_at_least
+                "hold_at_least is {}: use up to {}, the longest_lease of the Locker; a longer one needs a longer longest_lease in \
+                 all programs",
+                show(self.hold_at_least),
+                show(longest),
             ));
         }
         let lease = self.lease()?;
@@ -212,19 +221,23 @@ impl Request {
         let ttl = self.ttl.unwrap_or(Duration::from_secs(30).min(longest));
         if ttl < Duration::from_millis(200) || ttl > longest {
             return invalid(format!(
-                "ttl is {ttl:?}: use 200ms to {longest:?}, the longest_lease of the Locker; a longer one needs a longer \
-                 longest_lease in all programs"
+                "ttl is {}: use 200ms to {}, the longest_lease of the Locker; a longer one needs a longer longest_lease in all \
+                 programs",
+                show(ttl),
+                show(longest),
             ));
         }
         let stop_budget = self.stop_budget.unwrap_or(ttl / 10);
-        let renew = self.renew_every.unwrap_or(ttl.saturating_sub(stop_budget) / 3);
-        let valid = Duration::from(Drift::STANDARD.least(ttl.into()));
-        if renew < Duration::from_millis(1) || renew * 2 + stop_budget >= valid {
+        let Some(renew) = renewal(ttl, self.renew_every, stop_budget) else {
+            let renewals = self.renew_every.map(|renew| format!(" of renew_every {}", show(renew))).unwrap_or_default();
             return invalid(format!(
-                "renew_every {renew:?} and stop_budget {stop_budget:?} do not fit ttl {ttl:?}: twice renew_every and the \
-                 stop_budget must be less than {valid:?}"
+                "ttl is {}, which has no room for two renewals{renewals} and the stop_budget {}: use a ttl of at least {}, or a \
+                 shorter renew_every or stop_budget",
+                show(ttl),
+                show(stop_budget),
+                show(shortest(self.renew_every, stop_budget)),
             ));
-        }
+        };
         Ok(Config {
             quorum: nodes.quorum(),
             ttl: ttl.into(),
@@ -240,6 +253,53 @@ impl Request {
     }
 }
 
+/// The interval of the renewals, the one asked for or a third of what the stop budget leaves. `None` if two renewals and the stop
+/// budget do not fit into the validity.
+fn renewal(ttl: Duration, asked_for: Option<Duration>, stop_budget: Duration) -> Option<Duration> {
+    let renew = asked_for.unwrap_or(ttl.saturating_sub(stop_budget) / 3);
+    let valid = Duration::from(Drift::STANDARD.least(ttl.into()));
+    let needed = renew.saturating_mul(2).saturating_add(stop_budget);
+    (renew >= Duration::from_millis(1) && needed < valid).then_some(renew)
+}
+
+/// The shortest ttl with room for the renewals, in whole seconds.
+fn shortest(asked_for: Option<Duration>, stop_budget: Duration) -> Duration {
+    // Every longer one has room too.
+    let (mut short, mut long) = (0, u64::from(u32::MAX));
+    while short + 1 < long {
+        let middle = short.midpoint(long);
+        let has_room = renewal(Duration::from_secs(middle), asked_for, stop_budget).is_some();
+        if has_room { long = middle } else { short = middle }
+    }
+    Duration::from_secs(long)
+}
+
+fn show(span: Duration) -> String {
+    redislease_core::duration::text(span.into())
+}
+
 fn invalid<T>(text: String) -> Result<T, AcquireError> {
     Err(AcquireError::Invalid(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_shortest_ttl_has_room_and_one_second_less_has_none() {
+        assert_eq!(renewal(s(30), None, s(11)), Some(s(19) / 3));
+        for (renew, budget, shortest_ttl) in [(None, s(11), s(12)), (Some(s(8)), s(6), s(23)), (None, s(0), s(1))] {
+            assert_eq!(shortest(renew, budget), shortest_ttl);
+            assert!(renewal(shortest_ttl, renew, budget).is_some());
+            assert!(renewal(shortest_ttl.saturating_sub(s(1)), renew, budget).is_none());
+        }
+        assert!(renewal(s(30), Some(Duration::MAX), Duration::MAX).is_none(), "nothing overflows");
+        assert!(renewal(s(30), Some(Duration::ZERO), s(1)).is_none());
+        assert!(shortest(Some(Duration::MAX), s(1)) > s(1_000_000));
+    }
 }

@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use redislease_locker::{AcquireError, Guard, Locker, LockerBuilder, Request, Retry, Tls};
 
-use crate::clock::BootTime;
+use crate::clock::{BootTime, KILL_MARGIN};
 use crate::options::RunOptions;
-use crate::timing::Timing;
-use crate::{exit, say};
+use crate::{duration, exit, say};
 
 /// How long `--wait 0` waits for connections. The servers that answer later do not vote.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
@@ -34,12 +34,7 @@ pub struct NotAcquired {
 
 /// A locker that connects in the background.
 pub fn locker(options: &RunOptions) -> Result<Locker, String> {
-    let mut builder = Locker::builder::<String>([]);
-    for line in servers(options)? {
-        let (name, url) = split(&line);
-        builder = builder.node(name, url);
-    }
-    builder = builder
+    let mut builder = Locker::builder(servers(options)?)
         .namespace(&options.lease.namespace)
         .prefix(&options.prefix)
         .longest_lease(options.longest_lease)
@@ -56,21 +51,33 @@ pub fn locker(options: &RunOptions) -> Result<Locker, String> {
 
 /// The servers of `--redis`, or the lines of `--redis-file`.
 fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
-    let Some(file) = &options.redis_file else { return Ok(options.redis.clone()) };
+    let Some(file) = &options.redis_file else {
+        return Ok(options.redis.iter().flat_map(|list| split(list)).map(str::to_owned).collect());
+    };
     let text = read("--redis-file", file)?;
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    Ok(lines.map(str::to_owned).collect())
+    let lines: Vec<String> = lines.map(str::to_owned).collect();
+    let others_read = fs::metadata(file).is_ok_and(|metadata| metadata.mode() & 0o044 != 0);
+    if others_read && !options.quiet && lines.iter().any(|line| line.contains('@')) {
+        say(&format!("other users can read the passwords in --redis-file {0}: run `chmod 600 {0}`", file.display()));
+    }
+    Ok(lines)
 }
 
-/// The name and the URL of `name=url`. Without a name, it is `host:port`.
-fn split(server: &str) -> (&str, &str) {
-    if let Some((name, url)) = server.split_once('=').filter(|(name, _)| !name.contains("://")) {
-        return (name, url);
+/// The parts of a list. A comma separates what begins as a server; another comma is a part of a password.
+fn split(list: &str) -> Vec<&str> {
+    let is_server = |text: &str| {
+        let url = text.split_once('=').filter(|(name, _)| !name.contains(['/', ',', '@'])).map_or(text, |(_, url)| url);
+        url.starts_with("redis://") || url.starts_with("rediss://")
+    };
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    for (comma, _) in list.match_indices(',').filter(|(comma, _)| is_server(list[comma + 1..].trim_start())) {
+        parts.push(list[begin..comma].trim());
+        begin = comma + 1;
     }
-    let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-    (rest.split_once('/').map_or(rest, |(address, _)| address), server)
+    parts.push(list[begin..].trim());
+    parts
 }
 
 fn with_tls(builder: LockerBuilder, options: &RunOptions) -> Result<LockerBuilder, String> {
@@ -99,7 +106,7 @@ fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Names the options instead of the methods of the library.
-fn for_options(text: &str) -> String {
+pub fn for_options(text: &str) -> String {
     [
         ("call single_node()", "use --single-node"),
         ("call tls()", "use --tls-ca"),
@@ -107,24 +114,37 @@ fn for_options(text: &str) -> String {
         ("tls(): ", "--tls-ca, --tls-certificate, --tls-key: "),
         ("call beside_operator()", "use --beside-operator"),
         ("use one user for all servers, with credentials()", "use one user and password for all servers"),
+        ("ttl is", "--ttl is"),
+        ("renew_every", "--renew-every"),
+        ("the stop_budget", "the grace period with 1 s for SIGKILL, together"),
+        ("stop_budget", "--grace"),
         ("longest_lease is", "--longest-lease is"),
         ("command_timeout is", "--command-timeout is"),
         ("hold_at_least is", "--hold-at-least is"),
         ("the longest_lease of the Locker", "the value of --longest-lease"),
+        ("a longer longest_lease", "a longer --longest-lease"),
     ]
     .iter()
     .fold(text.to_owned(), |text, (library, option)| text.replace(library, option))
 }
 
+/// Checks the options of the lock.
+///
+/// # Errors
+/// One of them does not fit. The text says which would.
+pub fn check(locker: &Locker, options: &RunOptions, owner: &str) -> Result<(), String> {
+    request(locker, options, owner).check().map_err(|error| for_options(&error.to_string()))
+}
+
 /// Waits for the lock, and says now and then why it does.
-pub async fn acquire(locker: Locker, options: &RunOptions, timing: Timing, owner: &str) -> Result<Guard, NotAcquired> {
+pub async fn acquire(locker: Locker, options: &RunOptions, owner: &str) -> Result<Guard, NotAcquired> {
     let began = BootTime::now();
     // A program that has just started is not connected yet; an attempt would find no majority.
     let mut connect = options.wait.max(CONNECT_WITHIN);
     let mut pause = SAYS_AFTER;
     loop {
         let left = options.wait.saturating_sub(BootTime::now().since(began));
-        let tried = attempt(&locker, options, timing, owner, (connect.min(pause), left.min(pause))).await;
+        let tried = attempt(&locker, options, owner, (connect.min(pause), left.min(pause))).await;
         match tried {
             Err(not) if left > pause && not.code != exit::USAGE => {
                 if !options.quiet {
@@ -141,7 +161,6 @@ pub async fn acquire(locker: Locker, options: &RunOptions, timing: Timing, owner
 async fn attempt(
     locker: &Locker,
     options: &RunOptions,
-    timing: Timing,
     owner: &str,
     (connect, wait): (Duration, Duration),
 ) -> Result<Guard, NotAcquired> {
@@ -152,20 +171,23 @@ async fn attempt(
         is_error: true,
     })?;
     let wait = wait.saturating_sub(BootTime::now().since(began));
-    let guard = request(locker, options, timing, owner).wait(wait).acquire().await;
+    let guard = request(locker, options, owner).wait(wait).acquire().await;
     guard.map_err(|error| not_acquired(&error, options))
 }
 
-fn request(locker: &Locker, options: &RunOptions, timing: Timing, owner: &str) -> Request {
+fn request(locker: &Locker, options: &RunOptions, owner: &str) -> Request {
     let first = options.retry.min(Duration::from_millis(10));
-    locker
+    let request = locker
         .lock(&options.lease.name)
-        .ttl(timing.ttl)
-        .renew_every(timing.renew_every)
-        .stop_budget(timing.stop_budget)
+        .ttl(options.ttl)
+        .stop_budget(options.grace.saturating_add(KILL_MARGIN))
         .owner(owner)
         .hold_at_least(options.hold_at_least)
-        .retry(Retry::Exponential { first, max: options.retry })
+        .retry(Retry::Exponential { first, max: options.retry });
+    match options.renew_every {
+        Some(interval) => request.renew_every(interval),
+        None => request,
+    }
 }
 
 fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
@@ -175,7 +197,9 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
     };
     let lease = &options.lease;
     if let AcquireError::Held { by, free_in, .. } = last {
-        let why = format!("lease {lease} is held by {by}; it expires in {free_in:?} unless it is renewed");
+        // The name comes from another program.
+        let (by, free_in) = (by.escape_debug(), duration::show(*free_in));
+        let why = format!("lease {lease} is held by {by}; it expires in {free_in} unless it is renewed");
         return NotAcquired { code: options.conflict_exit_code, why, is_error: false };
     }
     let code = match last {
@@ -194,8 +218,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_can_have_a_name_and_a_password() {
-        assert_eq!(split("a=redis://h:1"), ("a", "redis://h:1"));
-        assert_eq!(split("redis://user:p=w@h:1/0"), ("h:1", "redis://user:p=w@h:1/0"));
+    fn a_comma_in_a_password_separates_no_servers() {
+        assert_eq!(split("redis://h:1, a=redis://h:2,rediss://h:3"), ["redis://h:1", "a=redis://h:2", "rediss://h:3"]);
+        assert_eq!(split("redis://:p,q=x,y@h:1,b=redis://:p,q@h:2"), ["redis://:p,q=x,y@h:1", "b=redis://:p,q@h:2"]);
+        assert_eq!(split("h:1,h:2"), ["h:1,h:2"]);
     }
 }

@@ -75,9 +75,20 @@ fn parent_of(pid: i32) -> Option<Pid> {
     after.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
 }
 
-/// Sends SIGKILL to all children but those in `spared`.
+/// The children of this process, from its own entry in `/proc`. It takes much less time than [`list`], and can miss one while another one
+/// ends. `None` if this kernel has no such file.
+fn list_fast() -> Option<Vec<Pid>> {
+    let mut children = Vec::new();
+    for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let text = std::fs::read_to_string(thread.path().join("children")).ok()?;
+        children.extend(text.split_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw));
+    }
+    Some(children)
+}
+
+/// Sends SIGKILL to the children but those in `spared`. It can miss one: call it again until none is left.
 pub fn kill_all(spared: &[Pid]) {
-    for child in list().into_iter().filter(|child| !spared.contains(child)) {
+    for child in list_fast().unwrap_or_else(list).into_iter().filter(|child| !spared.contains(child)) {
         // It may have ended. Without the right to kill it, it is still there at the next look.
         let _ = kill(child, Signal::SIGKILL);
     }
@@ -97,6 +108,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         assert!(list().contains(&pid));
+        assert!(list_fast().is_none_or(|children| children.contains(&pid)));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!list().contains(&pid));

@@ -1,13 +1,22 @@
 //! The file that tells the command until when it may run.
 
-use std::fs::{self, DirBuilder};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::geteuid;
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Serialize;
 
 use crate::clock::{BootTime, Deadlines};
+
+/// The begin of the name of each folder.
+const PREFIX: &str = "redislease-run-";
+/// The file in it, and the one that replaces it.
+const NAME: &str = "deadline.json";
+const NEW: &str = "new";
 
 /// What the file contains, as JSON.
 #[derive(Debug, Serialize)]
@@ -22,20 +31,22 @@ struct Content {
     remaining_ms: u64,
 }
 
-/// A file in a folder of its own, which only this user can read. Both are removed when it is dropped.
+/// A file in a folder of its own, which only this user can read. Both are removed when it is dropped, or by a later process if this
+/// one is killed.
 #[derive(Debug)]
 pub struct DeadlineFile {
     folder: PathBuf,
+    /// The open folder. This process locks it while it lives.
+    _lock: File,
 }
 
 impl DeadlineFile {
     /// Creates the folder in `XDG_RUNTIME_DIR`, or else in the folder for temporary files.
     pub fn new() -> io::Result<Self> {
-        let parents = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).into_iter().chain([std::env::temp_dir()]);
         let mut last = io::ErrorKind::NotFound.into();
-        for parent in parents {
+        for parent in parents(["XDG_RUNTIME_DIR", "TMPDIR"].map(std::env::var_os)) {
             match create_in(&parent) {
-                Ok(folder) => return Ok(Self { folder }),
+                Ok((folder, lock)) => return Ok(Self { folder, _lock: lock }),
                 Err(error) => last = error,
             }
         }
@@ -43,7 +54,7 @@ impl DeadlineFile {
     }
 
     pub fn path(&self) -> PathBuf {
-        self.folder.join("deadline.json")
+        self.folder.join(NAME)
     }
 
     /// Replaces the content at once: a reader sees the old one or the new one.
@@ -55,19 +66,32 @@ impl DeadlineFile {
             deadline_boottime_ms: deadlines.kill_at.0,
             remaining_ms: u64::try_from(remaining).unwrap_or(u64::MAX),
         };
-        let new = self.folder.join("new");
+        let new = self.folder.join(NEW);
         fs::write(&new, serde_json::to_vec(&content)?)?;
         fs::rename(new, self.path())
     }
 }
 
-fn create_in(parent: &Path) -> io::Result<PathBuf> {
+/// The values of the variables, if they can be used, and `/tmp`. The command may have another working directory, so a relative path
+/// means nothing to it.
+fn parents(variables: [Option<OsString>; 2]) -> impl Iterator<Item = PathBuf> {
+    let named = variables.into_iter().flatten().map(PathBuf::from).filter(|parent| parent.is_absolute());
+    named.chain(["/tmp".into()])
+}
+
+fn create_in(parent: &Path) -> io::Result<(PathBuf, File)> {
+    remove_unused(parent);
     // In a folder that all users can write to, another user may have taken a name.
-    let names = (0..100).map(|number| format!("redislease-run-{}-{}-{number}", std::process::id(), BootTime::now().0));
+    let names = (0..100).map(|number| format!("{PREFIX}{}-{}-{number}", std::process::id(), BootTime::now().0));
     let mut last = io::ErrorKind::AlreadyExists.into();
     for folder in names.map(|name| parent.join(name)) {
         match DirBuilder::new().mode(0o700).create(&folder) {
-            Ok(()) => return Ok(folder),
+            Ok(()) => {
+                // Until then, another process can take the folder for an unused one.
+                if let Some(lock) = lock(&folder).filter(|_| folder.exists()) {
+                    return Ok((folder, lock));
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
             Err(error) => return Err(error),
         }
@@ -75,16 +99,52 @@ fn create_in(parent: &Path) -> io::Result<PathBuf> {
     Err(last)
 }
 
+/// Opens the folder and locks it. `None` if that is impossible, or if its process lives.
+fn lock(folder: &Path) -> Option<File> {
+    let flags = i32::try_from((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits()).ok()?;
+    let file = File::options().read(true).custom_flags(flags).open(folder).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(file)
+}
+
+/// Removes the folders of processes of this user that were killed.
+fn remove_unused(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+            && entry.metadata().is_ok_and(|metadata| metadata.uid() == geteuid().as_raw());
+        if is_ours && lock(&entry.path()).is_some() {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// What cannot be removed says that the deadline has passed.
+fn remove(folder: &Path) {
+    for name in [NAME, NEW] {
+        let _ = fs::remove_file(folder.join(name));
+    }
+    let _ = fs::remove_dir(folder);
+}
+
 impl Drop for DeadlineFile {
     fn drop(&mut self) {
-        // What cannot be removed says that the deadline has passed.
-        let _ = fs::remove_dir_all(&self.folder);
+        remove(&self.folder);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_or_relative_folder_is_not_used() {
+        let used =
+            |variables: [Option<&str>; 2]| parents(variables.map(|text| text.map(Into::into))).collect::<Vec<_>>();
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(used([Some("/run/user/1"), Some("/var/tmp")]), paths(&["/run/user/1", "/var/tmp", "/tmp"]));
+        assert_eq!(used([Some(""), Some("tmp")]), paths(&["/tmp"]));
+        assert_eq!(used([None, None]), paths(&["/tmp"]));
+    }
 
     #[test]
     fn the_file_is_replaced_and_removed() {
@@ -103,6 +163,9 @@ mod tests {
                 )
             );
         }
+        let second = DeadlineFile::new().unwrap();
+        assert!(path.exists(), "a folder in use is not removed");
+        drop(second);
         drop(file);
         assert!(!path.exists() && !path.parent().unwrap().exists());
     }

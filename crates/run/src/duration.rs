@@ -1,31 +1,23 @@
-//! Durations on the command line.
+//! Durations on the command line: in the syntax of the resources, and `0`.
 
 use std::time::Duration;
 
-/// A number with a unit, such as `500ms`, `30s`, `2m` or `1h`; `0` needs none.
+use redislease_core::duration;
+
+/// A duration such as `500ms`, `30s` or `1m30s`; `0` needs no unit.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = match (unit, number) {
-        ("ms", _) => Some(1),
-        ("s", _) => Some(1000),
-        ("m", _) => Some(60_000),
-        ("h", _) => Some(3_600_000),
-        ("", "0") => Some(0),
-        _ => None,
-    };
-    let millis = factor.and_then(|factor| number.parse::<u64>().ok()?.checked_mul(factor));
-    // A century is longer than anything that makes sense, and far from overflows.
-    let millis = millis.filter(|millis| *millis <= FOREVER_MS);
-    millis
-        .map(Duration::from_millis)
-        .ok_or_else(|| "the duration must be a number with a unit, such as 500ms, 30s or 2m".to_owned())
+    let span = duration::parse(if text == "0" { "0s" } else { text });
+    span.map(Duration::from)
+        .ok_or_else(|| "the duration must be written in h, m, s and ms, such as 30s, 1m30s or 250ms".to_owned())
 }
 
-/// A century, in milliseconds.
-const FOREVER_MS: u64 = 100 * 365 * 24 * 3_600_000;
-/// Longer than any program runs.
-pub const FOREVER: Duration = Duration::from_millis(FOREVER_MS);
+/// The text of a duration, as [`parse`] accepts it.
+pub fn show(span: Duration) -> String {
+    duration::text(span.into())
+}
+
+/// A century: longer than any program runs.
+pub const FOREVER: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// The value of `--wait`: a duration or `forever`.
 pub fn parse_wait(text: &str) -> Result<Duration, String> {
@@ -37,13 +29,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_has_a_unit() {
-        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!((parse("2m"), parse("0")), (Ok(Duration::from_mins(2)), Ok(Duration::ZERO)));
-        for text in ["", "s", "5", "1.5s", "-1s", "5d", "99999999999999999999s", "9999999999h"] {
-            assert!(parse(text).unwrap_err().contains("such as 500ms"), "{text}");
+    fn the_syntax_is_that_of_the_resources_and_zero_needs_no_unit() {
+        for (text, millis) in [("0", 0), ("0s", 0), ("250ms", 250), ("1m30s", 90_000), ("1h", 3_600_000)] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "s", "5", "00", "1.5s", "-1s", "5d", "123456s", "30s "] {
+            assert!(parse(text).unwrap_err().contains("such as 30s"), "{text}");
         }
         assert_eq!(parse_wait("forever"), Ok(FOREVER));
         assert!(parse_wait("ever").unwrap_err().contains("`forever`"));
+        assert_eq!([0, 90_000].map(|millis| show(Duration::from_millis(millis))), ["0s", "1m30s"]);
     }
 }

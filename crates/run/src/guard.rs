@@ -22,7 +22,7 @@ use crate::{exit, helper, namespace, say, signals};
 
 /// Runs the guard of the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {
-    let Some((_, user)) = helper::split(line) else { return exit::code(exit::FAILED) };
+    let Some(user) = helper::split(line) else { return exit::code(exit::FAILED) };
     match run(user) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -35,6 +35,7 @@ pub fn main(line: &[OsString]) -> ExitCode {
 fn run(user: &[OsString]) -> io::Result<()> {
     signals::block_all()?;
     helper::set_name(c"run-guard")?;
+    helper::hurry();
     let keeper = Channel::of_stdin()?;
     let Some(Received { message: ToGuard::Start(start, deadlines), fd: stdin }) = keeper.receive(true)? else {
         return Ok(());
@@ -44,7 +45,7 @@ fn run(user: &[OsString]) -> io::Result<()> {
         Ok(timer) => timer,
         Err(error) => {
             let why = format!("cannot start the command: the kernel gives no timer: {error}. See `ulimit -i`");
-            return keeper.send(&Report::Ended(Outcome::Failed(why)), None);
+            return keeper.send(&Report::Ended(Outcome::NotStarted { code: exit::FAILED, why }), None);
         }
     };
     let schedule = Schedule::new(deadlines, Duration::from_millis(start.grace_ms));
@@ -63,7 +64,7 @@ fn timer(deadlines: &Deadlines) -> io::Result<KillTimer> {
 fn start_init(start: &Start, user: &[OsString], stdin: Option<&OwnedFd>) -> io::Result<(Child, Channel)> {
     namespace::enter(start.isolation)?;
     let (ours, theirs) = Channel::pair()?;
-    let child = helper::command(helper::INIT, &[], user).stdin(Stdio::from(theirs.into_fd())).spawn()?;
+    let child = helper::command(helper::INIT, user).stdin(Stdio::from(theirs.into_fd())).spawn()?;
     ours.send(&ToInit::Start(start.clone()), stdin.map(|fd| fd.as_fd()))?;
     Ok((child, ours))
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal, killpg};
@@ -14,12 +14,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::channel::{Channel, Received};
 use crate::children::{self, Change, Next};
-use crate::message::{Outcome, Report, Start, ToInit};
+use crate::message::{NotExecuted, Outcome, Report, Start, ToInit};
 use crate::{exit, helper, launch, namespace, say, signals};
 
 /// Runs the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {
-    let Some((_, user)) = helper::split(line) else { return exit::code(exit::FAILED) };
+    let Some(user) = helper::split(line) else { return exit::code(exit::FAILED) };
     match run(user) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -49,7 +49,8 @@ fn run(user: &[OsString]) -> io::Result<()> {
     }
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let signals = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
-    let mut init = Init { guard, signals, start, is_preparing: false, stopped_by: None, child: None, stdin };
+    let mut init =
+        Init { guard, signals, start, is_preparing: false, stopped_by: None, child: None, exec: None, stdin };
     let outcome = init.run(user);
     // Without the guard, nobody needs the outcome.
     let _ = init.guard.send(&Report::Ended(outcome), None);
@@ -72,6 +73,8 @@ struct Init {
     stopped_by: Option<i32>,
     /// The process that is waited for; also the number of its process group.
     child: Option<Pid>,
+    /// To that process, until it has become the command.
+    exec: Option<Channel>,
     stdin: Option<OwnedFd>,
 }
 
@@ -83,22 +86,25 @@ impl Init {
             None => self.start(user, false),
         };
         if let Err(error) = started {
-            return failed(&error);
+            return not_started(&error);
         }
         loop {
             match self.next_end() {
-                Err(error) => return failed(&error),
+                Err(error) => return Outcome::Failed(format!("cannot wait for the command: {error}")),
                 Ok(None) => return Outcome::Failed("the guard process has ended".to_owned()),
+                Ok(Some(Change::Exited(_))) if let Some(not) = self.not_executed() => {
+                    return Outcome::NotStarted { code: not.code, why: not.why };
+                }
                 Ok(Some(Change::Exited(0))) if self.is_preparing => match self.start_prepared(user) {
                     Ok(None) => {}
                     Ok(Some(outcome)) => return outcome,
-                    Err(error) => return failed(&error),
+                    Err(error) => return not_started(&error),
                 },
                 Ok(Some(Change::Exited(code))) if self.is_preparing => {
-                    return Outcome::NotPrepared(format!("ended with exit code {code}"));
+                    return not_prepared(&format!("ended with exit code {code}"));
                 }
                 Ok(Some(Change::Killed(signal))) if self.is_preparing => {
-                    return Outcome::NotPrepared(format!("was ended by signal {signal}"));
+                    return not_prepared(&format!("was ended by signal {signal}"));
                 }
                 Ok(Some(Change::Exited(code))) => return Outcome::Exited(code),
                 Ok(Some(Change::Killed(signal))) => return Outcome::Killed(signal),
@@ -114,22 +120,25 @@ impl Init {
             return Ok(Some(Outcome::Failed("the guard process has ended".to_owned())));
         }
         if let Some(signal) = self.stopped_by {
-            return Ok(Some(Outcome::Killed(u8::try_from(signal).unwrap_or_default())));
+            let code = exit::of_signal(u8::try_from(signal).unwrap_or_default());
+            let why = format!("the command did not start: signal {signal} has come while that of --on-acquire ran");
+            return Ok(Some(Outcome::NotStarted { code, why }));
         }
         self.start(user, false).map(|()| None)
     }
 
     fn start(&mut self, user: &[OsString], is_preparing: bool) -> io::Result<()> {
-        let mut command = launch::command(&self.start, user);
-        if is_preparing {
-            command.stdin(Stdio::null());
-        } else {
-            command.stdin(self.stdin.take().map_or_else(Stdio::null, Stdio::from));
-        }
-        let child = command.spawn()?;
+        let stdin = if is_preparing { None } else { self.stdin.take() };
+        let (child, exec) = launch::spawn(&self.start, user, stdin.as_ref())?;
+        self.exec = Some(exec);
         self.child = i32::try_from(child.id()).ok().map(Pid::from_raw);
         self.is_preparing = is_preparing;
         Ok(())
+    }
+
+    /// Why the child that has ended was never executed.
+    fn not_executed(&mut self) -> Option<NotExecuted> {
+        self.exec.take()?.receive(false).ok().flatten().map(|received| received.message)
     }
 
     /// Waits until the child has ended, and passes signals on. `None` if the guard has ended.
@@ -208,6 +217,13 @@ impl Init {
     }
 }
 
-fn failed(error: &io::Error) -> Outcome {
-    Outcome::Failed(format!("cannot start the command: {error}"))
+fn not_started(error: &io::Error) -> Outcome {
+    Outcome::NotStarted { code: exit::FAILED, why: format!("cannot start the command: {error}") }
+}
+
+fn not_prepared(how: &str) -> Outcome {
+    Outcome::NotStarted {
+        code: exit::FAILED,
+        why: format!("the command did not start, because that of --on-acquire {how}"),
+    }
 }

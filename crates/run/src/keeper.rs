@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use redislease_locker::{Guard, Locker, Lost, Renewals};
+use redislease_locker::{Guard, Locker, Lost, NodeState, Renewals};
 use tokio::sync::watch;
 
 use crate::acquire::{self, NotAcquired};
@@ -24,11 +24,14 @@ use crate::listen::{self, Status};
 use crate::machine::{Event, Machine, Settings};
 use crate::message::Report;
 use crate::options::{Mode, RunOptions};
-use crate::timing::Timing;
-use crate::{exit, link, say, terminal};
+use crate::{exit, limits, link, say, terminal};
 
 /// Runs the command; returns the exit code.
 pub fn main(options: RunOptions) -> u8 {
+    if let Err(text) = limits::check() {
+        say(&text);
+        return exit::FAILED;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(keep(options)),
@@ -43,16 +46,9 @@ pub fn main(options: RunOptions) -> u8 {
 async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {
     let usage = |text: String| (exit::USAGE, text);
     let failed = |error: io::Error| (exit::FAILED, format!("cannot start: {error}"));
-    let timing = Timing::of(options.ttl, options.renew_every, options.grace, options.longest_lease).map_err(usage)?;
-    if options.hold_at_least > options.longest_lease {
-        return Err(usage(format!(
-            "--hold-at-least {:?} is longer than --longest-lease {:?}: use a shorter time, or a longer longest lease in all programs on \
-             these servers",
-            options.hold_at_least, options.longest_lease
-        )));
-    }
-    let owner = options.owner.clone().unwrap_or_else(owner);
     let locker = acquire::locker(&options).map_err(usage)?;
+    let owner = options.owner.clone().unwrap_or_else(|| locker.owner().to_owned());
+    acquire::check(&locker, &options, &owner).map_err(usage)?;
     // Before any process is started.
     let incoming = Incoming::new().map_err(failed)?;
     children::adopt_orphans().map_err(failed)?;
@@ -61,14 +57,8 @@ async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {
         let problem = |error| (exit::USAGE, format!("--listen {address}: {error}: choose another address"));
         listen::start(address, statuses).await.map_err(problem)?;
     }
-    let keeper = Keeper::new(options, timing, owner, locker, incoming, status);
+    let keeper = Keeper::new(options, owner, locker, incoming, status);
     Ok(keeper.run().await)
-}
-
-/// A name that no other program has.
-fn owner() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}/{}/{:08x}", std::process::id(), BootTime::now().0 & 0xffff_ffff)
 }
 
 /// The lock. Unless it is released, it is left to its TTL: dropping a [`Guard`] would release it, also in a panic, while the command
@@ -95,7 +85,6 @@ type Acquiring = Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>>>>;
 
 struct Keeper {
     options: Arc<RunOptions>,
-    timing: Timing,
     owner: String,
     locker: Locker,
     incoming: Incoming,
@@ -115,6 +104,8 @@ struct Keeper {
     is_init_known: bool,
     hook: Option<(Pid, BootTime)>,
     deadline_file: Option<DeadlineFile>,
+    /// The servers that a warning has named.
+    warned: Vec<String>,
     /// Children that this process had when it began, from a shell that became this program.
     strangers: Vec<Pid>,
     is_foreground: bool,
@@ -126,7 +117,6 @@ struct Keeper {
 impl Keeper {
     fn new(
         options: RunOptions,
-        timing: Timing,
         owner: String,
         locker: Locker,
         incoming: Incoming,
@@ -139,7 +129,6 @@ impl Keeper {
         });
         let mut keeper = Self {
             options: Arc::new(options),
-            timing,
             owner,
             locker,
             incoming,
@@ -155,6 +144,7 @@ impl Keeper {
             is_init_known: false,
             hook: None,
             deadline_file: None,
+            warned: Vec::new(),
             strangers: children::list(),
             is_foreground: terminal::is_foreground(),
             status,
@@ -183,8 +173,7 @@ impl Keeper {
 
     fn acquire(&mut self) {
         let (locker, options, owner) = (self.locker.clone(), self.options.clone(), self.owner.clone());
-        let timing = self.timing;
-        self.acquiring = Some(Box::pin(async move { acquire::acquire(locker, &options, timing, &owner).await }));
+        self.acquiring = Some(Box::pin(async move { acquire::acquire(locker, &options, &owner).await }));
     }
 
     /// Waits for the next events.
@@ -231,6 +220,7 @@ impl Keeper {
                 self.deadlines = Some(self.deadlines_of(&held));
                 self.token = held.token();
                 self.held.0 = Some(held);
+                self.warn_of_servers();
                 Event::Acquired
             }
             Err(not) => Event::NotAcquired(not),
@@ -241,19 +231,30 @@ impl Keeper {
     fn deadlines_of(&self, held: &Guard) -> Deadlines {
         let now = BootTime::now();
         let stop_at = now.after(held.valid_for());
-        Deadlines { stop_at, kill_at: stop_at.after(self.timing.grace) }
+        Deadlines { stop_at, kill_at: stop_at.after(self.options.grace) }
     }
 
     fn renewed(&mut self, renewed: Result<(), Lost>) -> Option<Event> {
         if let Err(lost) = renewed {
             return Some(self.lost(lost));
         }
+        self.warn_of_servers();
         let deadlines = self.deadlines_of(self.held.0.as_ref()?);
         if self.deadlines.is_some_and(|known| deadlines.kill_at <= known.kill_at) {
             return None;
         }
         self.deadlines = Some(deadlines);
         Some(Event::Renewed(deadlines))
+    }
+
+    /// Names each server that cannot vote as it is configured, once. Another majority hides such a mistake until the next failure.
+    fn warn_of_servers(&mut self) {
+        for node in self.locker.nodes().into_iter().filter(|node| node.state == NodeState::Misconfigured) {
+            if !self.warned.contains(&node.name) {
+                say(&format!("warning: a server does not vote: {}", acquire::for_options(&node.message)));
+                self.warned.push(node.name);
+            }
+        }
     }
 
     fn lost(&mut self, lost: Lost) -> Event {
@@ -282,7 +283,10 @@ impl Keeper {
                 Next::Changed(pid, _) => pid,
                 Next::NoChild => return true,
                 // Every process that an ended child has left was given to this one before the child was removed.
-                Next::Running => return children::list().iter().all(|child| self.strangers.contains(child)),
+                Next::Running => {
+                    let are_strangers = || children::list().iter().all(|child| self.strangers.contains(child));
+                    return !self.strangers.is_empty() && are_strangers();
+                }
             };
             // Its number can belong to another process from now on.
             self.strangers.retain(|stranger| *stranger != pid);

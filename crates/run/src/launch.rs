@@ -1,56 +1,51 @@
 //! The helper process that becomes the command: it sets what a process can only set for itself, and executes the command.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
-use crate::message::Start;
+use crate::channel::{Channel, Received};
+use crate::message::{Launch, NotExecuted, Start};
 use crate::{exit, helper, say, signals, terminal};
 
-/// The words for [`main`]: the parent whose end ends the command, `0` for none; whether the command is in the foreground; the blocked
-/// signals.
-fn words(start: &Start) -> [String; 3] {
+/// Starts the process, in a process group of its own. The channel is at its end when the command is executed, and has a
+/// [`NotExecuted`] before if that is impossible.
+pub fn spawn(start: &Start, user: &[OsString], stdin: Option<&impl std::os::fd::AsFd>) -> io::Result<(Child, Channel)> {
+    let (ours, theirs) = Channel::pair()?;
+    let mut command = helper::command(helper::EXEC, user);
+    let child = command.process_group(0).stdin(Stdio::from(theirs.into_fd())).spawn()?;
     // In a namespace, the end of init ends all processes.
-    let parent = if start.isolation.has_namespace() { 0 } else { std::process::id() };
-    let blocked: Vec<String> = start.blocked.iter().map(ToString::to_string).collect();
-    [parent.to_string(), u8::from(start.foreground).to_string(), blocked.join(",")]
-}
-
-/// A command that executes `user` in a process group of its own.
-pub fn command(start: &Start, user: &[OsString]) -> Command {
-    let mut command = helper::command(helper::EXEC, &words(start), user);
-    command.process_group(0);
-    command
+    let parent = if start.isolation.has_namespace() { None } else { i32::try_from(std::process::id()).ok() };
+    let launch = Launch { parent, foreground: start.foreground, blocked: start.blocked.clone(), nice: start.nice };
+    ours.send(&launch, stdin.map(std::os::fd::AsFd::as_fd))?;
+    Ok((child, ours))
 }
 
 /// Executes the command; returns only if that is impossible.
 pub fn main(line: &[OsString]) -> ExitCode {
-    let Some((words, [program, arguments @ ..])) = helper::split(line) else { return exit::code(exit::FAILED) };
-    let text = |index: usize| words.get(index).and_then(|word| word.to_str()).unwrap_or_default();
-    let parent: i32 = text(0).parse().unwrap_or_default();
-    if parent != 0 {
-        let bound = set_pdeathsig(Signal::SIGKILL);
-        // The parent may have ended before this call.
-        if bound.is_err() || getppid().as_raw() != parent {
-            return exit::code(exit::FAILED);
-        }
-    }
-    if text(1) == "1"
-        && let Err(error) = terminal::take()
-    {
-        say(&format!("the command does not get the terminal: {error}"));
-    }
-    let blocked: Vec<i32> = text(2).split(',').filter_map(|number| number.parse().ok()).collect();
-    if let Err(error) = signals::set_of(&blocked).thread_set_mask() {
-        say(&format!("cannot restore the blocked signals: {error}"));
-        return exit::code(exit::FAILED);
-    }
-    let error = if text(1) == "1" {
+    let Some([program, arguments @ ..]) = helper::split(line) else { return exit::code(exit::FAILED) };
+    let Ok(init) = Channel::of_stdin() else { return exit::code(exit::FAILED) };
+    let not = execute(&init, program, arguments);
+    let code = not.code;
+    // Without init, nobody needs the reason.
+    let _ = init.send(&not, None);
+    exit::code(code)
+}
+
+fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> NotExecuted {
+    let failed = |why: String| NotExecuted { code: exit::FAILED, why: format!("cannot start the command: {why}") };
+    let launch = match prepare(init) {
+        Ok(Some(launch)) => launch,
+        Ok(None) => return failed("its parent process has ended".to_owned()),
+        Err(error) => return failed(error.to_string()),
+    };
+    let error = if launch.foreground {
         // As a shell without job control starts it. A shell does this, because a process can ignore a signal only with
         // `unsafe`.
         let script = "trap '' TSTP; exec \"$@\"";
@@ -58,11 +53,31 @@ pub fn main(line: &[OsString]) -> ExitCode {
     } else {
         Command::new(program).args(arguments).exec()
     };
-    say(&format!("cannot execute {}: {error}", program.display()));
-    exit::code(not_executed(&error))
+    // As env(1).
+    let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::NOT_EXECUTABLE };
+    NotExecuted { code, why: format!("cannot execute {}: {error}", program.display()) }
 }
 
-/// The exit code as that of env(1).
-fn not_executed(error: &io::Error) -> u8 {
-    if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::NOT_EXECUTABLE }
+/// Prepares this process. `None` if its parent has ended.
+fn prepare(init: &Channel) -> io::Result<Option<Launch>> {
+    let Some(Received { message: launch, fd: stdin }) = init.receive::<Launch>(true)? else { return Ok(None) };
+    if let Some(parent) = launch.parent {
+        set_pdeathsig(Signal::SIGKILL)?;
+        // The parent may have ended before this call.
+        if getppid().as_raw() != parent {
+            return Ok(None);
+        }
+    }
+    match stdin {
+        Some(stdin) => rustix::stdio::dup2_stdin(stdin)?,
+        None => rustix::stdio::dup2_stdin(File::open("/dev/null")?)?,
+    }
+    if launch.foreground
+        && let Err(error) = terminal::take()
+    {
+        say(&format!("the command does not get the terminal: {error}"));
+    }
+    signals::unblock_all_but(&launch.blocked)?;
+    rustix::process::setpriority_process(None, launch.nice)?;
+    Ok(Some(launch))
 }

@@ -29,6 +29,7 @@ mod init;
 mod isolation;
 mod keeper;
 mod launch;
+mod limits;
 mod link;
 mod listen;
 mod machine;
@@ -38,7 +39,6 @@ mod options;
 mod signals;
 mod terminal;
 mod timer;
-mod timing;
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -42,7 +42,7 @@ impl Guard {
         variables: &[(&str, OsString)],
     ) -> io::Result<Self> {
         let (ours, theirs) = Channel::pair()?;
-        let mut command = helper::command(helper::GUARD, &[], user);
+        let mut command = helper::command(helper::GUARD, user);
         set_environment(&mut command, variables);
         let child = command.stdin(Stdio::from(theirs.into_fd())).spawn()?;
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());

@@ -40,8 +40,10 @@ pub enum Effect {
     Send(ToGuard),
     /// Kill what is left of the command, and report [`Event::NothingLeft`] or [`Event::SomethingLeft`].
     Clear,
-    /// Release the lock now.
+    /// Release the lock; `--hold-at-least` can keep it for longer.
     Release,
+    /// Release the lock now: the command was never executed.
+    ReleaseUnused,
     /// Leave the lock to its TTL.
     Abandon,
     RunLostHook,
@@ -192,7 +194,8 @@ impl Machine {
                 let effects = [self.start(next)].into_iter().chain(again).collect();
                 return (State::Guarded(term), effects);
             }
-            term.outcome = Some(Outcome::Failed(format!("the isolation of --isolate is not possible here: {why}")));
+            let why = format!("the isolation of --isolate is not possible here: {why}");
+            term.outcome = Some(Outcome::NotStarted { code: exit::FAILED, why });
         }
         let mut effects = vec![Effect::Clear];
         if term.outcome.is_none() && !term.is_lost {
@@ -211,6 +214,9 @@ impl Machine {
                 return (State::Clearing(term), effects);
             }
             // After a loss, this has an effect if the guard has noticed it before the library.
+            Event::NothingLeft if matches!(term.outcome, Some(Outcome::NotStarted { .. })) => {
+                effects.push(Effect::ReleaseUnused);
+            }
             Event::NothingLeft => effects.push(Effect::Release),
             Event::SomethingLeft => {
                 let text =
@@ -262,12 +268,7 @@ fn ended(outcome: Option<Outcome>) -> Vec<Effect> {
     match outcome {
         Some(Outcome::Exited(code)) => vec![Effect::Exit(code)],
         Some(Outcome::Killed(signal)) => vec![Effect::Exit(exit::of_signal(signal))],
-        Some(Outcome::NotPrepared(why)) => {
-            vec![
-                Effect::Say(format!("the command did not start, because that of --on-acquire {why}"), true),
-                Effect::Exit(exit::FAILED),
-            ]
-        }
+        Some(Outcome::NotStarted { code, why }) => vec![Effect::Say(why, true), Effect::Exit(code)],
         Some(Outcome::Failed(why)) => vec![Effect::Say(why, true), Effect::Exit(exit::FAILED)],
         // It was stopped: the code is that of a loss.
         None => vec![Effect::Exit(exit::LOST)],

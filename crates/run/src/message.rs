@@ -32,6 +32,25 @@ pub struct Start {
     pub foreground: bool,
     /// The signals that are blocked when the command starts, as `run` found them.
     pub blocked: Vec<i32>,
+    /// The nice value of `run`, which the command gets.
+    pub nice: i32,
+}
+
+/// From init to the process that becomes the command; it carries the standard input, if the command gets one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The parent whose end ends the command, if that is not the end of a namespace.
+    pub parent: Option<i32>,
+    pub foreground: bool,
+    pub blocked: Vec<i32>,
+    pub nice: i32,
+}
+
+/// From that process to init, unless it has become the command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotExecuted {
+    pub code: u8,
+    pub why: String,
 }
 
 /// From the guard to init.
@@ -66,8 +85,8 @@ pub enum Outcome {
     Exited(u8),
     /// The number of the signal that ended it.
     Killed(u8),
-    /// The command of `--on-acquire` did not succeed.
-    NotPrepared(String),
-    /// This program could not start it, or its helper process was killed.
+    /// It was never executed: the exit code, and why.
+    NotStarted { code: u8, why: String },
+    /// A helper process has failed or was killed, and the command with it.
     Failed(String),
 }

@@ -22,13 +22,7 @@ use crate::{duration, signals};
 pub struct RunOptions {
     /// The URLs of 3 or 5 independent Redis masters, separated by commas: redis://host:port or rediss://host:port, each with a name
     /// before it if wanted, as in a=redis://host:port. Other processes see the command line: keep passwords in --redis-file
-    #[arg(
-        long,
-        env = "REDISLEASE_RUN_REDIS",
-        value_name = "URLS",
-        value_delimiter = ',',
-        required_unless_present = "redis_file"
-    )]
+    #[arg(long, env = "REDISLEASE_RUN_REDIS", value_name = "URLS", required_unless_present = "redis_file")]
     pub redis: Vec<String>,
 
     /// A file with one URL a line, such as redis://user:password@host:port. Lines that begin with # are ignored
@@ -68,7 +62,7 @@ pub struct RunOptions {
     pub beside_operator: bool,
 
     /// A name that others see as the holder. Default: host, process ID and a random word
-    #[arg(long, env = "REDISLEASE_RUN_OWNER", value_name = "NAME")]
+    #[arg(long, env = "REDISLEASE_RUN_OWNER", value_name = "NAME", value_parser = owner)]
     pub owner: Option<String>,
 
     /// The certificates of the authorities that signed those of the Redis servers, in PEM
@@ -135,13 +129,17 @@ pub struct RunOptions {
     #[arg(long, env = "REDISLEASE_RUN_ISOLATE", value_name = "ISOLATION", default_value = "auto")]
     pub isolate: Choice,
 
-    /// The exit code if the lock was not acquired
+    /// The exit code if the lock was not acquired; 0 makes that a success
     #[arg(short = 'E', long, env = "REDISLEASE_RUN_CONFLICT_EXIT_CODE", value_name = "CODE", default_value_t = crate::exit::NOT_ACQUIRED)]
     pub conflict_exit_code: u8,
 
     /// Print only errors, not who holds the lock and which isolation is used
     #[arg(short, long, env = "REDISLEASE_RUN_QUIET")]
     pub quiet: bool,
+
+    /// A command without -- before it. No value is accepted
+    #[arg(hide = true, num_args = 0.., value_name = "COMMAND", value_parser = without_dashes)]
+    pub misplaced: Vec<String>,
 
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -168,11 +166,23 @@ pub struct Lease {
 
 fn lease(text: &str) -> Result<Lease, String> {
     match text.split_once('/') {
+        _ if text.contains(char::is_control) => Err("the lease must not contain control characters".to_owned()),
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
             Ok(Lease { namespace: namespace.to_owned(), name: name.to_owned() })
         }
         _ => Err("the lease must be a namespace and a name, such as shop/nightly-report".to_owned()),
     }
+}
+
+fn owner(text: &str) -> Result<String, String> {
+    if text.contains(char::is_control) {
+        return Err("the name must not contain control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn without_dashes(text: &str) -> Result<String, String> {
+    Err(format!("write -- before the command, as in: -- {text}"))
 }
 
 impl std::fmt::Display for Lease {
@@ -190,6 +200,9 @@ mod tests {
         assert_eq!(lease("a/b/c"), Ok(Lease { namespace: "a".into(), name: "b/c".into() }));
         for text in ["", "a", "/a", "a/"] {
             assert!(lease(text).unwrap_err().contains("such as shop/nightly-report"), "{text}");
+        }
+        for text in ["a/b\n", "a\x1b[2J/b", "\u{85}/b"] {
+            assert!(lease(text).unwrap_err().contains("control characters"), "{text:?}");
         }
     }
 }

@@ -41,18 +41,21 @@ fn ignored(status: &str) -> Vec<Signal> {
     FORWARDED.into_iter().filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
 }
 
-/// The numbers of the blocked signals.
+/// The numbers of the blocked signals that have a name.
 pub fn blocked() -> Vec<i32> {
     SigSet::thread_get_mask().map(|set| set.iter().map(|signal| signal as i32).collect()).unwrap_or_default()
 }
 
-pub fn set_of(numbers: &[i32]) -> SigSet {
-    numbers.iter().filter_map(|number| Signal::try_from(*number).ok()).collect()
+/// Blocks all signals that have a name: a signal for the whole process group must not end a helper process before the command.
+/// Real-time signals stay as they are, because [`unblock_all_but`] cannot name those that were blocked before.
+pub fn block_all() -> io::Result<()> {
+    Ok(Signal::iterator().collect::<SigSet>().thread_block()?)
 }
 
-/// Blocks all signals: a signal for the whole process group must not end a helper process before the command.
-pub fn block_all() -> io::Result<()> {
-    Ok(SigSet::all().thread_set_mask()?)
+/// Undoes [`block_all`], but for the signals that were blocked before.
+pub fn unblock_all_but(blocked: &[i32]) -> io::Result<()> {
+    let unblocked = Signal::iterator().filter(|signal| !blocked.contains(&(*signal as i32)));
+    Ok(unblocked.collect::<SigSet>().thread_unblock()?)
 }
 
 /// A signal by its name, with or without SIG, or by its number.
@@ -61,7 +64,14 @@ pub fn parse(text: &str) -> Result<Signal, String> {
     let number = text.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok());
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     let named = || format!("SIG{name}").parse::<Signal>().ok();
-    number.or_else(named).ok_or_else(|| "the signal must be a name or a number, such as TERM, SIGINT or 15".to_owned())
+    let signal = number.or_else(named);
+    let signal = signal.ok_or("the signal must be a name or a number, such as TERM, SIGINT or 15")?;
+    if matches!(signal, Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU) {
+        return Err(format!(
+            "{signal} suspends the command, which then cannot stop: use a signal that asks it to end, such as TERM"
+        ));
+    }
+    Ok(signal)
 }
 
 #[cfg(test)]
@@ -75,6 +85,9 @@ mod tests {
         }
         for text in ["", "SIG", "0", "99", "TERMINATE"] {
             assert!(parse(text).unwrap_err().contains("such as TERM"), "{text}");
+        }
+        for text in ["STOP", "SIGTSTP", "19"] {
+            assert!(parse(text).unwrap_err().contains("suspends the command"), "{text}");
         }
     }
 

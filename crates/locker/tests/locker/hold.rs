@@ -34,6 +34,26 @@ async fn an_early_release_keeps_the_lock_until_the_time_has_passed() {
     next_gets_it(&servers, began, ms(1200)).await;
 }
 
+/// An attempt is over with the first refusal then, which does not say when a majority is free.
+#[tokio::test]
+async fn the_time_to_the_expiry_is_right_also_while_a_server_is_away() {
+    let (servers, locker) = three().await;
+    servers[0].process().kill().unwrap();
+    let guard = once(&locker, "k").ttl(ms(300)).hold_at_least(ms(1200)).acquire().await.unwrap();
+    let began = Instant::now();
+    guard.release().await;
+    for _ in 0..5 {
+        tokio::time::sleep(ms(100)).await;
+        let passed = began.elapsed();
+        match once(&locker, "k").acquire().await {
+            Err(AcquireError::Held { free_in, .. }) => {
+                assert!(free_in + passed <= ms(1215), "{free_in:?} after {passed:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// The keys then live longer than asked for, so the release makes them end earlier.
 #[tokio::test]
 async fn a_long_ttl_does_not_make_it_longer() {
@@ -43,6 +63,14 @@ async fn a_long_ttl_does_not_make_it_longer() {
     guard.verify().await.unwrap();
     assert!(matches!(guard.release().await, Released::Kept { free_in } if free_in <= ms(500)));
     next_gets_it(&servers, began, ms(500)).await;
+}
+
+#[tokio::test]
+async fn a_task_that_has_not_begun_keeps_nothing() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").hold_at_least(LONGEST).acquire().await.unwrap();
+    assert_eq!(guard.release_unused().await, Released::Majority);
+    assert!(locked(&servers, "k") <= 1, "a majority is free");
 }
 
 #[tokio::test]
@@ -90,7 +118,7 @@ async fn the_time_must_fit_the_longest_lease() {
     let (_servers, locker) = three().await;
     match once(&locker, "k").hold_at_least(LONGEST + ms(1)).acquire().await {
         Err(AcquireError::Invalid(text)) => {
-            assert!(text.contains("hold_at_least is 1.501s: use up to 1.5s, the longest_lease"), "{text}");
+            assert!(text.contains("hold_at_least is 1s501ms: use up to 1s500ms, the longest_lease"), "{text}");
         }
         other => panic!("{other:?}"),
     }

@@ -12,7 +12,7 @@ use crate::deadline_file::DeadlineFile;
 use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
 use crate::message::{Outcome, Report, Start, ToGuard};
-use crate::{hook, link, say, signals, terminal};
+use crate::{exit, hook, link, say, signals, terminal};
 
 /// How long processes of the command get to disappear after SIGKILL.
 const CLEAR_WITHIN: Duration = Duration::from_secs(5);
@@ -38,7 +38,8 @@ impl Keeper {
                 let event = self.clear().await;
                 self.events.push_back(event);
             }
-            Effect::Release => self.release().await,
+            Effect::Release => self.release(true).await,
+            Effect::ReleaseUnused => self.release(false).await,
             Effect::Abandon => {
                 self.renewals = None;
                 self.held = Held(None);
@@ -70,15 +71,17 @@ impl Keeper {
         let start = Start {
             isolation,
             stop_signal: self.options.signal as i32,
-            grace_ms: u64::try_from(self.timing.grace.as_millis()).unwrap_or(u64::MAX),
+            grace_ms: u64::try_from(self.options.grace.as_millis()).unwrap_or(u64::MAX),
             before: self.options.on_acquire.clone(),
             foreground: self.is_foreground,
             blocked: signals::blocked(),
+            nice: rustix::process::getpriority_process(None).unwrap_or_default(),
         };
         match link::Guard::start(start, deadlines, &self.options.command, &self.variables()) {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => {
-                let outcome = Outcome::Failed(format!("cannot start the guard process: {error}"));
+                let why = format!("cannot start the guard process: {error}");
+                let outcome = Outcome::NotStarted { code: exit::FAILED, why };
                 self.events.extend([Event::Guard(Report::Ended(outcome)), Event::GuardEnded]);
             }
         }
@@ -130,11 +133,15 @@ impl Keeper {
         }
     }
 
-    async fn release(&mut self) {
+    async fn release(&mut self, is_used: bool) {
         self.renewals = None;
         self.deadlines = None;
         if let Some(held) = self.held.0.take() {
-            held.release().await;
+            if is_used {
+                held.release().await
+            } else {
+                held.release_unused().await
+            };
         }
     }
 
@@ -160,6 +167,7 @@ impl Keeper {
 
     /// Ends what was begun: an attempt that is dropped deletes the keys that it may have taken.
     pub(super) async fn end(&mut self) {
+        self.warn_of_servers();
         self.acquiring = None;
         self.renewals = None;
         self.held = Held(None);

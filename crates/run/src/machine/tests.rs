@@ -39,7 +39,6 @@ fn the_exit_code_is_that_of_the_command_and_the_lock_is_released_after_the_proof
         (Outcome::Exited(3), 3),
         (Outcome::Killed(15), 143),
         (Outcome::Failed("x".into()), exit::FAILED),
-        (Outcome::NotPrepared("x".into()), exit::FAILED),
     ] {
         let [end, guard, nothing] = ended(outcome);
         let mut machine = running(true, true);
@@ -146,7 +145,7 @@ fn a_refused_isolation_is_followed_by_the_next_one_with_the_signals_so_far() {
         "no guard has passed it on"
     );
     let done = effects(&mut machine, refused().into_iter().chain([Event::NothingLeft]));
-    assert_eq!(done, [Effect::Clear, Effect::Release, Effect::Exit(exit::FAILED)]);
+    assert_eq!(done, [Effect::Clear, Effect::ReleaseUnused, Effect::Exit(exit::FAILED)]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{Servers, eventually};
+use crate::support::{Servers, eventually, program};
 
 #[test]
 fn errors_that_nobody_can_read_change_no_exit_code() {
@@ -46,4 +46,17 @@ fn without_a_timer_of_the_kernel_nothing_starts() {
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]), "{errors}");
     assert!(errors.contains("the kernel gives no timer") && errors.contains("ulimit -i"), "{errors}");
     assert_eq!(servers.locked("test/timer"), 0);
+}
+
+#[test]
+fn with_too_few_descriptors_nothing_starts_and_nothing_panics() {
+    let urls = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    for limit in [6, 10, 20] {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "bash"]).arg(program());
+        let output = shell.args(["--redis", urls, "--lease", "a/b", "--wait", "0", "--", "true"]).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(125), "{limit}: {errors}");
+        assert!(errors.contains("ulimit -n") && !errors.contains("panicked"), "{limit}: {errors}");
+    }
 }

@@ -6,11 +6,9 @@ use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
-use redislease_lab::RedisOptions;
-use redislease_lab::RedisServer;
 use rustix::process::Signal;
 
-use crate::support::{Running, Servers, child_of, eventually, program};
+use crate::support::{Running, Servers, eventually};
 
 /// Runs a shell script under a lock.
 fn script(servers: &Servers, options: &[&str], script: &str) -> (Option<i32>, String, String) {
@@ -99,6 +97,7 @@ fn a_lock_that_another_program_holds_gives_75_or_the_code_of_the_user() {
     assert_eq!(code, Some(75));
     assert!(err.contains("lease test/a is held by the holder; it expires in"), "{err}");
     assert_eq!(run(&["--wait", "200ms", "-E", "5", "-q"]), (Some(5), String::new(), String::new()));
+    assert_eq!(run(&["--wait", "0", "-E", "0", "-q"]).0, Some(0), "as with flock, that can be a success");
     // The end of its input ends the holder, which releases the lock at once.
     let mut waiter = servers.run(&["--lease", "test/a"], &["true"]).spawn();
     holder.child.stdin.take();
@@ -115,43 +114,6 @@ fn without_a_majority_the_code_is_69() {
     let (code, _, err) = servers.run(&["--lease", "test/a", "--wait", "0"], &["true"]).finish();
     assert_eq!(code, Some(69));
     assert!(err.contains("no majority of the 3 Redis nodes votes"), "{err}");
-}
-
-#[test]
-fn wrong_options_give_64_and_say_what_to_do() {
-    let run = |options: &[&str]| {
-        let output = Command::new(program()).args(options).args(["--", "true"]).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
-    let server = "redis://127.0.0.1:1";
-    let three = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
-    for (options, part) in [
-        (vec!["--redis", three, "--lease", "a"], "such as shop/nightly-report"),
-        (vec!["--lease", "a/b"], "--redis"),
-        (vec!["--redis", server, "--lease", "a/b"], "use --single-node"),
-        (vec!["--redis", three, "--lease", "a/b", "--ttl", "10s"], "use a ttl of at least 12s"),
-        (vec!["--redis", three, "--lease", "a/b", "--ttl", "40s"], "--longest-lease 30s"),
-        (vec!["--redis", three, "--lease", "a/b", "--hold-at-least", "40s"], "--longest-lease 30s"),
-        (vec!["--redis", three, "--lease", "a/b", "--signal", "X"], "such as TERM"),
-        (vec!["--redis", "rediss://a:1,rediss://b:1,rediss://c:1", "--lease", "a/b"], "use --tls-ca"),
-        (vec!["--redis-file", "/absent", "--lease", "a/b"], "--redis-file /absent: No such file"),
-    ] {
-        let (code, err) = run(&options);
-        assert_eq!(code, Some(64), "{options:?}: {err}");
-        assert!(err.contains(part), "{options:?}: {err}");
-    }
-}
-
-#[test]
-fn servers_and_passwords_can_be_in_a_file() {
-    let options = RedisOptions { password: Some("secret".into()), ..RedisOptions::default() };
-    let server = RedisServer::start_with(&options).unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(file.path(), format!("# the only one\n\n one=redis://:secret@{}\n", server.address())).unwrap();
-    let mut run = Command::new(program());
-    run.arg("--redis-file").arg(file.path()).args(["--single-node", "--longest-lease", "3s", "--ttl", "3s"]);
-    run.args(["--grace", "0", "--lease", "a/b", "-q", "--", "true"]);
-    assert_eq!(run.status().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -183,20 +145,6 @@ fn catches(running: &Running, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0");
     u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
-}
-
-#[test]
-fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
-    let servers = Servers::start();
-    let text = "trap '' HUP; exec \"$@\"";
-    let inner = servers.run(&["--lease", "test/nohup", "-q"], &["sh", "-c", "grep SigIgn /proc/$$/status"]).0;
-    let mut run = Command::new("sh");
-    run.args(["-c", text, "sh"]).arg(inner.get_program()).args(inner.get_args());
-    let output = run.output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    // The test itself can run with more ignored signals, as each process in the background does.
-    let mask = u64::from_str_radix(text.trim().trim_start_matches("SigIgn:").trim(), 16).unwrap();
-    assert_eq!(mask & 1, 1, "{text}");
 }
 
 #[test]
@@ -312,86 +260,4 @@ fn an_http_server_says_who_is_active() {
     run.signal(Signal::TERM);
     assert!(events.any(|event| event.contains(r#""active":false"#)), "the end is an event");
     assert_eq!(run.wait().code(), Some(0));
-}
-
-#[test]
-fn on_a_terminal_the_command_is_the_foreground_group_and_ctrl_c_reaches_only_it() {
-    let servers = Servers::start();
-    for isolate in ["pid", "none"] {
-        let text = "trap 'echo interrupted; exit 4' INT; [ -t 0 ] && ps -o stat= -p $$; while :; do sleep 0.05; done";
-        let inner = servers.run(&["--lease", "test/tty", "-q", "--isolate", isolate], &["sh", "-c", text]).0;
-        let words = [inner.get_program()].into_iter().chain(inner.get_args());
-        let line: Vec<String> =
-            words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect();
-        // A test that runs in the background ignores interrupts, and so would the command. Without an end, the test would wait.
-        let mut script = Command::new("timeout");
-        script.args(["--foreground", "60", "env", "--default-signal=INT", "script"]);
-        let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", line.join(" "));
-        script.args(["--quiet", "--flush", "--command", &line, "/dev/null"]);
-        let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut running = Running::of(child);
-        let mut keyboard = running.child.stdin.take().unwrap();
-        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let state = lines.next().unwrap();
-        assert!(state.contains('+'), "{isolate}: not in the foreground: {state}");
-        keyboard.write_all(b"\x03").unwrap();
-        let rest: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("code")).collect();
-        assert!(rest.iter().any(|line| line.ends_with("interrupted")), "{rest:?}");
-        let groups = lines.next().unwrap();
-        let groups: Vec<&str> = groups.split_whitespace().collect();
-        assert_eq!(groups[0], groups[1], "the shell has the terminal again");
-        drop(keyboard);
-        running.wait();
-    }
-}
-
-#[test]
-fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
-    let servers = Servers::start();
-    let text = "echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; echo done";
-    let inner = servers.run(&["--lease", "test/tty"], &["sh", "-c", text]).0;
-    let words = [inner.get_program()].into_iter().chain(inner.get_args());
-    let line: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-    let mut script = Command::new("script");
-    script.args(["--quiet", "--flush", "--command", &line.join(" "), "/dev/null"]);
-    let mut running = Running::of(script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-    let mut keyboard = running.child.stdin.take().unwrap();
-    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line == "ready"));
-    keyboard.write_all(b"\x1a").unwrap();
-    let rest: Vec<String> = lines.collect();
-    assert!(rest.iter().any(|line| line.ends_with("done")), "{rest:?}");
-    running.wait();
-}
-
-#[test]
-fn an_idle_run_needs_little_memory_and_processor_time() {
-    let servers = Servers::start();
-    let run = servers.run(&["--lease", "test/idle", "-q"], &["sleep", "100"]).spawn();
-    eventually("the command", || run.guard().and_then(child_of).and_then(child_of).is_some());
-    let guard = run.guard().unwrap();
-    let pids = [run.pid(), guard, child_of(guard).unwrap()].map(|pid| pid.as_raw_nonzero().get());
-    let ticks = || pids.iter().map(|pid| processor_ticks(*pid)).sum::<u64>();
-    let before = ticks();
-    std::thread::sleep(std::time::Duration::from_secs(5));
-    let used = ticks() - before;
-    let [keeper, guard, init] = pids.map(private_kb);
-    println!(
-        "private memory: run {keeper} kB, guard {guard} kB, init {init} kB; processor: {used} ticks of 10 ms in 5 s"
-    );
-    assert!(keeper + guard <= 6 * 1024, "run {keeper} kB, guard {guard} kB");
-    assert!(used <= 5, "{used} ticks of 10 ms in 5 s, with a renewal every 0.6 s");
-}
-
-/// The memory of a process that it shares with no other one, in kB.
-fn private_kb(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let lines = text.lines().filter(|line| line.starts_with("Private_Clean:") || line.starts_with("Private_Dirty:"));
-    lines.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
-}
-
-fn processor_ticks(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }

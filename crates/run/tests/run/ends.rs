@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Servers, eventually};
+use crate::support::{Servers, child_of, eventually};
 
 /// Such a signal has no name, and wait functions that want a name fail on it.
 const REAL_TIME: u8 = 40;
@@ -83,4 +83,66 @@ fn a_process_that_was_there_before_is_left_alone_and_delays_nothing() {
     assert_eq!(status.code(), Some(0));
     assert_eq!(servers.locked("test/beside"), 0, "the lock is free at once");
     assert!(took < Duration::from_secs(4), "{took:?}: less than the span in which left processes are waited for");
+}
+
+#[test]
+fn the_end_of_a_helper_process_is_an_error_or_a_loss() {
+    let servers = Servers::start();
+    for (name, kills_init, code, text) in [
+        ("test/init", true, 125, "a helper process was killed"),
+        ("test/guard", false, 76, "the guard process has reached its deadline, or was killed"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut run = servers.run(&["--lease", name], &["sleep", "1000"]).spawn_to(&log);
+        let command = || run.guard().and_then(child_of).and_then(child_of);
+        eventually("the command", || command().is_some());
+        let guard = run.guard().unwrap();
+        let killed = if kills_init { child_of(guard).unwrap() } else { guard };
+        kill_process(killed, Signal::KILL).unwrap();
+        let status = run.wait().code();
+        let output = fs::read_to_string(&log).unwrap();
+        assert_eq!(status, Some(code), "{output}");
+        assert!(output.contains(text), "{output}");
+        assert_eq!(servers.locked(name), 0, "nothing of the command is left");
+    }
+}
+
+#[test]
+fn a_command_that_was_never_executed_does_not_keep_the_lock() {
+    let servers = Servers::start();
+    for (command, hook, code) in [("/absent", "true", 127), ("/etc/passwd", "true", 126), ("true", "exit 3", 125)] {
+        for isolate in ["pid", "none"] {
+            let options =
+                ["--lease", "test/never", "-q", "--hold-at-least", "3s", "--isolate", isolate, "--on-acquire", hook];
+            assert_eq!(servers.run(&options, &[command]).finish().0, Some(code), "{command}");
+            assert_eq!(servers.locked("test/never"), 0, "{command}, {isolate}");
+        }
+    }
+    // Its own code is that of a command that was not found.
+    let options = ["--lease", "test/never", "-q", "--hold-at-least", "3s"];
+    assert_eq!(servers.run(&options, &["sh", "-c", "exit 127"]).finish().0, Some(127));
+    assert!(servers.locked("test/never") >= 2);
+}
+
+#[test]
+fn the_folder_of_a_killed_run_is_removed_by_the_next_one() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let count = || fs::read_dir(folder.path()).unwrap().count();
+    let run = |command: &[&str]| {
+        let run = servers.run(&["--lease", "test/folder", "-q", "--wait", "20s"], command);
+        run.env("XDG_RUNTIME_DIR", folder.path())
+    };
+    let mut killed = run(&["sleep", "1000"]).spawn();
+    eventually("the folder", || count() == 1);
+    let guard = || killed.guard();
+    eventually("the guard", || guard().is_some());
+    let guard = guard().unwrap();
+    killed.signal(Signal::KILL);
+    killed.wait();
+    eventually("the end of the guard", || rustix::process::test_kill_process(guard).is_err());
+    assert_eq!(count(), 1);
+    assert_eq!(run(&["true"]).finish().0, Some(0));
+    assert_eq!(count(), 0);
 }

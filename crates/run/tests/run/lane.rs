@@ -7,6 +7,7 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::container;
 use crate::losses::{Case, Place, Shape};
 use crate::process_log;
 use crate::store::Store;
@@ -46,8 +47,8 @@ pub struct Lane {
     second: Running,
     /// `run` and the guard of the first program.
     pids: Option<(Pid, Pid)>,
-    /// In milliseconds of `CLOCK_BOOTTIME`.
-    deadline: u64,
+    /// The deadline of a guard that was stopped: it reads no later one.
+    deadline: Option<u64>,
 }
 
 impl Lane {
@@ -60,7 +61,7 @@ impl Lane {
         let run = |shape: Shape| servers.run(&options, &shape.command());
         let log = folder.join("log");
         let start = || {
-            let first = placed(case.place, run(case.shape).0, &variables(&folder, &store));
+            let first = placed(case.place, run(case.shape).0, &variables(&folder, &store), &folder);
             Run(first).spawn_to(&folder.join("first"))
         };
         let mut first = start();
@@ -73,16 +74,13 @@ impl Lane {
             }
             !process_log::read(&log).is_empty()
         });
-        let mut second = servers.run(&options, &worker::command());
-        // The deadline file of the first program is in `folder`.
-        let runtime = folder.join("second-runtime");
-        std::fs::create_dir(&runtime).unwrap();
+        // A busy machine can lose this lock too, before the command has begun.
+        let mut second = servers.run(&[&options[..], &["--mode", "service"]].concat(), &worker::command());
         for (name, value) in variables(&folder, &store) {
             second = second.env(name, value);
         }
-        let second = second.env("XDG_RUNTIME_DIR", &runtime);
         let second = second.spawn_to(&folder.join("second"));
-        Self { case, lease, folder, store, first, second, pids: None, deadline: 0 }
+        Self { case, lease, folder, store, first, second, pids: None, deadline: None }
     }
 
     /// Waits until the first command works under its guard. Returns `false` if a busy machine has lost the lock before.
@@ -103,11 +101,14 @@ impl Lane {
         let Some(run) = self.run_pid() else { return false };
         self.pids = child_of(run).map(|guard| (run, guard));
         // The first command of the case with forks has several processes; all of them write to the store.
-        self.pids.is_some() && self.read_deadline() && self.store.writes().0 > 0
+        self.pids.is_some() && self.store.writes().0 > 0
     }
 
     /// The process `run`, which can be below another program.
     fn run_pid(&self) -> Option<Pid> {
+        if self.case.place == Place::Container {
+            return container::first_process(&self.folder);
+        }
         let is_program = |pid: &Pid| {
             let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
             line.starts_with(program().as_os_str().as_encoded_bytes())
@@ -115,13 +116,10 @@ impl Lane {
         std::iter::successors(Some(self.first.pid()), |pid| child_of(*pid)).find(is_program)
     }
 
-    /// Reads the deadline file. It is removed when `run` ends.
-    fn read_deadline(&mut self) -> bool {
+    fn deadline_in_file(&self) -> Option<u64> {
         let entries = std::fs::read_dir(&self.folder).unwrap().flatten();
-        let mut files = entries.map(|entry| entry.path().join("deadline.json"));
-        let Some(text) = files.find_map(|file| std::fs::read_to_string(file).ok()) else { return false };
-        self.deadline = worker::deadline(&text).unwrap();
-        true
+        let mut texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path().join("deadline.json")).ok());
+        texts.find_map(|text| worker::deadline(&text))
     }
 
     pub fn fault(&mut self, servers: &Servers) {
@@ -129,7 +127,10 @@ impl Lane {
         let stop = |pid: Pid| kill_process(pid, Signal::STOP).unwrap();
         match self.case.fault {
             Fault::StopRun => stop(run),
-            Fault::StopGuard => stop(guard),
+            Fault::StopGuard => {
+                stop(guard);
+                self.deadline = self.deadline_in_file();
+            }
             Fault::StopBoth => {
                 stop(run);
                 stop(guard);
@@ -137,20 +138,14 @@ impl Lane {
             Fault::StopServers => {}
             Fault::DeleteKeys => servers.delete(&self.lease),
         }
-        // The guard does not know later ones.
-        self.read_deadline();
     }
 
     pub fn has_ended(&mut self) -> bool {
-        self.read_deadline();
         self.first.child.try_wait().unwrap().is_some()
     }
 
     /// Whether the second command works.
     pub fn is_taken_over(&mut self) -> bool {
-        if matches!(self.case.fault, Fault::DeleteKeys) {
-            self.read_deadline();
-        }
         process_log::read(&self.folder.join("log")).len() > 1
     }
 
@@ -172,9 +167,11 @@ impl Lane {
         drop(self.second);
         let processes = process_log::read(&self.folder.join("log"));
         let (_, rejected) = self.store.writes();
-        let last = processes.values().next().unwrap().1;
+        let (token, (_, last)) = processes.first_key_value().unwrap();
+        let known = || process_log::deadline(&self.folder.join("log"), *token);
+        let deadline = self.deadline.unwrap_or_else(known);
         let output = std::fs::read_to_string(self.folder.join("first")).unwrap();
-        let micros = i128::from(last / 1000) - i128::from(self.deadline * 1000);
+        let micros = i128::from(*last / 1000) - i128::from(deadline * 1000);
         let after_deadline_ms = f64::from(i32::try_from(micros).unwrap()) / 1000.0;
         Loss { code, output, processes, rejected, after_deadline_ms }
     }
@@ -195,7 +192,7 @@ fn variables(folder: &Path, store: &Store) -> Vec<(&'static str, String)> {
 }
 
 /// The command line `run` in its place.
-fn placed(place: Place, run: Command, variables: &[(&str, String)]) -> Command {
+fn placed(place: Place, run: Command, variables: &[(&str, String)], folder: &Path) -> Command {
     let line = || [run.get_program()].into_iter().chain(run.get_args());
     let quoted = || {
         line().map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect::<Vec<_>>().join(" ")
@@ -207,6 +204,7 @@ fn placed(place: Place, run: Command, variables: &[(&str, String)]) -> Command {
             command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).args(line());
             command
         }
+        Place::Container => container::command(&run, folder, variables),
         Place::Terminal => {
             let mut command = Command::new("script");
             command.args(["--quiet", "--return", "--command", &format!("exec {}", quoted()), "/dev/null"]);

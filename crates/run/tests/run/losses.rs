@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::container;
 use crate::lane::{Fault, Lane, Loss};
 use crate::process_log::overlaps;
 use crate::support::{Servers, eventually};
@@ -26,6 +27,8 @@ pub enum Place {
     Terminal,
     /// With the environment that cron gives.
     Cron,
+    /// As the first process of a real container.
+    Container,
     /// Without privileges.
     User,
 }
@@ -82,7 +85,7 @@ impl Case {
     }
 }
 
-const CASES: [Case; 16] = [
+const CASES: [Case; 17] = [
     Case::new("pid, run stopped", "pid", Shape::Single, Fault::StopRun),
     Case::new("pid, guard stopped", "pid", Shape::Single, Fault::StopGuard),
     Case::new("pid, both stopped", "pid", Shape::Single, Fault::StopBoth),
@@ -97,6 +100,7 @@ const CASES: [Case; 16] = [
     Case::new("none, guard stopped, forks", "none", Shape::Forks, Fault::StopGuard),
     Case::new("none, servers stopped, forks", "none", Shape::Forks, Fault::StopServers),
     Case::new("none, guard stopped, PID 1", "none", Shape::Forks, Fault::StopGuard).at(Place::Pid1),
+    Case::new("none, guard stopped, container", "auto", Shape::Forks, Fault::StopGuard).at(Place::Container),
     // Only the command itself ends with the guard, and `run` cannot kill the rest.
     Case::new("none, both stopped, shell", "none", Shape::Shell, Fault::StopBoth).can_overlap(),
     // An administrator gives the lock away before `run` can know it.
@@ -118,6 +122,10 @@ fn nothing_of_the_first_command_runs_when_the_second_one_does() {
                 while let Some((index, case)) = next() {
                     if !is_root && matches!(case.place, Place::Pid1 | Place::User) {
                         println!("{:<30} skipped: only root can start it", case.name);
+                        continue;
+                    }
+                    if let Some(missing) = container::missing().filter(|_| case.place == Place::Container) {
+                        println!("{:<30} skipped: {missing}", case.name);
                         continue;
                     }
                     lose(*case, index, count, folder.path());
@@ -160,7 +168,6 @@ fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<
         for server in &servers.0 {
             server.process().pause().unwrap();
         }
-        // Each look also reads the deadlines.
         eventually("the commands to end", || {
             lanes.iter_mut().map(Lane::has_ended).filter(|ended| *ended).count() == count
         });

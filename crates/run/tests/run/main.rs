@@ -3,11 +3,17 @@
 
 mod adversity;
 mod basics;
+mod container;
 mod crontabs;
 mod ends;
+mod idle;
 mod lane;
 mod losses;
+mod options;
 mod process_log;
+mod signals;
 mod store;
 mod support;
+mod suspend;
+mod terminal;
 mod worker;

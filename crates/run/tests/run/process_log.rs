@@ -6,13 +6,26 @@ use std::path::Path;
 /// The first and the last time of each token, in nanoseconds of `CLOCK_BOOTTIME`.
 pub fn read(log: &Path) -> BTreeMap<u64, (u64, u64)> {
     let mut terms = BTreeMap::<u64, (u64, u64)>::new();
-    for line in std::fs::read_to_string(log).unwrap_or_default().lines() {
-        let numbers = line.split_once(' ').and_then(|(token, time)| Some((token.parse().ok()?, time.parse().ok()?)));
-        let (token, time) = numbers.unwrap_or_else(|| panic!("{}: {line:?}", log.display()));
+    for [token, time, _] in lines(log) {
         let term = terms.entry(token).or_insert((time, time));
         *term = (term.0.min(time), term.1.max(time));
     }
     terms
+}
+
+/// The last deadline that a worker with this token has known, in milliseconds of `CLOCK_BOOTTIME`. Workers look at it every 30 ms, and
+/// each renewal moves it long before it has come.
+pub fn deadline(log: &Path, token: u64) -> u64 {
+    let known = lines(log).into_iter().filter(|[of, _, deadline]| *of == token && *deadline > 0);
+    known.map(|[.., deadline]| deadline).max().unwrap()
+}
+
+/// Token, time and deadline of each line. The deadline is zero before the worker has read it.
+fn lines(log: &Path) -> Vec<[u64; 3]> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let numbers = |line: &str| line.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u64>>();
+    let line = |line: &str| numbers(line).try_into().unwrap_or_else(|_| panic!("{}: {line:?}", log.display()));
+    text.lines().map(line).collect()
 }
 
 /// By how many nanoseconds the terms of two tokens overlap, for each pair that does.

@@ -56,11 +56,11 @@ fn works_until_it_is_killed() {
         BufReader::new(stream)
     });
     let deadline_file = std::env::var_os("REDISLEASE_DEADLINE_FILE");
-    let (mut stored, mut looked, mut near) = (None, None, u64::MAX);
+    let (mut stored, mut looked, mut until) = (None, None, 0);
     let is_due = |last: Option<Instant>, pace: Duration| last.is_none_or(|last| last.elapsed() >= pace);
     loop {
-        // One write each: a line is whole, also if the process is killed.
-        log.write_all(format!("{token} {}\n", boottime()).as_bytes()).unwrap();
+        // One write each: a line is whole, also if the process is killed, because it is never on two pages of memory.
+        log.write_all(format!("{:<63}\n", format!("{token} {} {}", boottime(), until)).as_bytes()).unwrap();
         if let Some(stream) = &mut store
             && is_due(stored, STORE_PACE)
         {
@@ -72,8 +72,9 @@ fn works_until_it_is_killed() {
         if is_due(looked, LOOK_PACE) {
             looked = Some(Instant::now());
             let text = deadline_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
-            near = deadline(&text).map_or(near, |deadline| (deadline - NEAR_MS) * 1_000_000);
+            until = deadline(&text).unwrap_or(until);
         }
-        std::thread::sleep(if boottime() < near { PACE } else { FAST_PACE });
+        let is_near = until > 0 && boottime() / 1_000_000 + NEAR_MS >= until;
+        std::thread::sleep(if is_near { FAST_PACE } else { PACE });
     }
 }

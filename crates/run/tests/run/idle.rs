@@ -1,0 +1,66 @@
+//! What `run` costs while the command works.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use redislease_lab::RedisServer;
+
+use crate::support::{Run, Servers, child_of, eventually, program};
+
+/// The most private memory of `run` and its guard together, in kB.
+const MOST_MEMORY: u64 = 6 * 1024;
+
+/// Measures the private memory of `run`, guard and init. Returns the part of a core that they have used together.
+fn measure(run: Run, span: Duration) -> f64 {
+    let run = run.spawn();
+    eventually("the command", || run.guard().and_then(child_of).and_then(child_of).is_some());
+    let guard = run.guard().unwrap();
+    let pids = [run.pid(), guard, child_of(guard).unwrap()].map(|pid| pid.as_raw_nonzero().get());
+    let used = || pids.iter().map(|pid| processor_time(*pid)).sum::<Duration>();
+    let before = used();
+    std::thread::sleep(span);
+    let part = used().saturating_sub(before).as_secs_f64() / span.as_secs_f64();
+    let [keeper, guard, init] = pids.map(private_kb);
+    println!(
+        "private memory: run {keeper} kB, guard {guard} kB, init {init} kB; {:.3} % of a core in {span:?}",
+        part * 100.0
+    );
+    assert!(keeper + guard <= MOST_MEMORY, "run {keeper} kB, guard {guard} kB: at most {MOST_MEMORY} kB together");
+    part
+}
+
+#[test]
+fn an_idle_run_needs_little_memory_and_processor_time() {
+    let servers = Servers::start();
+    let part = measure(servers.run(&["--lease", "test/idle", "-q"], &["sleep", "1000"]), Duration::from_secs(5));
+    assert!(part <= 0.01, "{part} of a core, with a renewal every 0.6 s");
+}
+
+/// With the default durations, and for the build that is released: `make run-idle`.
+#[test]
+#[ignore = "it takes 100 s, and the figures are those of a release build"]
+fn an_idle_run_with_the_default_durations_needs_a_thousandth_of_a_core() {
+    let servers = Servers((0..3).map(|_| RedisServer::start().unwrap()).collect());
+    let mut run = Command::new(program());
+    run.args(["--redis", &servers.urls(), "--lease", "test/idle", "-q", "--", "sleep", "1000"]);
+    let part = measure(Run(run), Duration::from_mins(1));
+    assert!(part <= 0.001, "{part} of a core: at most 0.001");
+}
+
+/// The memory that a process has written to and shares with no other one, in kB.
+fn private_kb(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The time that all threads of a process have run.
+fn processor_time(pid: i32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let nanoseconds = threads.map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|time| time.parse::<u64>().ok()).unwrap_or_default()
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}

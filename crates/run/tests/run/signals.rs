@@ -1,0 +1,59 @@
+//! What the command inherits from the program that starts `run`.
+
+use std::process::Command;
+
+use crate::support::Servers;
+
+#[test]
+fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
+    let servers = Servers::start();
+    let text = "trap '' HUP; exec \"$@\"";
+    let inner = servers.run(&["--lease", "test/nohup", "-q"], &["sh", "-c", "grep SigIgn /proc/$$/status"]).0;
+    let mut run = Command::new("sh");
+    run.args(["-c", text, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    let output = run.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The test itself can run with more ignored signals, as each process in the background does.
+    let mask = u64::from_str_radix(text.trim().trim_start_matches("SigIgn:").trim(), 16).unwrap();
+    assert_eq!(mask & 1, 1, "{text}");
+}
+
+/// Starts a program with all signals at their defaults. The C library hides the signals 32 and 33, so this asks the kernel.
+const WITH_DEFAULTS: &str = "for my $signal (1..64) { my $action = pack('Q4', 0, 0, 0, 0); syscall(CALL, $signal, $action, 0, 8) } \
+                             exec @ARGV";
+
+/// With a blocked real-time signal too.
+#[test]
+fn the_command_inherits_all_signals_as_they_were() {
+    let servers = Servers::start();
+    let call = if cfg!(target_arch = "x86_64") { "13" } else { "134" };
+    let show = ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"];
+    let block = "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(10, 40)); exec @ARGV";
+    let lines = |line: &mut dyn Iterator<Item = std::ffi::OsString>| {
+        let mut perl = Command::new("perl");
+        perl.args(["-e", &WITH_DEFAULTS.replace("CALL", call), "perl", "-e", block]).args(line);
+        String::from_utf8(perl.output().unwrap().stdout).unwrap()
+    };
+    let expected = lines(&mut show.iter().map(Into::into));
+    assert!(expected.contains("SigBlk:\t0000008000000200\nSigIgn:\t0000000000000000"), "{expected}");
+    for isolate in ["pid", "none"] {
+        let run = servers.run(&["--lease", "test/signals", "-q", "--isolate", isolate], &show).0;
+        let mut words = [run.get_program()].into_iter().chain(run.get_args()).map(ToOwned::to_owned);
+        assert_eq!(lines(&mut words), expected, "{isolate}");
+    }
+}
+
+/// The helper processes have a higher priority than the command, which gets that of `run`.
+#[test]
+fn the_command_inherits_the_priority() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none"] {
+        let run = servers.run(&["--lease", "test/nice", "-q", "--isolate", isolate], &["nice"]).0;
+        let nice = |adjustment: &str| {
+            let mut line = Command::new("nice");
+            line.args(["-n", adjustment]).arg(run.get_program()).args(run.get_args());
+            String::from_utf8(line.output().unwrap().stdout).unwrap().trim().parse::<i32>().unwrap()
+        };
+        assert_eq!(nice("5") - nice("0"), 5, "{isolate}");
+    }
+}

@@ -1,0 +1,60 @@
+//! `run` on a terminal.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use crate::support::{Running, Servers};
+
+/// Runs a line of a shell on a terminal, for at most 60 s. `script` stops itself when its child is stopped, and a stopped process ends only
+/// with SIGKILL. A test that runs in the background ignores interrupts, and so would the command.
+fn terminal(line: &str) -> Command {
+    let mut script = Command::new("timeout");
+    script.args(["--foreground", "--signal=KILL", "60", "env", "--default-signal=INT", "script"]);
+    script.args(["--quiet", "--flush", "--command", line, "/dev/null"]);
+    script
+}
+
+#[test]
+fn on_a_terminal_the_command_is_the_foreground_group_and_ctrl_c_reaches_only_it() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none"] {
+        let text = "trap 'echo interrupted; exit 4' INT; [ -t 0 ] && ps -o stat= -p $$; while :; do sleep 0.05; done";
+        let inner = servers.run(&["--lease", "test/tty", "-q", "--isolate", isolate], &["sh", "-c", text]).0;
+        let words = [inner.get_program()].into_iter().chain(inner.get_args());
+        let line: Vec<String> =
+            words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect();
+        let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", line.join(" "));
+        let child = terminal(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut running = Running::of(child);
+        let mut keyboard = running.child.stdin.take().unwrap();
+        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let state = lines.next().unwrap();
+        assert!(state.contains('+'), "{isolate}: not in the foreground: {state}");
+        keyboard.write_all(b"\x03").unwrap();
+        let rest: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("code")).collect();
+        assert!(rest.iter().any(|line| line.ends_with("interrupted")), "{rest:?}");
+        let groups = lines.next().unwrap();
+        let groups: Vec<&str> = groups.split_whitespace().collect();
+        assert_eq!(groups[0], groups[1], "the shell has the terminal again");
+        drop(keyboard);
+        running.wait();
+    }
+}
+
+#[test]
+fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
+    let servers = Servers::start();
+    let text = "echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; echo done";
+    let inner = servers.run(&["--lease", "test/tty"], &["sh", "-c", text]).0;
+    let words = [inner.get_program()].into_iter().chain(inner.get_args());
+    let line: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    let mut running =
+        Running::of(terminal(&line.join(" ")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut keyboard = running.child.stdin.take().unwrap();
+    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "ready"));
+    keyboard.write_all(b"\x1a").unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.ends_with("done")), "{rest:?}");
+    running.wait();
+}
