@@ -45,7 +45,7 @@ fn unanswered(why: &str) -> Answer {
 }
 
 /// The place of a lease with this name.
-fn place_of(name: &str) -> usize {
+pub fn place_of(name: &str) -> usize {
     objects::number(name) as usize
 }
 
@@ -176,7 +176,8 @@ impl World {
     ) -> (Verdict, Option<Candidate>) {
         let checked = !self.is(Bug::RolesWithoutVersion);
         if write.workload.is_some() {
-            let before = self.apis[cluster].workload_of(place).cloned();
+            let of = place_of(&write.pod);
+            let before = self.apis[cluster].workload_of(of).cloned();
             let verdict = self.apis[cluster].write_workload(place, write, checked);
             self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
             self.count_write(process, cluster, verdict);
@@ -185,7 +186,7 @@ impl World {
                 self.workload_written((cluster, place), before, after, write);
                 if before != after {
                     self.saw_switch(write);
-                    self.tell_workload(cluster, place);
+                    self.tell_workload(cluster, of);
                 }
             }
             return (verdict, workload.map(Candidate::Workload));

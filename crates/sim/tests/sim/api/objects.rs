@@ -54,6 +54,8 @@ pub struct LeaseSpec {
     pub gated: bool,
     /// The cluster holds the lease, and a Deployment runs in it.
     pub clustered: bool,
+    /// The place of the workload that the lease names, if it is the workload of another lease.
+    pub workload: Option<usize>,
     pub suspend: bool,
 }
 
@@ -62,8 +64,11 @@ impl LeaseSpec {
     pub fn object(&self, place: usize, keys: u16) -> RedisLeaseSpec {
         let labels = BTreeMap::from([(APP.to_owned(), lease_name(place))]);
         let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
-        let deployment =
-            WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: lease_name(place) };
+        let deployment = WorkloadRef {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            name: lease_name(self.workload.unwrap_or(place)),
+        };
         let candidates = if self.clustered {
             CandidatesSpec { selector: None, workload_ref: Some(deployment) }
         } else {

@@ -91,7 +91,7 @@ impl World {
         let number = self.new_uid();
         let replicas = self.rng.pick(&[0, RUNNING]);
         self.apis[cluster].put_workload(number, deployment(number, place, replicas));
-        self.replicas_change((cluster, place), replicas, false);
+        self.replicas_change((cluster, place), replicas, None);
         self.tell_workload(cluster, place);
     }
 
@@ -103,7 +103,7 @@ impl World {
 
     pub fn set_replicas(&mut self, cluster: usize, place: usize, replicas: i32) {
         if self.change_workload(cluster, place, |workload| workload.run = Run::Replicas(replicas)) {
-            self.replicas_change((cluster, place), replicas, false);
+            self.replicas_change((cluster, place), replicas, None);
         }
     }
 

@@ -85,6 +85,8 @@ pub enum Fault {
     Fight,
     /// The owner of a workload takes its consent back for a while.
     NoConsent,
+    /// A lease names the workload of another lease for a while. The owner may give the consent to it.
+    SharedWorkload,
 }
 
 impl Fault {

@@ -1,5 +1,5 @@
 //! Others who write to the same objects: admission webhooks that change what is stored, a fighter that undoes each write, and an owner
-//! who takes the consent of a workload back.
+//! who takes the consent of a workload back, or names it in another lease.
 
 use redislease_plan::api::names;
 
@@ -66,8 +66,23 @@ impl World {
                 let until = self.now + self.meddling_lasts();
                 self.after(0, Event::Fight { cluster, place, until });
             }
+            Fault::SharedWorkload => {
+                let is_clustered = |place: usize| self.specs[cluster][place].clustered;
+                let others: Vec<usize> =
+                    (0..self.swarm.keys.len()).filter(|&other| other != place && is_clustered(other)).collect();
+                if !is_clustered(place) || others.is_empty() {
+                    return false;
+                }
+                let other = self.aside.pick(&others);
+                self.specs[cluster][place].workload = Some(other);
+                self.write_spec(cluster, place);
+                if self.aside.percent(50) {
+                    self.set_consent(cluster, other, Some(place));
+                }
+                self.end_later(Heal::Workload(cluster, place));
+            }
             _ => {
-                if !self.set_consent(cluster, place, false) {
+                if !self.set_consent(cluster, place, None) {
                     return false;
                 }
                 self.end_later(Heal::Consent(cluster, place));
@@ -99,11 +114,19 @@ impl World {
         self.after(delay, Event::Fight { cluster, place, until });
     }
 
-    /// The owner of a workload gives or takes its consent. Returns whether it has changed.
-    pub fn set_consent(&mut self, cluster: usize, place: usize, given: bool) -> bool {
-        let name = objects::lease_name(place);
+    /// The lease names its own workload again, and the owner of the other workload gives the consent to its own lease.
+    pub fn name_own_workload(&mut self, cluster: usize, place: usize) {
+        if let Some(other) = self.specs[cluster][place].workload.take() {
+            self.write_spec(cluster, place);
+            self.set_consent(cluster, other, Some(other));
+        }
+    }
+
+    /// The owner of a workload gives its consent to a lease, or takes it back. Returns whether it has changed.
+    pub fn set_consent(&mut self, cluster: usize, place: usize, to: Option<usize>) -> bool {
+        let name = to.map(objects::lease_name);
         self.change_workload(cluster, place, |workload| {
-            workload.annotations.set(names::ACTIVATED_BY_ANNOTATION, given.then_some(name.as_str()));
+            workload.annotations.set(names::ACTIVATED_BY_ANNOTATION, name.as_deref());
         })
     }
 }

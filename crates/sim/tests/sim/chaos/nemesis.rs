@@ -31,6 +31,7 @@ pub enum Heal {
     Recreate(usize, usize),
     Mutation(usize),
     Consent(usize, usize),
+    Workload(usize, usize),
 }
 
 /// The effect before which a fault is injected.
@@ -183,7 +184,9 @@ impl World {
             Fault::DeletePod | Fault::KillPod | Fault::NodeOff | Fault::Unready | Fault::Relabel => {
                 self.victim(cluster, at).is_some_and(|pod| self.harm_pod(cluster, pod, fault))
             }
-            Fault::StripsLabel | Fault::Clamps | Fault::Fight | Fault::NoConsent => self.meddle(cluster, fault),
+            Fault::StripsLabel | Fault::Clamps | Fault::Fight | Fault::NoConsent | Fault::SharedWorkload => {
+                self.meddle(cluster, fault)
+            }
             _ => false,
         };
         if changes {
@@ -193,7 +196,11 @@ impl World {
 
     pub fn heal(&mut self, heal: &Heal) {
         match *heal {
-            Heal::Api(cluster) | Heal::Webhook(cluster) | Heal::Mutation(cluster) | Heal::Consent(cluster, _) => {
+            Heal::Api(cluster)
+            | Heal::Webhook(cluster)
+            | Heal::Mutation(cluster)
+            | Heal::Consent(cluster, _)
+            | Heal::Workload(cluster, _) => {
                 self.running.disturbed(cluster, self.now);
             }
             Heal::ApiCut(process) => self.running.disturbed(self.processes[process].cluster, self.now),
@@ -213,7 +220,8 @@ impl World {
             Heal::Suspension(cluster, place) => self.suspend_lease(cluster, place, false),
             Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),
             Heal::Mutation(cluster) => self.apis[cluster].mutation = None,
-            Heal::Consent(cluster, place) => _ = self.set_consent(cluster, place, true),
+            Heal::Consent(cluster, place) => _ = self.set_consent(cluster, place, Some(place)),
+            Heal::Workload(cluster, place) => self.name_own_workload(cluster, place),
         }
     }
 

@@ -181,6 +181,7 @@ impl World {
                     suspend: before.suspend,
                     gated: before.gated,
                     clustered: before.clustered,
+                    workload: before.workload,
                     ..self.swarm.specs[spec].clone()
                 };
                 let keys = self.swarm.keys[place];

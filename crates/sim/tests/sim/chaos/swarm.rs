@@ -189,6 +189,7 @@ impl Swarm {
             limit: limit.filter(|_| !linear),
             gated: false,
             clustered: false,
+            workload: None,
             suspend: false,
         };
         let all = [(6, 1000, 2), (10, 2000, 3), (15, 3000, 5)];
@@ -317,7 +318,7 @@ fn draw_meddlers(rng: &mut Rng) -> Vec<(Fault, u64)> {
     if !rng.percent(35) {
         return Vec::new();
     }
-    let all = [Fault::StripsLabel, Fault::Clamps, Fault::Fight, Fault::NoConsent];
+    let all = [Fault::StripsLabel, Fault::Clamps, Fault::Fight, Fault::NoConsent, Fault::SharedWorkload];
     let chosen = all.into_iter().filter(|_| rng.percent(50)).collect::<Vec<_>>();
     chosen.into_iter().map(|fault| (fault, rng.pick(&[1, 3]))).collect()
 }
@@ -326,7 +327,7 @@ fn draw_meddlers(rng: &mut Rng) -> Vec<(Fault, u64)> {
 fn needed_meddlers(bug: Bug) -> Vec<(Fault, u64)> {
     let faults: &[Fault] = match bug {
         Bug::NoBackOff => &[Fault::StripsLabel, Fault::Clamps, Fault::Fight],
-        Bug::ConsentIgnored => &[Fault::NoConsent],
+        Bug::ConsentIgnored => &[Fault::NoConsent, Fault::SharedWorkload],
         _ => &[],
     };
     faults.iter().map(|&fault| (fault, 1)).collect()

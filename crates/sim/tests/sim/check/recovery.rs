@@ -197,7 +197,8 @@ impl World {
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
             self.suspend_lease(cluster, place, false);
-            self.set_consent(cluster, place, true);
+            self.name_own_workload(cluster, place);
+            self.set_consent(cluster, place, Some(place));
             let unready: Vec<u32> =
                 self.apis[cluster].state.pods.iter().filter(|(_, pod)| !pod.ready).map(|(&pod, _)| pod).collect();
             for pod in unready {

@@ -16,6 +16,7 @@ use redislease_plan::api::names::{self, PodRole};
 use redislease_plan::election::WorkloadFacts;
 use redislease_plan::plan::{PodChange, RoleWrite};
 
+use crate::api::calls::place_of;
 use crate::api::objects::{self, Named};
 use crate::api::server::Mode;
 use crate::api::workloads::replicas;
@@ -32,13 +33,13 @@ const WITHIN: Micros = 60 * SECOND;
 /// A lease of a cluster: the cluster and the place.
 type Of = (usize, usize);
 
-/// The workload of a lease.
+/// A workload.
 #[derive(Clone, Copy, Debug, Default)]
 struct Workload {
     /// Its replicas were changed this often: an earlier change has no effect any more.
     changes: u32,
-    /// Whether an operator started it for a term, and nobody else has changed the replicas since.
-    by_operator: bool,
+    /// The place of the lease for which an operator started it, if nobody else has changed the replicas since.
+    lease: Option<usize>,
     /// Since when its processes run.
     runs_since: Option<Micros>,
 }
@@ -50,6 +51,7 @@ pub struct Running {
     pods: BTreeMap<Of, BTreeMap<u32, Micros>>,
     /// The lease for which a pod was started: the number of its UID.
     started_for: BTreeMap<u32, u32>,
+    /// By cluster and the place of the workload.
     workloads: BTreeMap<Of, Workload>,
     /// The version at which a status ceased to name a term.
     named_until: BTreeMap<(Of, Token), u64>,
@@ -76,8 +78,9 @@ impl Running {
     /// The lease is deleted: what it has started runs on, and counts no longer.
     pub fn lease_deleted(&mut self, of: Of) {
         self.pods.remove(&of);
-        if let Some(workload) = self.workloads.get_mut(&of) {
-            workload.by_operator = false;
+        let of_cluster = self.workloads.iter_mut().filter(|((cluster, _), _)| *cluster == of.0);
+        for (_, workload) in of_cluster.filter(|(_, workload)| workload.lease == Some(of.1)) {
+            workload.lease = None;
         }
     }
 
@@ -171,14 +174,15 @@ impl World {
         running.insert(pod, Micros::MAX);
     }
 
-    /// The replicas of a workload are changed: its processes follow.
-    pub fn replicas_change(&mut self, of: Of, replicas: i32, by_operator: bool) {
+    /// The replicas of a workload are changed, by an operator `for_lease` or by somebody else: its processes follow.
+    pub fn replicas_change(&mut self, of: Of, replicas: i32, for_lease: Option<usize>) {
         let workload = self.running.workloads.entry(of).or_default();
         workload.changes += 1;
         // Processes that an operator started count until they have ended.
-        workload.by_operator = by_operator && (replicas > 0 || workload.by_operator);
+        workload.lease = for_lease.and_then(|lease| if replicas > 0 { Some(lease) } else { workload.lease });
         let changes = workload.changes;
-        let longest = if replicas > 0 { 3 * SECOND } else { self.specs[of.0][of.1].grace * SECOND };
+        let longest =
+            if replicas > 0 { 3 * SECOND } else { self.specs[of.0][for_lease.unwrap_or(of.1)].grace * SECOND };
         let delay = self.aside.between(10 * MILLI, longest);
         self.after(delay, Event::Replicas { cluster: of.0, place: of.1, changes, run: replicas > 0 });
     }
@@ -191,26 +195,26 @@ impl World {
         };
         workload.runs_since = run.then(|| workload.runs_since.unwrap_or(now));
         if !run {
-            workload.by_operator = false;
+            workload.lease = None;
         }
-        if !run || !workload.by_operator {
-            return;
-        }
-        let runs = |cluster: &usize| {
-            let other = self.running.workloads.get(&(*cluster, of.1));
-            other.is_some_and(|other| other.by_operator && other.runs_since.is_some())
-        };
-        let Some(other) = (0..self.apis.len()).find(|cluster| *cluster != of.0 && runs(cluster)) else { return };
-        let keys = self.swarm.keys[of.1];
+        let Some(lease) = workload.lease else { return };
+        let mut elsewhere = self.running.workloads.iter().filter(|((cluster, _), _)| *cluster != of.0);
+        let other = elsewhere.find(|(_, other)| other.lease == Some(lease) && other.runs_since.is_some());
+        let Some((&(other, other_place), _)) = other else { return };
+        let keys = self.swarm.keys[lease];
         let holds = |cluster: usize| {
             let mut live = self.check.live.iter().filter(|live| live.keys & keys != 0 && now < live.until);
             live.any(|live| self.processes[live.process].cluster == cluster)
         };
         // The cluster without the lease should have stopped its workload.
-        let late = if holds(other) { of.0 } else { other };
-        if !self.is_excused(late) {
+        let (late, place) = if holds(other) { of } else { (other, other_place) };
+        // Without the consent, an operator may not stop it.
+        let consents = self.apis[late].workload_of(place).is_some_and(|workload| {
+            workload.annotations.get(names::ACTIVATED_BY_ANNOTATION) == Some(&objects::lease_name(lease))
+        });
+        if consents && !self.is_excused(late) {
             let text =
-                format!("R1: the workload of lease {} runs in the clusters {} and {other}: {late} is late", of.1, of.0);
+                format!("R1: the workload of lease {lease} runs in the clusters {} and {other}: {late} is late", of.0);
             self.check.fail(text);
         }
     }
@@ -249,6 +253,7 @@ impl World {
                 | Fault::Clamps
                 | Fault::Fight
                 | Fault::NoConsent
+                | Fault::SharedWorkload
         );
         if disturbs {
             let now = self.now;
@@ -271,7 +276,7 @@ impl World {
             self.stop_is_stored(of, objects::number(&write.uid));
         }
         if switches && before.run != after.run {
-            self.replicas_change(of, replicas(after), true);
+            self.replicas_change((of.0, place_of(&write.pod)), replicas(after), Some(of.1));
         }
     }
 

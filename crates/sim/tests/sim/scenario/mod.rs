@@ -36,6 +36,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         limit: None,
         gated: false,
         clustered: false,
+        workload: None,
         suspend: false,
     };
     Swarm {
