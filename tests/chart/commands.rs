@@ -74,7 +74,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     (
         "redislease run --redis-file /etc/redislease/servers --lease shop/importer --mode service -- /usr/local/bin/importer",
-        "crates/run/tests/run/basics.rs",
+        "crates/run/tests/run/options.rs",
         "--redis-file",
     ),
     (
@@ -143,6 +143,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kubectl wait redislease/NAME --for=condition=Active", "a placeholder; the command of the README is run"),
     ("kubectl rollout status", "a command without its argument; tests/kube/gate.rs shows that it does not end"),
     ("kubectl top pod -n redislease-system", "needs metrics-server"),
+    ("cargo test --release -p redislease-locker many -- --nocapture", A_MEASUREMENT),
     ("make bench", A_MEASUREMENT),
     ("make bench-systems", A_MEASUREMENT),
     ("make chart", "its script checks the CRDs in `make check`; the README needs helm-docs"),

@@ -9,6 +9,7 @@
 //! | [`time`], [`quorum`], [`ballot`], [`backoff`] | spans and drift, majorities, votes of three values, delays |
 //! | [`op`], [`marker`] | what a Redis node stores, the requests to it, and its answers |
 //! | [`lease`] | the machine of one lease in one process: acquire, publish, extend, join, adopt, seal, release |
+//! | [`lock`] | the machine of one lock in a program: request, wait, hold, let go; it stands above a lease |
 //! | [`admission`], [`seed`], [`clock`] | the machine of one Redis node: when it may vote, with which counter, and whether its clock stepped |
 //! | [`invariants`] | the invariants that the simulator, the model checker, the unit tests and the debug assertions share |
 //! | `check` | planted bugs and the reference node, for the checkers; compiled with the feature `check` only |
@@ -48,6 +49,7 @@ pub mod duration;
 pub mod invariants;
 pub mod judge;
 pub mod lease;
+pub mod lock;
 pub mod marker;
 pub mod op;
 pub mod quorum;

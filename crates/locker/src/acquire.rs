@@ -1,25 +1,22 @@
 //! The attempts of one request. The future of the caller waits for the first one. The others, if there are any, run on the thread of the
-//! nodes, which has a clock and timers.
+//! nodes, which has a clock and timers. What follows from each answer is decided by [`Lock`].
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
-use redislease_core::lease::{Config, TermId, View};
-use redislease_core::op::Holder;
+use redislease_core::backoff::Entropy;
+use redislease_core::lease::{Config, TermId};
+use redislease_core::lock::{Failure, Input, Lock, Refusal, Request};
 use redislease_core::time::{Millis, Time};
 use redislease_lock::clock;
-use redislease_lock::keeper::{LeaseHandle, Setup};
+use redislease_lock::keeper::Setup;
 use redislease_lock::nodes::random::Random;
 use tokio::sync::oneshot;
 
 use crate::guard::Guard;
 use crate::inspect::{self, Inspection, split};
 use crate::local::{Keys, Waiting};
-use crate::state::{Reports, State, Status};
-use crate::{AcquireError, Locker, Retry};
-
-/// How long an attempt may give no report. Then it is requested again.
-const SILENCE: Duration = Duration::from_secs(1);
+use crate::state::{Driver, Reports, Session, Status};
+use crate::{AcquireError, Locker};
 
 /// The checked values of a request.
 #[derive(Debug)]
@@ -28,12 +25,8 @@ pub struct Plan {
     /// The first key, as the program names it.
     pub name: String,
     pub keys: Keys,
-    pub owner: Holder,
     pub lease: Config,
-    pub wait: Millis,
-    pub retry: Retry,
-    pub max_hold: Option<Millis>,
-    pub hold_at_least: Millis,
+    pub request: Request,
 }
 
 /// The result for the caller. If the caller drops it, what was acquired is released.
@@ -43,9 +36,13 @@ type Answer = oneshot::Receiver<Result<Guard, AcquireError>>;
 pub async fn acquire(plan: Plan) -> Result<Guard, AcquireError> {
     let attempts = Attempts::open(plan);
     // The task of another thread and the way back cost as much as the attempt.
-    attempts.status.wait_for(|state| (state.reports > 0 || state.ended).then_some(())).await;
-    if let Some(term) = attempts.status.read(|state| state.lost_at(clock::now()).ok().map(|term| term.id.clone())) {
-        return Ok(attempts.into_guard(term));
+    attempts.status().wait_for(|lock| (lock.reports() > 0 || lock.has_ended()).then_some(())).await;
+    let term = attempts.status().read(|lock| lock.check(clock::now()).ok().map(|term| term.id.clone()));
+    if term.is_some() {
+        attempts.wake(Entropy(0));
+        if let Some(term) = attempts.won() {
+            return Ok(attempts.into_guard(term));
+        }
     }
     attempts.go_on().await.unwrap_or(Err(AcquireError::Closed))
 }
@@ -55,79 +52,9 @@ pub fn acquire_blocking(plan: Plan) -> Result<Guard, AcquireError> {
     Attempts::open(plan).go_on().blocking_recv().unwrap_or(Err(AcquireError::Closed))
 }
 
-/// The handle of a lease. `None` after a release.
-type Handle = Mutex<Option<LeaseHandle>>;
-
-fn take(handle: &Handle) -> Option<LeaseHandle> {
-    handle.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-fn with(handle: &Handle, command: impl FnOnce(&LeaseHandle)) {
-    if let Some(handle) = &*handle.lock().unwrap_or_else(PoisonError::into_inner) {
-        command(handle);
-    }
-}
-
-/// A lease that is released when it is dropped.
-#[derive(Debug)]
-pub struct Lease(Arc<Handle>);
-
-/// A lease that something else releases.
-pub struct WeakLease(Weak<Handle>);
-
-impl WeakLease {
-    /// Sends a command, if the lease was not released.
-    pub fn with(&self, command: impl FnOnce(&LeaseHandle)) {
-        if let Some(handle) = self.0.upgrade() {
-            with(&handle, command);
-        }
-    }
-}
-
-impl Lease {
-    fn new(handle: LeaseHandle) -> Self {
-        Self(Arc::new(Mutex::new(Some(handle))))
-    }
-
-    pub fn downgrade(&self) -> WeakLease {
-        WeakLease(Arc::downgrade(&self.0))
-    }
-
-    /// Sends a command, if the lease was not released.
-    pub fn with(&self, command: impl FnOnce(&LeaseHandle)) {
-        with(&self.0, command);
-    }
-
-    /// Deletes the keys, or lets them end at `keep_until`, and closes the lease.
-    pub fn release(&self, keep_until: Option<Time>) {
-        if let Some(handle) = take(&self.0) {
-            match keep_until {
-                Some(until) => handle.release_at(until),
-                None => handle.release(),
-            }
-        }
-    }
-
-    /// Closes the lease without a release: its keys expire.
-    pub fn abandon(&self) {
-        drop(take(&self.0));
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.release(None);
-    }
-}
-
-/// Why an attempt failed, and when the keys of the holder expire.
-type Failed = (AcquireError, Option<Time>);
-
 struct Attempts {
-    lease: Lease,
-    status: Arc<Status>,
+    session: Session,
     plan: Plan,
-    until: Time,
     /// From the first failure on.
     waiting: Option<Waiting>,
 }
@@ -135,9 +62,11 @@ struct Attempts {
 impl Attempts {
     /// Opens a lease, which begins its first attempt.
     fn open(plan: Plan) -> Self {
-        let status = Arc::new(Status::default());
-        let until = clock::now() + plan.wait;
         let inner = &plan.locker.0;
+        let mut lock = Lock::new(clock::now(), plan.request.clone());
+        // The first effect is the first attempt, which begins together with the lease.
+        lock.poll_effect();
+        let status = Arc::new(Status::new(lock, inner.observer.clone(), plan.name.clone()));
         let setup = Setup {
             nodes: Some(inner.nodes.clone()),
             keys: plan.keys.clone(),
@@ -146,8 +75,12 @@ impl Attempts {
             jump_wait: None,
             observer: Box::new(Reports(status.clone())),
         };
-        let handle = inner.keeper.open_wanted(setup, plan.hold_at_least, plan.owner.clone());
-        Self { lease: Lease::new(handle), status, plan, until, waiting: None }
+        let handle = inner.keeper.open_wanted(setup, plan.request.hold_at_least, plan.request.holder.clone());
+        Self { session: Session(Arc::new(Driver::new(handle, status))), plan, waiting: None }
+    }
+
+    fn status(&self) -> &Status {
+        &self.session.0.status
     }
 
     /// Waits for the first attempt and makes the others, on the thread of the nodes.
@@ -169,37 +102,25 @@ impl Attempts {
     }
 
     async fn run(&mut self) -> Result<TermId, AcquireError> {
-        let until = self.until;
         let mut random = Random::new();
-        let mut failures = 0;
         loop {
-            let attempted = if failures == 0 { self.ended(0, 0, until).await } else { self.attempt(until).await };
-            failures += 1;
-            let (error, free_at) = match attempted {
-                Ok(term) => return Ok(term),
-                Err((AcquireError::Closed, _)) => return Err(AcquireError::Closed),
-                Err(failed) => failed,
-            };
-            let now = clock::now();
-            let delay = self.plan.retry.jittered(failures, &mut random).map(Millis::from);
-            // One attempt was asked for.
-            let Some(delay) = delay.filter(|_| self.plan.wait > Millis::ZERO) else {
-                return Err(self.with_expiry(error).await);
-            };
-            if now >= until {
-                let last = Box::new(self.with_expiry(error).await);
-                return Err(AcquireError::TimedOut { waited: self.plan.wait.into(), last });
+            self.wait().await;
+            self.wake(Entropy(random.word().unwrap_or_default()));
+            if let Some(term) = self.won() {
+                return Ok(term);
             }
-            let at = free_at.map_or(now + delay, |free_at| free_at.min(now + delay));
-            self.pause(at.min(until).since(now)).await;
+            if let Some(failure) = self.status().read(|lock| lock.failure().cloned()) {
+                return Err(self.with_expiry(self.why(failure)).await);
+            }
         }
     }
 
     /// Asks the servers when the keys of the other holder expire, if the last attempt has not shown it: one that cannot get a majority
     /// any more is over with the answer of a single server.
     async fn with_expiry(&self, mut error: AcquireError) -> AcquireError {
-        if let AcquireError::Held { free_in, .. } = &mut error
-            && self.status.read(|state| state.view.refusal.is_none())
+        let held = if let AcquireError::TimedOut { last, .. } = &mut error { &mut **last } else { &mut error };
+        if let AcquireError::Held { free_in, .. } = held
+            && self.status().read(|lock| lock.view().refusal.is_none())
         {
             let nodes = &self.plan.locker.0.nodes;
             let answers = nodes.read(&self.plan.keys[0]).await;
@@ -210,71 +131,34 @@ impl Attempts {
         error
     }
 
-    /// Waits for `span`, or until a guard of this `Locker` releases the keys.
-    async fn pause(&mut self, span: Millis) {
-        let Self { plan, waiting, .. } = self;
-        let waiting = waiting.get_or_insert_with(|| plan.locker.0.local.wait(&plan.keys));
-        tokio::select! {
-            () = waiting.released() => {}
-            () = tokio::time::sleep(span.into()) => {}
+    /// Waits until there is something to decide.
+    async fn wait(&mut self) {
+        let Self { session, plan, waiting } = self;
+        let status = &session.0.status;
+        let (reports, deadline, pauses) = status.read(|lock| (lock.reports(), lock.next_deadline(), lock.is_pausing()));
+        if pauses && waiting.is_none() {
+            *waiting = Some(plan.locker.0.local.wait(&plan.keys));
         }
-        self.lease.with(LeaseHandle::try_now);
-    }
-
-    /// Makes one attempt, which may have to wait for its turn until `until`.
-    async fn attempt(&mut self, until: Time) -> Result<TermId, Failed> {
-        self.status.change(State::begin);
-        let (failed, reports) = self.status.read(|state| (state.failed, state.reports));
-        self.want();
-        self.ended(failed, reports, until).await
-    }
-
-    fn want(&self) {
-        self.lease.with(|handle| handle.want(self.plan.owner.clone()));
-    }
-
-    /// Waits for the end of an attempt that is requested. `failed` attempts had failed before it, and the state had changed `seen`
-    /// times.
-    async fn ended(&mut self, failed: u32, mut seen: u64, until: Time) -> Result<TermId, Failed> {
-        loop {
-            let changed = self.status.wait_for(|state| (state.reports != seen || state.ended).then_some(()));
-            // Without a report for long, the request had no effect. It is repeated.
-            let _ = tokio::time::timeout(SILENCE, changed).await;
-            let now = clock::now();
-            let turn = self.status.read(|state| {
-                seen = state.reports;
-                if state.ended {
-                    return Err(Err((AcquireError::Closed, None)));
-                }
-                if let Ok(term) = state.lost_at(now) {
-                    return Err(Ok(term.id.clone()));
-                }
-                let has_failed = state.failed != failed || state.lost.is_some();
-                if has_failed { Err(Err(self.why(&state.view, now))) } else { Ok(state.view.retry_at) }
-            });
-            let turn = match turn {
-                Ok(turn) => turn,
-                Err(ended) => return ended,
-            };
-            if let Some(turn) = turn.filter(|turn| *turn > now) {
-                self.wait_for_turn(now, turn, until).await?;
+        let freed = async {
+            match waiting {
+                Some(waiting) if pauses => waiting.released().await,
+                _ => std::future::pending().await,
             }
-            self.want();
+        };
+        let span = deadline.map_or(Millis::ZERO, |deadline| deadline.since(clock::now()));
+        tokio::select! {
+            () = status.wait_for(|lock| (lock.reports() != reports || lock.has_ended()).then_some(())) => {}
+            () = tokio::time::sleep(span.into()) => {}
+            () = freed => session.0.input(Input::Freed),
         }
     }
 
-    /// Waits until an attempt can begin.
-    async fn wait_for_turn(&self, now: Time, turn: Time, until: Time) -> Result<(), Failed> {
-        let paused = self.paused_until().filter(|paused| *paused > now);
-        if let Some(paused) = paused.filter(|paused| *paused >= until || self.plan.wait == Millis::ZERO) {
-            let (key, free_in) = (self.plan.name.clone(), paused.since(now).into());
-            return Err((AcquireError::ClockStoodStill { key, free_in }, None));
-        }
-        if turn >= until && self.plan.wait > Millis::ZERO {
-            return Err((AcquireError::TooSlow { key: self.plan.name.clone() }, None));
-        }
-        tokio::time::sleep(turn.since(now).into()).await;
-        Ok(())
+    fn wake(&self, entropy: Entropy) {
+        self.session.0.input(Input::Wake { paused_until: self.paused_until(), entropy });
+    }
+
+    fn won(&self) -> Option<TermId> {
+        self.status().read(|lock| lock.won(clock::now()).cloned())
     }
 
     /// Until when this process makes no attempt, because its clock stood still.
@@ -284,33 +168,39 @@ impl Attempts {
         Some(at + self.plan.lease.drift.most(nodes.longest_lease()))
     }
 
-    /// Why the last attempt failed.
-    fn why(&self, view: &View, now: Time) -> Failed {
-        let inner = &self.plan.locker.0;
-        let key = self.plan.name.clone();
-        let Some(by) = &view.refused_by else {
-            let voting = inner.has_majority();
-            let error = if voting {
-                AcquireError::TooSlow { key }
-            } else {
-                AcquireError::NoMajority { key, nodes: inner.node_list() }
-            };
-            return (error, None);
-        };
-        if inner.local.holds(&self.plan.keys, by.attempt) {
-            return (AcquireError::AlreadyHeldHere { key }, view.retry_at);
+    /// Why the request failed.
+    fn why(&self, failure: Failure) -> AcquireError {
+        match failure {
+            Failure::Closed => AcquireError::Closed,
+            Failure::Attempt { last, timed_out: false } => self.refusal(last),
+            Failure::Attempt { last, timed_out: true } => {
+                let waited = self.plan.request.wait.into();
+                AcquireError::TimedOut { waited, last: Box::new(self.refusal(last)) }
+            }
         }
-        let free_in = view.retry_at.map_or(Millis::ZERO, |at| at.since(now));
-        (AcquireError::Held { key, by: split(&by.metadata).0.to_owned(), free_in: free_in.into() }, view.retry_at)
+    }
+
+    fn refusal(&self, refusal: Refusal) -> AcquireError {
+        let (inner, now) = (&self.plan.locker.0, clock::now());
+        let key = self.plan.name.clone();
+        match refusal {
+            Refusal::ClockStoodStill(until) => AcquireError::ClockStoodStill { key, free_in: until.since(now).into() },
+            Refusal::Held(by, _) if inner.local.holds(&self.plan.keys, by.attempt) => {
+                AcquireError::AlreadyHeldHere { key }
+            }
+            Refusal::Held(by, free_at) => {
+                let free_in = free_at.map_or(Millis::ZERO, |at| at.since(now)).into();
+                AcquireError::Held { key, by: split(&by.metadata).0.to_owned(), free_in }
+            }
+            Refusal::NotGranted if inner.has_majority() => AcquireError::TooSlow { key },
+            Refusal::NotGranted => AcquireError::NoMajority { key, nodes: inner.node_list() },
+        }
     }
 
     fn into_guard(self, term: TermId) -> Guard {
-        let Self { lease, status, plan, waiting, .. } = self;
-        let guard = Guard::new(plan.locker, plan.keys, plan.lease, plan.hold_at_least, lease, status, term);
+        let Self { session, plan, waiting } = self;
+        let guard = Guard::new(plan.locker, plan.keys, plan.lease, session, term);
         drop(waiting);
-        if let Some(longest) = plan.max_hold {
-            guard.end_at(clock::now() + longest);
-        }
         guard
     }
 }

@@ -9,7 +9,8 @@ use redislease_core::time::Millis;
 use redislease_lock::nodes::{self, Config, Credentials, NodeConfig, TlsFiles};
 
 use crate::node::PROGRAM;
-use crate::{InvalidConfig, Locker};
+use crate::observer::Observed;
+use crate::{InvalidConfig, Locker, Observer};
 
 /// The generation of every configuration.
 const GENERATION: u64 = 1;
@@ -27,6 +28,7 @@ pub struct LockerBuilder {
     tls: Option<Tls>,
     single_node: bool,
     beside_operator: bool,
+    observer: Observed,
 }
 
 /// The certificates for connections with TLS, in PEM.
@@ -71,6 +73,7 @@ impl LockerBuilder {
             tls: None,
             single_node: false,
             beside_operator: false,
+            observer: Observed::default(),
         }
     }
 
@@ -136,13 +139,19 @@ impl LockerBuilder {
         self
     }
 
+    /// Reports what happens to the locks, for metrics and logs. Default: nobody.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Observed::by(observer);
+        self
+    }
+
     /// Starts the thread of the [`Locker`]. It connects in the background; [`Locker::ready`] waits for that.
     ///
     /// # Errors
     /// A value is invalid, or the operating system cannot start a thread. The text names the value and what to do.
     pub fn build(self) -> Result<Locker, InvalidConfig> {
         let config = self.config()?;
-        Locker::start(self.namespace, &config)
+        Locker::start(self.namespace, &config, self.observer)
     }
 
     fn config(&self) -> Result<Config, InvalidConfig> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redislease_core::lock;
+
 use crate::Node;
 use crate::node::not_voting;
 
@@ -113,4 +115,15 @@ pub enum Lost {
     /// The [`Locker`](crate::Locker) was shut down.
     #[error("the Locker was shut down")]
     Closed,
+}
+
+impl From<lock::Lost> for Lost {
+    fn from(lost: lock::Lost) -> Self {
+        match lost {
+            lock::Lost::Expired => Self::Expired,
+            lock::Lost::Missing => Self::Missing,
+            lock::Lost::MaxHold => Self::MaxHold,
+            lock::Lost::Closed => Self::Closed,
+        }
+    }
 }

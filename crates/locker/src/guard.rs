@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use redislease_core::backoff::Entropy;
 use redislease_core::lease::{Config, TermId};
+use redislease_core::lock::{Input, Lock};
 use redislease_core::time::{Millis, Time};
 use redislease_lock::clock;
 use tokio_util::sync::CancellationToken;
 
-use crate::acquire::Lease;
 use crate::local::Keys;
-use crate::state::{State, Status};
+use crate::state::{Session, Status};
 use crate::{AcquireError, Locker, Lost, Renewals};
 
 /// A lock. It is renewed until it is released, dropped or lost.
@@ -27,12 +28,9 @@ pub struct Guard {
     locker: Locker,
     keys: Keys,
     config: Config,
-    lease: Lease,
-    status: Arc<Status>,
+    session: Session,
     term: TermId,
-    hold_at_least: Millis,
-    /// Until then nobody else gets the lock, also after a release. `None` until the program has this guard.
-    keep_until: Option<Time>,
+    since: Time,
 }
 
 /// What a release has done, see [`Guard::release`].
@@ -65,23 +63,22 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(
-        locker: Locker,
-        keys: Keys,
-        config: Config,
-        hold_at_least: Millis,
-        lease: Lease,
-        status: Arc<Status>,
-        term: TermId,
-    ) -> Self {
+    pub(crate) fn new(locker: Locker, keys: Keys, config: Config, session: Session, term: TermId) -> Self {
         locker.0.local.held(&keys, term.attempt);
-        Self { locker, keys, config, lease, status, term, hold_at_least, keep_until: None }
+        Self { locker, keys, config, session, term, since: clock::now() }
     }
 
     /// The program has this guard now. A guard that no program has had is released at once.
-    pub(crate) fn acquired(mut self) -> Self {
-        self.keep_until = (self.hold_at_least > Millis::ZERO).then(|| clock::now() + self.hold_at_least);
+    pub(crate) fn acquired(self) -> Self {
+        self.session.0.input(Input::Taken);
+        if self.status().read(|lock| lock.next_deadline().is_some()) {
+            self.watch_max_hold();
+        }
         self
+    }
+
+    fn status(&self) -> &Arc<Status> {
+        &self.session.0.status
     }
 
     /// The fencing token: greater than the tokens of all earlier locks on the same servers and prefix, and below 2^53. Send it with
@@ -95,15 +92,15 @@ impl Guard {
     /// was lost.
     pub fn valid_for(&self) -> Duration {
         let now = clock::now();
-        let left = self.status.read(|state| self.valid_at(state, now).ok().and_then(|()| state.term()?.stop_at));
-        left.map_or(Duration::ZERO, |stop_at| stop_at.since(now).into())
+        let until = self.status().read(|lock| self.valid_at(lock, now).ok().and_then(|()| lock.valid_until()));
+        until.map_or(Duration::ZERO, |until| until.since(now).into())
     }
 
-    fn valid_at(&self, state: &State, now: Time) -> Result<(), Lost> {
+    fn valid_at(&self, lock: &Lock, now: Time) -> Result<(), Lost> {
         if self.locker.0.is_closed() {
             return Err(Lost::Closed);
         }
-        state.lost_at(now).map(drop)
+        lock.check(now).map(drop).map_err(Lost::from)
     }
 
     /// Whether the lock is valid now, by the clock of this process. It is cheap: call it before each write. Returns the token.
@@ -114,7 +111,7 @@ impl Guard {
     /// # Errors
     /// Why the lock is not valid any more.
     pub fn check(&self) -> Result<u64, Lost> {
-        self.status.read(|state| self.valid_at(state, clock::now())).map(|()| self.token())
+        self.status().read(|lock| self.valid_at(lock, clock::now())).map(|()| self.token())
     }
 
     /// Asks the servers whether they still hold the lock, which also renews it. Returns the token when a majority has confirmed it
@@ -143,7 +140,7 @@ impl Guard {
             )));
         }
         self.config.ttl = asked_for;
-        self.lease.with(|handle| handle.configure(self.config.clone()));
+        self.session.0.with(|handle| handle.configure(self.config.clone()));
         let asked = clock::now();
         self.proven_since(asked, self.config.drift.least(asked_for)).await.map_err(AcquireError::Lost)
     }
@@ -151,39 +148,39 @@ impl Guard {
     /// Returns when a round that began after `asked` has confirmed the lock for `validity`.
     async fn proven_since(&self, asked: Time, validity: Millis) -> Result<u64, Lost> {
         let mut seen = None;
-        let mut proven = |state: &State| {
-            let valid = self.valid_at(state, clock::now());
+        let mut proven = |lock: &Lock| {
+            let valid = self.valid_at(lock, clock::now());
             if let Err(lost) = valid {
                 return Some(Err(lost));
             }
             // A round that began in the same millisecond may be older than the call.
-            if state.term().is_some_and(|term| term.valid_until.is_some_and(|until| until > asked + validity)) {
+            if lock.term().is_some_and(|term| term.valid_until.is_some_and(|until| until > asked + validity)) {
                 return Some(Ok(None));
             }
             // Another round is needed after each report.
-            (seen.replace(state.reports) != Some(state.reports)).then_some(Ok(Some(())))
+            (seen.replace(lock.reports()) != Some(lock.reports())).then_some(Ok(Some(())))
         };
-        while let Some(()) = self.status.wait_for(&mut proven).await? {
-            self.lease.with(redislease_lock::keeper::LeaseHandle::prove);
+        while let Some(()) = self.status().wait_for(&mut proven).await? {
+            self.session.0.with(redislease_lock::keeper::LeaseHandle::prove);
         }
         self.check()
     }
 
     /// The renewals from now on, for a program that tells another process how long the lock is valid.
     pub fn renewals(&self) -> Renewals {
-        let stop_at = self.status.read(|state| state.term().and_then(|term| term.stop_at));
-        Renewals::new(self.status.clone(), stop_at)
+        let stop_at = self.status().read(|lock| lock.term().and_then(|term| term.stop_at));
+        Renewals::new(self.status().clone(), stop_at)
     }
 
     /// Returns when the lock is lost.
     pub async fn lost(&self) -> Lost {
-        lost(&self.status, &self.locker.0.closed).await
+        lost(self.status(), &self.locker.0.closed).await
     }
 
     /// A token that is cancelled when the lock is lost, released or dropped, for code that works with
     /// [`CancellationToken`].
     pub fn lost_token(&self) -> CancellationToken {
-        let (token, status) = (CancellationToken::new(), self.status.clone());
+        let (token, status) = (CancellationToken::new(), self.status().clone());
         let (cancelled, closed) = (token.clone(), self.locker.0.closed.clone());
         self.locker.0.nodes.spawn(async move {
             lost(&status, &closed).await;
@@ -218,50 +215,52 @@ impl Guard {
     /// [`command_timeout`](crate::LockerBuilder::command_timeout). Before the time of
     /// [`hold_at_least`](crate::Request::hold_at_least) has passed, the keys stay until then ([`Released::Kept`]). The work must have stopped. If the future is dropped, the lock is
     /// released all the same.
-    pub async fn release(mut self) -> Released {
+    pub async fn release(self) -> Released {
         if let Err(lost) = self.check() {
             return Released::AlreadyLost(lost);
         }
         self.let_go();
-        if !self.status.wait_for(|state| (state.released || state.ended).then_some(state.released)).await {
+        let released = |lock: &Lock| (lock.is_released() || lock.has_ended()).then_some(lock.is_released());
+        if !self.status().wait_for(released).await {
             return Released::Queued;
         }
-        let left = self.keep_until.map_or(Millis::ZERO, |until| until.since(clock::now()));
+        let keep_until = self.status().read(Lock::keep_until);
+        let left = keep_until.map_or(Millis::ZERO, |until| until.since(clock::now()));
         if left > Millis::ZERO { Released::Kept { free_in: left.into() } } else { Released::Majority }
     }
 
     /// The same as [`release`](Self::release), for a task that has not begun: the keys are deleted now, also before the time of
     /// [`hold_at_least`](crate::Request::hold_at_least) has passed.
-    pub async fn release_unused(mut self) -> Released {
-        self.keep_until = None;
+    pub async fn release_unused(self) -> Released {
+        self.session.0.input(Input::Unused);
         self.release().await
     }
 
     /// Ends this guard and leaves the keys to expire with their TTL, without renewals. For a program whose work may go on after it.
     pub fn abandon(self) {
-        self.lease.abandon();
+        self.session.0.input(Input::Abandon);
     }
 
-    fn let_go(&mut self) {
-        self.lease.release(self.keep_until.filter(|until| clock::now() < *until));
+    fn let_go(&self) {
+        if self.check().is_ok() && !self.status().read(Lock::is_over) {
+            let held = clock::now().since(self.since).into();
+            self.status().report(|observer, key| observer.released(key, self.token(), held));
+        }
+        self.session.0.input(Input::LetGo);
         self.locker.0.local.released(&self.keys, self.term.attempt);
     }
 
-    /// Ends the lock at `at`, as if it were lost.
-    pub(crate) fn end_at(&self, at: Time) {
-        let (lease, term, status) = (self.lease.downgrade(), self.term.clone(), self.status.clone());
+    /// Ends the lock at the time of [`max_hold`](crate::Request::max_hold).
+    fn watch_max_hold(&self) {
+        let driver = self.session.0.clone();
         self.locker.0.nodes.spawn(async move {
-            tokio::select! {
-                // The lock is already over.
-                () = status.wait_for(|state| (state.ended || state.released).then_some(())) => return,
-                _ = clock::sleep_until(at) => {}
+            while let Some(at) = driver.status.read(Lock::next_deadline) {
+                tokio::select! {
+                    // The lock is already over.
+                    () = driver.status.wait_for(|lock| (lock.has_ended() || lock.is_over()).then_some(())) => return,
+                    _ = clock::sleep_until(at) => driver.input(Input::Wake { paused_until: None, entropy: Entropy(0) }),
+                }
             }
-            status.change(|state| {
-                let valid = state.lost.is_none();
-                state.lost.get_or_insert(Lost::MaxHold);
-                valid
-            });
-            lease.with(|handle| handle.end(term, false));
         });
     }
 }
@@ -275,7 +274,7 @@ impl Drop for Guard {
 async fn lost(status: &Status, closed: &CancellationToken) -> Lost {
     tokio::select! {
         biased;
-        lost = status.wait_for(|state| state.lost) => lost,
+        lost = status.wait_for(Lock::lost) => lost.into(),
         () = closed.cancelled() => Lost::Closed,
     }
 }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::inspect::{self, Inspection};
 use crate::local::Local;
 use crate::node::Node;
+use crate::observer::Observed;
 use crate::{InvalidConfig, LockerBuilder, NotReady, Request};
 
 /// The connections of a program to its servers, and the thread that renews its locks. Clones share them. The connections are closed
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     pub local: Arc<Local>,
     /// The owner of a request that names none.
     pub owner: String,
+    pub observer: Observed,
     /// Cancelled by [`Locker::shutdown`].
     pub closed: CancellationToken,
 }
@@ -62,15 +64,16 @@ impl Locker {
         LockerBuilder::new(urls)
     }
 
-    pub(crate) fn start(namespace: String, config: &Config) -> Result<Self, InvalidConfig> {
-        let nodes = Nodes::start(config, Arc::new(())).map_err(|error| InvalidConfig(error.to_string()))?;
+    pub(crate) fn start(namespace: String, config: &Config, observer: Observed) -> Result<Self, InvalidConfig> {
+        let nodes =
+            Nodes::start(config, Arc::new(observer.clone())).map_err(|error| InvalidConfig(error.to_string()))?;
         let keeper = Keeper::on_nodes(Arc::new(()));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let word = redislease_lock::nodes::random::nonce()
             .map_err(|error| InvalidConfig(format!("the operating system provides no random numbers: {error}")))?;
         let owner = format!("{host}/{}/{:08x}", std::process::id(), word & 0xffff_ffff);
         let local = Arc::default();
-        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, owner, closed: CancellationToken::new() })))
+        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, owner, observer, closed: CancellationToken::new() })))
     }
 
     /// Waits until a majority of the servers votes. On servers that were never used, this takes one

@@ -27,11 +27,11 @@ impl Renewals {
     /// Why the lock was lost. An expiry is not reported here at the moment when it happens: use [`Guard::lost`](crate::Guard::lost).
     pub async fn next(&mut self) -> Result<(), Lost> {
         let known = self.stop_at;
-        let renewed = self.status.wait_for(|state| {
-            if let Some(lost) = state.lost {
-                return Some(Err(lost));
+        let renewed = self.status.wait_for(|lock| {
+            if let Some(lost) = lock.lost() {
+                return Some(Err(Lost::from(lost)));
             }
-            let stop_at = state.term().and_then(|term| term.stop_at);
+            let stop_at = lock.term().and_then(|term| term.stop_at);
             (stop_at > known).then_some(Ok(stop_at))
         });
         self.stop_at = renewed.await?;

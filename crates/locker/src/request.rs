@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, OnDeadline};
+use redislease_core::lock;
 use redislease_core::op::Holder;
 use redislease_core::time::{Drift, Millis};
+
+use redislease_lock::clock;
 
 use crate::acquire::{self, Plan};
 use crate::{AcquireError, Guard, Locker, Retry, inspect};
@@ -19,6 +22,9 @@ const MAX_OWNER: usize = 256;
 
 /// The longest metadata, in bytes.
 const MAX_METADATA: usize = 1024;
+
+/// The answer to a request.
+type Acquired = Result<Guard, AcquireError>;
 
 /// A request for a lock, see [`Locker::lock`]. It does nothing before [`acquire`](Self::acquire) or one of the similar methods.
 #[derive(Clone, Debug)]
@@ -129,7 +135,8 @@ impl Request {
     /// # Errors
     /// [`AcquireError`] says why there is no lock. Keys that an attempt may have taken are deleted as above.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        acquire::acquire(self.plan()?).await.map(Guard::acquired)
+        let (plan, report) = self.reported()?;
+        report(acquire::acquire(plan).await)
     }
 
     /// Makes one attempt.
@@ -151,7 +158,25 @@ impl Request {
                     .into(),
             );
         }
-        acquire::acquire_blocking(self.plan()?).map(Guard::acquired)
+        let (plan, report) = self.reported()?;
+        report(acquire::acquire_blocking(plan))
+    }
+
+    /// The checked values, and what to do with the answer.
+    fn reported(self) -> Result<(Plan, impl FnOnce(Acquired) -> Acquired), AcquireError> {
+        let plan = self.plan()?;
+        let (observer, key) = (plan.locker.0.observer.clone(), plan.name.clone());
+        let began = clock::now();
+        let report = move |answer: Acquired| {
+            let answer = answer.map(Guard::acquired);
+            let waited = clock::now().since(began).into();
+            observer.report(|observer| match &answer {
+                Ok(guard) => observer.acquired(&key, guard.token(), waited),
+                Err(error) => observer.failed(&key, error),
+            });
+            answer
+        };
+        Ok((plan, report))
     }
 
     /// Checks the values without asking the servers: a program can do it when it starts.
@@ -187,13 +212,15 @@ impl Request {
         }
         let lease = self.lease()?;
         Ok(Plan {
-            wait: self.wait.map_or(lease.ttl, Millis::from),
             keys: self.keys.iter().map(|key| inner.nodes.keyspace().lock(&inner.namespace, key)).collect(),
-            owner: Holder(inspect::join(owner, &self.metadata).into()),
+            request: lock::Request {
+                holder: Holder(inspect::join(owner, &self.metadata).into()),
+                wait: self.wait.map_or(lease.ttl, Millis::from),
+                retry: self.retry.backoff(),
+                max_hold: self.max_hold.map(Millis::from),
+                hold_at_least: self.hold_at_least.into(),
+            },
             lease,
-            retry: self.retry,
-            max_hold: self.max_hold.map(Millis::from),
-            hold_at_least: self.hold_at_least.into(),
             name: self.keys.into_iter().next().unwrap_or_default(),
             locker: self.locker,
         })

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redislease_lock::nodes::random::Random;
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::time::Millis;
 
 /// When a request that was refused tries again, see [`Request::retry`](crate::Request::retry).
 ///
@@ -40,22 +41,15 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The delay after `attempts` attempts, which is at least 1. `None` if there is no other attempt.
-    fn delay(self, attempts: u32) -> Option<Duration> {
-        match self {
-            Self::None => None,
-            Self::Constant(delay) => Some(delay),
-            Self::Linear { step, max } => Some(step.saturating_mul(attempts).min(max)),
-            Self::Exponential { first, max } => {
-                let factor = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
-                Some(first.saturating_mul(factor).min(max))
-            }
-        }
-    }
-
-    /// The same with jitter.
-    pub(crate) fn jittered(self, attempts: u32, random: &mut Random) -> Option<Duration> {
-        self.delay(attempts).map(|delay| random.jitter(delay.into()).into())
+    /// The same for the machine of the lock.
+    pub(crate) fn backoff(self) -> Backoff {
+        let (strategy, min, max) = match self {
+            Self::None => (Strategy::None, Duration::ZERO, Duration::ZERO),
+            Self::Constant(delay) => (Strategy::Linear, delay, delay),
+            Self::Linear { step, max } => (Strategy::Linear, step, max),
+            Self::Exponential { first, max } => (Strategy::Exponential, first, max),
+        };
+        Backoff { strategy, min: Millis::from(min), max: Millis::from(max), limit: None, jitter: 0 }
     }
 }
 
@@ -66,7 +60,10 @@ mod tests {
     #[test]
     fn delays() {
         let (ms, max) = (Duration::from_millis, Duration::from_millis(45));
-        let delays = |retry: Retry| [1, 2, 3, 4, 200].map(|attempts| retry.delay(attempts));
+        let delays = |retry: Retry| {
+            let backoff = retry.backoff();
+            [1, 2, 3, 4, 200].map(|attempts| (!backoff.exhausted(attempts)).then(|| backoff.delay(attempts).into()))
+        };
         assert_eq!(delays(Retry::None), [None; 5]);
         assert_eq!(delays(Retry::Constant(max)), [Some(max); 5]);
         let linear = Retry::Linear { step: ms(20), max };

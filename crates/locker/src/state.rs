@@ -1,43 +1,68 @@
-//! What the shard reports about one lock.
+//! What is known about one lock, shared by the thread of the shard and the tasks of the program.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redislease_core::lease::{EndReason, Renewal, Standing, TermView, View};
+use redislease_core::lease::{Renewal, View};
+use redislease_core::lock::{Effect, Input, Lock};
 use redislease_core::time::Time;
-use redislease_lock::keeper::Observer;
+use redislease_lock::clock;
+use redislease_lock::keeper::{self, LeaseHandle};
 use tokio::sync::Notify;
 
-use crate::Lost;
+use crate::Observer;
+use crate::observer::Observed;
 
-/// What is known about one lock, and who waits for it to change. A channel costs several times as much for each change.
-#[derive(Debug, Default)]
+/// The machine of one lock, and who waits for it to change. A channel costs several times as much for each change.
+#[derive(Debug)]
 pub struct Status {
-    state: Mutex<State>,
+    lock: Mutex<Lock>,
     changed: Notify,
+    observer: Observed,
+    /// The first key, for the observer.
+    key: String,
 }
 
 impl Status {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A state is consistent between any two statements that change it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn new(lock: Lock, observer: Observed, key: String) -> Self {
+        Self { lock: Mutex::new(lock), changed: Notify::new(), observer, key }
     }
 
-    /// Reads the state. `read` is short: the shard serves other locks.
-    pub fn read<R>(&self, read: impl FnOnce(&State) -> R) -> R {
+    fn lock(&self) -> MutexGuard<'_, Lock> {
+        // The machine is consistent between any two statements that change it.
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the machine. `read` is short: the shard serves other locks.
+    pub fn read<R>(&self, read: impl FnOnce(&Lock) -> R) -> R {
         read(&self.lock())
     }
 
-    /// Changes the state, and wakes the readers if `change` says so.
-    pub fn change(&self, change: impl FnOnce(&mut State) -> bool) {
-        let wakes = change(&mut self.lock());
+    /// Passes an input to the machine and returns its effects. Wakes the readers if they may wait for it.
+    fn handle(&self, now: Time, input: Input<'_>) -> Vec<Effect> {
+        let mut lock = self.lock();
+        let known = lock.lost();
+        let wakes = lock.handle(now, input);
+        // Without effects this allocates nothing.
+        let effects = std::iter::from_fn(|| lock.poll_effect()).collect();
+        let lost = lock.held().filter(|_| known.is_none()).and_then(|term| Some((term.token.0, lock.lost()?)));
+        drop(lock);
+        if let Some((token, lost)) = lost {
+            self.report(|observer, key| observer.lost(key, token, lost.into()));
+        }
         if wakes {
             self.changed.notify_waiters();
         }
+        effects
+    }
+
+    /// Reports to the observer, with the first key.
+    pub fn report(&self, report: impl FnOnce(&dyn Observer, &str)) {
+        self.observer.report(|observer| report(observer, &self.key));
     }
 
     /// Returns what `probe` finds, when it finds something.
-    pub async fn wait_for<R>(&self, mut probe: impl FnMut(&State) -> Option<R>) -> R {
+    pub async fn wait_for<R>(&self, mut probe: impl FnMut(&Lock) -> Option<R>) -> R {
         loop {
             let mut changed = pin!(self.changed.notified());
             // A change between the probe and the wait counts.
@@ -50,100 +75,90 @@ impl Status {
     }
 }
 
-/// What is known about one lock.
-#[derive(Debug, Default)]
-pub struct State {
-    /// The newest view.
-    pub view: View,
-    /// How many attempts have ended without a lock.
-    pub failed: u32,
-    /// Whether an attempt is under way.
-    attempting: bool,
-    /// Set when the lock was acquired and is not valid any more.
-    pub lost: Option<Lost>,
-    /// A majority of the nodes has deleted the keys.
-    pub released: bool,
-    /// The shard has dropped the lock.
-    pub ended: bool,
-    /// The number of changes for which readers wait.
-    pub reports: u64,
-}
-
-impl State {
-    /// The term of the lock. It is never published, so it is never in another state than this.
-    pub const fn term(&self) -> Option<&TermView> {
-        match &self.view.standing {
-            Standing::Publishing(term) => Some(term),
-            _ => None,
-        }
-    }
-
-    /// Why the lock is not valid at `now`.
-    pub fn lost_at(&self, now: Time) -> Result<&TermView, Lost> {
-        if let Some(lost) = self.lost {
-            return Err(lost);
-        }
-        self.term().filter(|term| term.stop_at.is_some_and(|stop_at| now < stop_at)).ok_or(Lost::Expired)
-    }
-
-    /// Begins another attempt. A term that was lost before anybody had a guard for it is one more attempt that failed. No reader waits
-    /// for that.
-    pub fn begin(&mut self) -> bool {
-        self.lost = None;
-        false
-    }
-
-    /// Takes a view. Returns whether a reader waits for it.
-    fn show(&mut self, view: &View) -> bool {
-        let was_held = self.term().is_some();
-        self.view.clone_from(view);
-        if let Standing::Acquiring(..) = view.standing {
-            self.attempting = true;
-            return false;
-        }
-        self.reports = self.reports.wrapping_add(1);
-        let is_held = self.term().is_some();
-        if is_held {
-            self.attempting = false;
-        } else if was_held {
-            let reason = view.ending.as_ref().map(|ending| ending.reason);
-            let lost = if reason == Some(EndReason::Misses) { Lost::Missing } else { Lost::Expired };
-            self.lost.get_or_insert(lost);
-        } else if std::mem::take(&mut self.attempting) {
-            self.failed = self.failed.saturating_add(1);
-        }
-        true
-    }
-}
-
-/// Passes on the reports.
+/// Passes on the reports of the shard. They have no effect before somebody considers them.
 pub struct Reports(pub Arc<Status>);
 
 impl Drop for Reports {
     /// The thread of the shard may end without another report.
     fn drop(&mut self) {
-        self.ended();
+        keeper::Observer::ended(self);
     }
 }
 
-impl Observer for Reports {
-    fn renewed(&self, _: &Renewal, _: u64) {}
+impl keeper::Observer for Reports {
+    fn renewed(&self, renewal: &Renewal, _: u64) {
+        let took = if let Renewal::Success { took, .. } = renewal { Some((*took).into()) } else { None };
+        self.0.report(|observer, key| observer.renewed(key, took));
+    }
 
     fn changed(&self, view: &View) {
-        self.0.change(|state| state.show(view));
+        self.0.handle(Time(0), Input::Shown(view));
     }
 
     fn released(&self) {
-        self.0.change(|state| {
-            state.released = true;
-            true
-        });
+        self.0.handle(Time(0), Input::Released);
     }
 
     fn ended(&self) {
-        self.0.change(|state| {
-            state.lost.get_or_insert(Lost::Closed);
-            !std::mem::replace(&mut state.ended, true)
-        });
+        self.0.handle(Time(0), Input::Ended);
+    }
+}
+
+/// The machine of one lock together with the lease that carries out its effects.
+#[derive(Debug)]
+pub struct Driver {
+    /// `None` after a release.
+    handle: Mutex<Option<LeaseHandle>>,
+    pub status: Arc<Status>,
+}
+
+impl Driver {
+    pub fn new(handle: LeaseHandle, status: Arc<Status>) -> Self {
+        Self { handle: Mutex::new(Some(handle)), status }
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Option<LeaseHandle>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a command, if the lock was not let go.
+    pub fn with(&self, command: impl FnOnce(&LeaseHandle)) {
+        if let Some(handle) = &*self.handle() {
+            command(handle);
+        }
+    }
+
+    /// Passes an input to the machine and carries out its effects.
+    pub fn input(&self, input: Input<'_>) {
+        for effect in self.status.handle(clock::now(), input) {
+            match effect {
+                Effect::Want => {
+                    let holder = self.status.read(|lock| lock.request().holder.clone());
+                    self.with(|handle| handle.want(holder));
+                }
+                Effect::TryNow => self.with(LeaseHandle::try_now),
+                Effect::End(term) => self.with(|handle| handle.end(term, false)),
+                Effect::Release(keep_until) => {
+                    let handle = self.handle().take();
+                    match (handle, keep_until) {
+                        (Some(handle), Some(until)) => handle.release_at(until),
+                        (Some(handle), None) => handle.release(),
+                        (None, _) => {}
+                    }
+                }
+                // Dropping the handle closes the lease.
+                Effect::Abandon => drop(self.handle().take()),
+            }
+        }
+    }
+}
+
+/// The program's side of a lock: what exists is released when it is dropped.
+#[derive(Debug)]
+pub struct Session(pub Arc<Driver>);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.input(Input::LetGo);
     }
 }

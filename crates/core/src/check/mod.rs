@@ -13,6 +13,7 @@ pub use mutant::{Layer, Mutant};
 use crate::admission::Admission;
 use crate::judge::Judge;
 use crate::lease::Lease;
+use crate::lock::Lock;
 
 impl Lease {
     /// Plants a bug in the machine, or removes it.
@@ -31,6 +32,14 @@ impl Judge {
 }
 
 impl Admission {
+    /// Plants a bug in the machine, or removes it.
+    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
+        self.rules.broken = mutant;
+        self
+    }
+}
+
+impl Lock {
     /// Plants a bug in the machine, or removes it.
     pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
         self.rules.broken = mutant;

@@ -9,6 +9,8 @@ pub enum Layer {
     Model,
     /// The random search of the simulator.
     Simulator,
+    /// The random search of the simulator, in worlds of programs instead of operators.
+    Programs,
 }
 
 /// Defines the planted bugs. Behind the colon stand the layers that find the bug.
@@ -132,6 +134,24 @@ mutants! {
     BeliefOutlivesClockJump: UnitTest | Simulator,
     /// The wait ticket of another process is replaced by an own one: its wait begins again.
     TicketOfOthersReplaced: UnitTest,
+    /// A cancelled request is not told to its lease: a lock that nobody has is renewed for ever.
+    CancelForgotten: Programs,
+    /// A request that is cancelled when it has already won keeps the lock: nobody has it, and it is renewed for ever.
+    WonAfterCancelKept: Programs,
+    /// A lock that was released is left to its TTL: the next one waits for that.
+    ReleaseLeftToTtl: Programs,
+    /// A release does not regard the time for which the lock must be held at least: a task runs twice.
+    ReleasedTooEarly: Programs,
+    /// A lock is valid until its loss is reported: a program that was paused believes that it holds it.
+    ExpiryUnchecked: Programs,
+    /// A lock that was lost becomes valid again: the program has already stopped its work.
+    LostLockContinues: Programs,
+    /// The longest time for which the lock may be held is not watched: the lock does not end.
+    MaxHoldIgnored: Programs,
+    /// A request that was refused makes no other attempt: it gets no lock although it is free.
+    NeverTriesAgain: Programs,
+    /// A request goes on after the time that it may wait.
+    WaitsForEver: Programs,
     /// Node: confirm checks the first key only.
     ConfirmFirstKeyOnly: UnitTest | Model,
     /// Node: confirm does not compare the grant number.

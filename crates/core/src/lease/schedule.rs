@@ -1,7 +1,7 @@
 //! For a driver of many leases that spreads their work over time: when rounds and attempts are due, and how to begin them
 //! earlier or later.
 
-use crate::lease::{Lease, Round, TermId};
+use crate::lease::{Input, Lease, Round, TermId};
 use crate::op::Holder;
 use crate::time::{Millis, Time};
 
@@ -74,6 +74,16 @@ impl Attempts {
 }
 
 impl Lease {
+    /// The input by which a process that took the lease for itself lets it go: its keys are deleted, or end at `keep_until`.
+    /// Without a term, an attempt that is under way is released.
+    pub fn letting_go(&self, keep_until: Option<Time>) -> Input {
+        let running = self.view().standing.term().map(|term| term.id.clone());
+        running.map_or(Input::Forget, |term| match keep_until {
+            Some(until) => Input::Keep { term, until },
+            None => Input::End { term, proof: true },
+        })
+    }
+
     /// Whether the machine has ever sent a request.
     fn has_sent(&self) -> bool {
         self.next_round != Round::default()

@@ -185,12 +185,8 @@ impl Machine {
 
     /// Releases what exists, or keeps it until a time, and closes.
     fn release(&mut self, now: Time, keep_until: Option<Time>, outbox: Option<&mut Outbox>, tools: &mut Tools) {
-        let running = self.lease.view().standing.term().map(|term| term.id.clone());
-        self.releasing = running.as_ref().map(|_| (Round(u32::MAX), 0));
-        let input = running.map_or(Input::Forget, |term| match keep_until {
-            Some(until) => Input::Keep { term, until },
-            None => Input::End { term, proof: true },
-        });
+        self.releasing = self.running().map(|_| (Round(u32::MAX), 0));
+        let input = self.lease.letting_go(keep_until);
         self.handle(now, input, outbox, tools);
         self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
     }

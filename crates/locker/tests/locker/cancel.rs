@@ -51,15 +51,20 @@ async fn a_future_that_is_dropped_at_any_moment_leaves_no_key() {
 #[tokio::test]
 async fn a_lock_that_is_won_when_nobody_waits_any_more_is_released() {
     let (servers, locker) = three().await;
+    let mut unread = 0;
     for _ in 0..50 {
         let mut acquire = Box::pin(once(&locker, "k").acquire());
         let mut context = Context::from_waker(Waker::noop());
-        assert!(acquire.as_mut().poll(&mut context).is_pending());
-        // The lock is won, and the answer is not read.
-        eventually("the lock to be won", || locked(&servers, "k") == 3).await;
+        // On a busy machine the lock may be won within the first poll.
+        if acquire.as_mut().poll(&mut context).is_pending() {
+            unread += 1;
+            // The lock is won, and the answer is not read.
+            eventually("the lock to be won", || locked(&servers, "k") == 3).await;
+        }
         drop(acquire);
         eventually("no key to be left", || locked(&servers, "k") == 0).await;
     }
+    assert!(unread > 10, "{unread}");
 }
 
 #[tokio::test]

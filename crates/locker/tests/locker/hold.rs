@@ -101,16 +101,23 @@ async fn an_abandoned_lock_is_kept_by_its_ttl() {
 #[tokio::test]
 async fn a_lock_that_the_program_never_got_is_not_kept() {
     let (servers, locker) = three().await;
-    for _ in 0..20 {
-        let mut acquire = Box::pin(once(&locker, "k").hold_at_least(LONGEST).acquire());
+    let mut unread = 0;
+    for number in 0..20 {
+        let key = format!("k{number}");
+        let mut acquire = Box::pin(once(&locker, &key).hold_at_least(LONGEST).acquire());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(Future::poll(acquire.as_mut(), &mut context).is_pending());
-        eventually("the lock to be won", || locked(&servers, "k") == 3).await;
+        // On a busy machine the program may get it within the first poll.
+        if Future::poll(acquire.as_mut(), &mut context).is_ready() {
+            continue;
+        }
+        unread += 1;
+        eventually("the lock to be won", || locked(&servers, &key) == 3).await;
         let dropped = Instant::now();
         drop(acquire);
-        eventually("no key to be left", || locked(&servers, "k") == 0).await;
+        eventually("no key to be left", || locked(&servers, &key) == 0).await;
         assert!(dropped.elapsed() < LONGEST / 2, "{:?}", dropped.elapsed());
     }
+    assert!(unread > 5, "{unread}");
 }
 
 #[tokio::test]

@@ -10,6 +10,8 @@ mod guards;
 mod hold;
 mod inspect;
 mod lost_time;
+mod many;
+mod observer;
 mod peers;
 mod requests;
 mod restarts;

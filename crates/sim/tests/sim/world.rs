@@ -9,7 +9,7 @@ use redislease_plan::api::validated::{Address as NodeAddress, ValidNode};
 
 use redislease_core::lease::Round;
 use redislease_core::marker::Membership;
-use redislease_core::op::{Attempt, Vote};
+use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
 use redislease_plan::plan::{Command, OpenQuorum, calls};
 
@@ -29,6 +29,7 @@ use crate::check::running::Running;
 use crate::check::trace::{Note, Trace};
 use crate::core_check::Mutant;
 use crate::operator::process::{Life, Process};
+use crate::programs::{self, Programs, Step as ProgramStep};
 use crate::redis::clock::{Clock, Micros, SECOND, TRUE_RATE};
 use crate::redis::network::{Address, Delivery, Link};
 use crate::redis::server::{Answer, Server};
@@ -67,6 +68,9 @@ pub enum Event {
     LossDue { process: usize, boot: u32, serial: u64, uid: u32, attempt: Attempt },
     Terminate { process: usize, boot: u32 },
     Exit { process: usize, boot: u32 },
+    Program { process: usize, boot: u32, step: ProgramStep },
+    Programs(programs::Stage),
+    Left { process: usize, holder: Holder, since: Micros, life: Micros },
     // API servers.
     ApiArrive(Box<ApiCall>),
     ApiReply { process: usize, boot: u32, id: u64, answer: Box<calls::Answer> },
@@ -114,6 +118,7 @@ impl Event {
             | Self::WatchOpen { process, boot, .. }
             | Self::WatchRenew { process, boot }
             | Self::Watch { process, boot, .. }
+            | Self::Program { process, boot, .. }
             | Self::WatchedWorkload { process, boot, .. } => Some((*process, *boot)),
             _ => None,
         }
@@ -181,6 +186,7 @@ pub struct World {
     pub epoch: u32,
     next_uid: u32,
     pub recovery: Recovery,
+    pub programs: Programs,
     /// The process that crashes, and the number of its effect before which it does.
     pub crash_before: Option<(usize, u64)>,
     /// The effects that this process has carried out.
@@ -240,7 +246,7 @@ impl World {
         let specs = (0..swarm.clusters).map(|_| places.clone().map(&mut spec_of).collect()).collect();
         let mut check = Checker::default();
         check.published_only = swarm.clocks_behind;
-        check.storms_pass = bugs.iter().any(|&bug| bug != Bug::NoPace);
+        check.storms_pass = swarm.programs > 0 || bugs.iter().any(|&bug| bug != Bug::NoPace);
         let mut world = Self {
             now: 0,
             queue: BinaryHeap::new(),
@@ -270,6 +276,7 @@ impl World {
             epoch: 0,
             next_uid: 1,
             recovery: Recovery::default(),
+            programs: Programs::default(),
             crash_before: None,
             effects: 0,
             done: false,
@@ -305,7 +312,9 @@ impl World {
             self.inject_later();
         }
         self.meddle_later();
-        self.at(self.swarm.chaos, Event::Recovery(Stage::Heal));
+        let end =
+            if self.swarm.programs > 0 { Event::Programs(programs::Stage::Heal) } else { Event::Recovery(Stage::Heal) };
+        self.at(self.swarm.chaos, end);
     }
 
     pub fn new_uid(&mut self) -> u32 {
@@ -402,6 +411,8 @@ impl World {
                 }
             }
             Event::Recovery(stage) => self.recovery_stage(stage),
+            Event::Programs(stage) => self.programs_stage(stage),
+            Event::Left { process, holder, since, life } => self.nothing_is_left_of(process, holder, since, life),
             _ => {}
         }
     }
@@ -431,6 +442,7 @@ impl World {
             Event::WatchOpen { kind, .. } => self.open_watch(process, kind),
             Event::WatchRenew { .. } => self.renew_watches(process),
             Event::Watch { kind, step, .. } => self.watched(process, kind, *step),
+            Event::Program { step, .. } => self.program_step(process, step),
             Event::WatchedWorkload { place, .. } => self.workload_watched(process, place),
             _ => {}
         }

@@ -34,6 +34,8 @@ pub struct Swarm {
     pub clusters: usize,
     /// Replicas elect a leader; otherwise each decides as if it led.
     pub elects: bool,
+    /// The processes are programs with this number of tasks each, instead of operators.
+    pub programs: usize,
     /// The keys of each lease, as bits; the same in every cluster.
     pub keys: Vec<u16>,
     /// The leases that let only the pod start that they elect, as bits by place.
@@ -118,6 +120,7 @@ impl Swarm {
             processes,
             clusters,
             elects: rng.percent(60),
+            programs: 0,
             keys: keys.to_vec(),
             gated,
             clustered,

@@ -96,7 +96,7 @@ impl World {
             EndReason::Decided => Sight::EndDecided,
         });
         let lost = matches!(ending.reason, EndReason::Misses | EndReason::Deadline | EndReason::NeverConfirmed);
-        if lost && uid != LOCK && self.lost.insert((process, ending.id.attempt)) {
+        if lost && uid != LOCK && self.swarm.programs == 0 && self.lost.insert((process, ending.id.attempt)) {
             self.loss_is_due(process, serial, uid, ending.id.attempt);
         }
         if ending.reason == EndReason::Misses && known != Some(ending.id.attempt) {
@@ -124,6 +124,9 @@ impl World {
 
     /// Reports to the checker until when this process treats the term as held, by its own clock.
     pub fn claim(&mut self, process: usize, serial: u64) {
+        if self.swarm.programs > 0 {
+            return self.claim_of_program(process, serial);
+        }
         let Some(machine) = self.machine(process, serial) else { return };
         if !std::mem::take(&mut machine.changed) {
             return;

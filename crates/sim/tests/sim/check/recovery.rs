@@ -96,10 +96,12 @@ impl World {
         if self.swarm.elects { self.swarm.quarantine() + 6 * SECOND } else { 0 }
     }
 
-    /// How long a write may still wait that webhooks or a fighter refused or undid until the faults ended.
+    /// How long a write may still wait that others refused or undid until the faults ended: webhooks, a fighter, or an owner who
+    /// scales a workload with each change of its lease.
     pub fn back_off(&self) -> Micros {
         let meddles = [Fault::StripsLabel, Fault::Clamps, Fault::Fight].into_iter().any(|fault| self.swarm.has(fault));
-        if meddles { 5 * 60 * SECOND } else { 0 }
+        let scales = self.swarm.clustered != 0 && self.swarm.has(Fault::ChangeSpec);
+        if meddles || scales { 5 * 60 * SECOND } else { 0 }
     }
 
     pub fn recovery_stage(&mut self, stage: Stage) {
@@ -160,7 +162,7 @@ impl World {
         }
     }
 
-    fn heal_all(&mut self) {
+    pub fn heal_all(&mut self) {
         self.chaos = false;
         self.epoch += 1;
         for node in 0..self.servers.len() {
@@ -233,7 +235,7 @@ impl World {
         }
     }
 
-    fn synchronize(&mut self) {
+    pub fn synchronize(&mut self) {
         if !self.swarm.has(Fault::Step) {
             return;
         }

@@ -214,6 +214,8 @@ impl World {
 
     /// Asks every node for its fence, on behalf of the admission of `target`.
     fn gather(&mut self, process: usize, target: usize, is_current: bool) {
+        // A program has no statuses to read.
+        let is_current = is_current || self.swarm.programs > 0;
         if !self.processes[process].floor_complete {
             let boot = self.processes[process].boot;
             return self.after(FLOOR_AGAIN, Event::Gather { process, boot, node: target });

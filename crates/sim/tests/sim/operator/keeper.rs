@@ -52,6 +52,10 @@ pub struct Machine {
     attempts: Attempts,
     /// The last term that was given up because nodes did not hold it.
     pub missed: Option<Attempt>,
+    /// It was let go: votes and time have no effect any more.
+    pub closing: bool,
+    /// The round that releases its keys, and how many nodes have answered.
+    pub last_release: Option<(Round, usize)>,
     retiring: bool,
     /// The holder of attempts that it repeats by itself: only a planted bug does so.
     desired: Option<HolderName>,
@@ -88,6 +92,10 @@ impl Machine {
     /// Until when this process may treat the running term as held.
     pub fn stop_at(&self) -> Option<Time> {
         self.lease.view().standing.term().and_then(|term| term.stop_at)
+    }
+
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.lease.next_deadline().filter(|_| !self.closing)
     }
 
     fn believed(&self) -> Option<Attempt> {
@@ -163,7 +171,7 @@ impl World {
         self.feed(process, serial, input);
     }
 
-    fn open_machine(
+    pub fn open_machine(
         &mut self,
         process: usize,
         uid: u32,
@@ -172,7 +180,7 @@ impl World {
         config: Config,
     ) {
         let place = self.unit(process, uid).map(|unit| unit.place);
-        if place.is_none() && uid != LOCK {
+        if place.is_none() && uid != LOCK && self.swarm.programs == 0 {
             return;
         }
         let keys = if uid == LOCK {
@@ -206,6 +214,8 @@ impl World {
             releasing: 0,
             attempts: Attempts::default(),
             missed: None,
+            closing: false,
+            last_release: None,
             retiring: false,
             desired: None,
         });
@@ -220,18 +230,22 @@ impl World {
     /// Makes one attempt, or none: see [`Attempts`]. After an outage the keeper spreads the attempts of many leases: then an
     /// attempt waits for its turn.
     fn want(&mut self, process: usize, serial: u64, holder: &HolderName) {
+        let wants_again = self.is(Bug::KeeperWantsAgain);
+        if let Some(machine) = self.machine(process, serial).filter(|_| wants_again) {
+            machine.desired = Some(holder.clone());
+        }
+        self.make_attempt(process, serial, Holder(holder.to_string().into()));
+    }
+
+    /// Makes one attempt for `holder`, or none.
+    pub fn make_attempt(&mut self, process: usize, serial: u64, holder: Holder) {
         let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
         let floor = self.processes[process].floor;
-        let wants_again = self.is(Bug::KeeperWantsAgain);
         let now = Time(self.local(process));
         let waits = self.chaos && self.rng.permille(self.swarm.attempts_wait);
         let turn = if waits { now + Millis(self.rng.between(10, 3000)) } else { now };
         let void_until = self.void_until(process, serial);
         let Some(machine) = self.machine(process, serial) else { return };
-        if wants_again {
-            machine.desired = Some(holder.clone());
-        }
-        let holder = Holder(holder.to_string().into());
         if let Some(until) = void_until.filter(|until| now < *until && !machine.lease.is_taken_for(&holder)) {
             machine.lease.hold(until);
             return self.feed(process, serial, Input::Wake);
@@ -267,7 +281,7 @@ impl World {
     }
 
     pub fn wake_machines(&mut self, process: usize, now: Time) {
-        let due = |machine: &&Machine| machine.lease.next_deadline().is_some_and(|deadline| deadline <= now);
+        let due = |machine: &&Machine| machine.next_deadline().is_some_and(|deadline| deadline <= now);
         let due: Vec<u64> = self.processes[process].machines.iter().filter(due).map(|machine| machine.serial).collect();
         for serial in due {
             self.feed(process, serial, Input::Wake);
@@ -303,6 +317,7 @@ impl World {
             let event = Event::Vote { process, boot, serial, round, node, vote };
             return self.processes[process].inbox.push(event);
         }
+        self.release_counted(process, serial, round, &vote);
         let Some(machine) = self.machine(process, serial) else { return };
         let (uid, place, held) =
             (machine.uid, machine.place, matches!(machine.lease.view().standing, Standing::Held(_)));
@@ -318,7 +333,7 @@ impl World {
 
     pub fn feed(&mut self, process: usize, serial: u64, input: Input) {
         let now = Time(self.local(process));
-        let Some(machine) = self.machine(process, serial) else { return };
+        let Some(machine) = self.machine(process, serial).filter(|machine| !machine.closing) else { return };
         let before = machine.believed().filter(|_| !machine.unshown.behind);
         machine.lease.handle(now, input);
         let ended = before.filter(|_| machine.believed() != before).or(machine.unshown.ended);
@@ -348,7 +363,7 @@ impl World {
     }
 
     /// Carries out the effects of a machine. Between any two effects the process may crash or pause.
-    fn drain(&mut self, process: usize, serial: u64) {
+    pub fn drain(&mut self, process: usize, serial: u64) {
         let boot = self.processes[process].boot;
         for effects in 0.. {
             if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
@@ -407,6 +422,7 @@ impl World {
     fn carry_out(&mut self, process: usize, serial: u64, effect: Effect) {
         match effect {
             Effect::Send { round, node, op, give_up_at } => {
+                self.program_sends(process, serial, round, &op);
                 self.before_sending(process, serial, &op);
                 let Some(machine) = self.machine(process, serial) else { return };
                 let keys = machine.quorum.is_some().then(|| machine.keys.clone());
@@ -417,12 +433,14 @@ impl World {
                 if !self.check.published_only {
                     self.check.completes(bits, &id);
                 }
+                self.program_completes(bits, &id);
             }
             Effect::Renewed(_) => {
                 if let Some(machine) = self.machine(process, serial) {
                     machine.renewing = false;
                 }
             }
+            Effect::Changed(view) if self.swarm.programs > 0 => self.lock_shown(process, serial, &view),
             Effect::Changed(view) => self.changed(process, serial, view),
         }
     }

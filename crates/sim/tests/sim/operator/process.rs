@@ -20,6 +20,7 @@ use crate::operator::calls::Writer;
 use crate::operator::engine::Unit;
 use crate::operator::keeper::Machine;
 use crate::operator::leader::Leader;
+use crate::programs::Worker;
 use crate::redis::clock::{Clock, MILLI, Micros};
 use crate::redis::network::Address;
 use crate::redis::server::Memory;
@@ -57,6 +58,10 @@ pub struct Process {
     /// While its clock stands still: what it shows, and since when.
     pub losing: Option<(u64, Micros)>,
     pub machines: Vec<Machine>,
+    /// The tasks of a program.
+    pub workers: Vec<Worker>,
+    /// When it last continued after a pause.
+    pub continued_at: Micros,
     pub units: Vec<Unit>,
     /// How many units each lease has had, by the number of its UID.
     pub earlier_units: BTreeMap<u32, u32>,
@@ -102,6 +107,8 @@ impl Process {
             waited_out_a_doubt: false,
             losing: None,
             machines: Vec::new(),
+            workers: Vec::new(),
+            continued_at: 0,
             units: Vec::new(),
             earlier_units: BTreeMap::new(),
             index: Index::new(NAMESPACE),
@@ -160,6 +167,9 @@ impl World {
         for node in 0..nodes {
             self.after(1, Event::Dial(Address { process, boot, node, conn: 0 }));
         }
+        if self.swarm.programs > 0 {
+            return self.start_program(process);
+        }
         self.start_watches(process);
         let delay = self.rng.between(1, 20) * MILLI;
         self.after(delay, Event::QuorumRead { process, boot });
@@ -175,6 +185,7 @@ impl World {
         crashed.life = Life::Down;
         crashed.peers.clear();
         crashed.machines.clear();
+        crashed.workers.clear();
         crashed.units.clear();
         crashed.earlier_units.clear();
         crashed.inbox.clear();
@@ -216,6 +227,7 @@ impl World {
             return;
         }
         self.processes[process].life = Life::Running;
+        self.processes[process].continued_at = self.now;
         self.clock_continues(process);
         self.running.disturbed(self.processes[process].cluster, self.now);
         if self.processes[process].clock.rate() == 0 {
@@ -248,7 +260,7 @@ impl World {
         if sleeper.life != Life::Running {
             return;
         }
-        let leases = sleeper.machines.iter().filter_map(|machine| machine.lease.next_deadline());
+        let leases = sleeper.machines.iter().filter_map(Machine::next_deadline);
         let nodes = sleeper.peers.iter().filter_map(|peer| peer.admission.next_deadline());
         let workloads = sleeper.index.next_deadline();
         let clocks = sleeper.judge.next_deadline(self.swarm.command_timeout);
@@ -284,7 +296,7 @@ impl World {
             return;
         }
         let late = |deadline: &Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
-        let lease = woken.machines.iter().find(|machine| late(&machine.lease.next_deadline()));
+        let lease = woken.machines.iter().find(|machine| late(&machine.next_deadline()));
         let node = woken.peers.iter().find(|peer| late(&peer.admission.next_deadline()));
         let machine = lease.map(|machine| format!("{:?}", machine.lease));
         if let Some(machine) = machine.or_else(|| node.map(|peer| format!("{:?}", peer.admission))) {

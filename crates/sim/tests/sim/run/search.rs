@@ -1,5 +1,6 @@
 //! Runs seeds, two at a time: a batch that must pass, or a search for a planted bug.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,8 @@ pub struct Outcome {
     pub simulated: Micros,
     /// The highest counts in percent of their bounds: commands, status writes, Kubernetes events, role writes.
     pub busiest: [u64; 4],
+    /// What programs did.
+    pub programs: BTreeMap<&'static str, u64>,
 }
 
 /// One run of one seed, from its first to its last event.
@@ -51,6 +54,7 @@ pub fn finish(mut world: World) -> Outcome {
         coverage: world.coverage,
         simulated: world.now,
         busiest: world.check.busiest,
+        programs: world.programs.seen,
     }
 }
 

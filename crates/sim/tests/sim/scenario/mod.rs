@@ -46,6 +46,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         clusters: processes.iter().max().map_or(1, |most| most + 1),
         processes,
         elects: false,
+        programs: 0,
         keys: vec![0b001],
         gated: 0,
         clustered: 0,

@@ -1,0 +1,210 @@
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::backoff::{Backoff, Strategy};
+use crate::lease::EndingView;
+use crate::op::{Attempt, Holder, Stage, Stored, Token};
+
+const START: Time = Time(10_000);
+
+fn request() -> Request {
+    Request {
+        holder: Holder("w1".into()),
+        wait: Millis(1000),
+        retry: Backoff { strategy: Strategy::Exponential, min: Millis(100), max: Millis(400), limit: None, jitter: 0 },
+        max_hold: None,
+        hold_at_least: Millis::ZERO,
+    }
+}
+
+fn id() -> TermId {
+    TermId { attempt: Attempt(1), token: Token(7), holder: Holder("w1".into()) }
+}
+
+fn acquiring() -> View {
+    View { standing: Standing::Acquiring(Attempt(1), Holder("w1".into())), ..View::default() }
+}
+
+fn term(stop_at: Time) -> View {
+    let term = TermView { id: id(), valid_until: Some(stop_at + Millis(50)), stop_at: Some(stop_at), failed_rounds: 0 };
+    View { standing: Standing::Publishing(term), ..View::default() }
+}
+
+fn refused(free_at: Time) -> View {
+    let by = Stored { stage: Stage::Term, attempt: Attempt(2), number: 3, metadata: "other".into() };
+    View { refused_by: Some(Box::new(by)), retry_at: Some(free_at), ..View::default() }
+}
+
+fn effects(lock: &mut Lock) -> Vec<Effect> {
+    core::iter::from_fn(|| lock.poll_effect()).collect()
+}
+
+fn wake(lock: &mut Lock, now: Time) -> Vec<Effect> {
+    lock.handle(now, Input::Wake { paused_until: None, entropy: Entropy(0) });
+    effects(lock)
+}
+
+fn asked(request: Request) -> Lock {
+    let mut lock = Lock::new(START, request);
+    assert_eq!(effects(&mut lock), [Effect::Want]);
+    assert!(!lock.handle(START, Input::Shown(&acquiring())), "nobody waits for the begin of an attempt");
+    lock
+}
+
+/// Wins the term at `START`, which is valid for one second.
+fn won(request: Request) -> Lock {
+    let mut lock = asked(request);
+    assert!(lock.handle(START, Input::Shown(&term(START + Millis(1000)))));
+    assert_eq!(lock.next_deadline(), Some(Time(0)));
+    assert_eq!(wake(&mut lock, START), []);
+    assert_eq!(lock.won(START), Some(&id()));
+    lock
+}
+
+fn held(request: Request) -> Lock {
+    let mut lock = won(request);
+    lock.handle(START, Input::Taken);
+    lock
+}
+
+#[test]
+fn a_lock_is_valid_until_its_deadline_and_never_after_a_loss() {
+    let mut lock = held(request());
+    let last = START + Millis(999);
+    assert_eq!(lock.check(last).unwrap().id, id());
+    assert_eq!(lock.check(START + Millis(1000)), Err(Lost::Expired), "without any report");
+    let ending = EndingView { id: id(), reason: EndReason::Misses, sealed: false, keys_until: last };
+    lock.handle(last, Input::Shown(&View { ending: Some(ending), ..View::default() }));
+    assert_eq!(lock.check(last), Err(Lost::Missing));
+    lock.handle(last, Input::Shown(&term(last + Millis(1000))));
+    assert_eq!(lock.check(last), Err(Lost::Missing), "a lost lock is not continued");
+}
+
+#[test]
+fn a_refused_request_tries_again_when_the_keys_end_and_not_after_its_wait() {
+    let mut lock = asked(request());
+    lock.handle(START, Input::Shown(&refused(START + Millis(30))));
+    assert_eq!(wake(&mut lock, START), []);
+    assert_eq!(lock.next_deadline(), Some(START + Millis(30)), "before the delay of 100 ms");
+    assert_eq!(wake(&mut lock, START + Millis(30)), [Effect::TryNow, Effect::Want]);
+    for (delay, at) in [(200, 50), (400, 300), (400, 800)] {
+        let now = START + Millis(at);
+        lock.handle(now, Input::Shown(&acquiring()));
+        lock.handle(now, Input::Shown(&refused(now + Millis(9000))));
+        assert_eq!(wake(&mut lock, now), []);
+        let next = (now + Millis(delay)).min(START + Millis(1000));
+        assert_eq!(lock.next_deadline(), Some(next));
+        assert_eq!(wake(&mut lock, next), [Effect::TryNow, Effect::Want]);
+    }
+    let end = START + Millis(1000);
+    lock.handle(end, Input::Shown(&acquiring()));
+    lock.handle(end, Input::Shown(&View::default()));
+    assert_eq!(wake(&mut lock, end), []);
+    let last = Refusal::NotGranted;
+    assert_eq!(lock.failure(), Some(&Failure::Attempt { last, timed_out: true }));
+    lock.handle(end, Input::LetGo);
+    assert_eq!(effects(&mut lock), [Effect::Release(None)]);
+}
+
+#[test]
+fn the_delay_is_random_between_half_and_all_of_it() {
+    for (word, delay) in [(0, 100), (u64::MAX, 50)] {
+        let mut lock = asked(request());
+        lock.handle(START, Input::Shown(&View::default()));
+        lock.handle(START, Input::Wake { paused_until: None, entropy: Entropy(word) });
+        assert_eq!(lock.next_deadline(), Some(START + Millis(delay)));
+        lock.handle(START, Input::Freed);
+        assert_eq!(wake(&mut lock, START), [Effect::TryNow, Effect::Want], "a release in this process is noticed");
+    }
+}
+
+#[test]
+fn one_attempt_has_one_answer() {
+    let mut lock = asked(Request { wait: Millis::ZERO, ..request() });
+    lock.handle(START, Input::Shown(&refused(START)));
+    wake(&mut lock, START);
+    let failure = lock.failure().unwrap();
+    assert!(matches!(failure, Failure::Attempt { last: Refusal::Held(by, _), timed_out: false } if by.number == 3));
+    assert_eq!(lock.next_deadline(), None);
+}
+
+#[test]
+fn an_attempt_without_a_report_is_asked_for_again_and_a_turn_is_waited_for() {
+    let mut lock = Lock::new(START, Request { wait: Millis(5000), ..request() });
+    effects(&mut lock);
+    assert_eq!(wake(&mut lock, START + Millis(10)), [], "a wake without a reason");
+    assert_eq!(wake(&mut lock, START + SILENCE), [Effect::Want]);
+    let now = START + SILENCE;
+    let turn = now + Millis(300);
+    lock.handle(now, Input::Shown(&View { retry_at: Some(turn), ..View::default() }));
+    assert_eq!(wake(&mut lock, now), []);
+    assert_eq!(lock.next_deadline(), Some(turn));
+    let earlier = now + Millis(100);
+    lock.handle(now, Input::Shown(&View { retry_at: Some(earlier), ..View::default() }));
+    assert_eq!(wake(&mut lock, now), []);
+    assert_eq!(lock.next_deadline(), Some(earlier));
+    assert_eq!(wake(&mut lock, earlier), [Effect::Want]);
+    assert_eq!(wake(&mut lock, earlier), [], "the turn of the attempt before does not count");
+    assert_eq!(lock.next_deadline(), Some(earlier + SILENCE));
+}
+
+#[test]
+fn a_process_whose_clock_stood_still_says_so_when_the_wait_is_too_short() {
+    for (wait, says) in [(0, true), (1000, true), (5000, false)] {
+        let mut lock = Lock::new(START, Request { wait: Millis(wait), ..request() });
+        let until = START + Millis(3000);
+        lock.handle(START, Input::Shown(&View { retry_at: Some(until), ..View::default() }));
+        lock.handle(START, Input::Wake { paused_until: Some(until), entropy: Entropy(0) });
+        if wait == 0 {
+            let last = Refusal::ClockStoodStill(until);
+            assert_eq!(lock.failure(), Some(&Failure::Attempt { last, timed_out: false }));
+        }
+        assert_eq!(lock.next_deadline() == Some(until), !says);
+    }
+}
+
+#[test]
+fn what_was_won_is_released_when_nobody_wants_it_any_more() {
+    for mut lock in [asked(request()), won(Request { hold_at_least: Millis(500), ..request() })] {
+        lock.handle(START, Input::LetGo);
+        assert_eq!(effects(&mut lock), [Effect::Release(None)]);
+        lock.handle(START, Input::LetGo);
+        assert_eq!(effects(&mut lock), [], "once");
+    }
+    let mut lock = won(request());
+    let late = START + Millis(1000);
+    assert_eq!(lock.won(late), None);
+    assert_eq!(lock.next_deadline(), Some(late));
+    assert_eq!(wake(&mut lock, late), []);
+    assert_eq!(wake(&mut lock, late + Millis(100)), [], "one more attempt that failed, after the wait");
+    assert!(lock.failure().is_some());
+}
+
+#[test]
+fn a_lock_is_held_for_its_least_and_its_longest_time() {
+    let mut lock = held(Request { hold_at_least: Millis(500), max_hold: Some(Millis(700)), ..request() });
+    let at = START + Millis(700);
+    assert_eq!(lock.next_deadline(), Some(at));
+    assert_eq!(lock.check(at), Err(Lost::MaxHold), "also before the machine is woken");
+    let mut late = lock.clone();
+    assert_eq!(wake(&mut late, at), [Effect::End(id())]);
+    assert_eq!((late.lost(), late.next_deadline()), (Some(Lost::MaxHold), None));
+    late.handle(at, Input::LetGo);
+    assert_eq!(effects(&mut late), [Effect::Release(None)]);
+    lock.handle(START + Millis(499), Input::LetGo);
+    assert_eq!(effects(&mut lock), [Effect::Release(Some(START + Millis(500)))]);
+}
+
+#[test]
+fn a_lease_that_ends_ends_the_request_and_the_lock() {
+    for mut lock in [asked(request()), won(request())] {
+        assert!(lock.handle(START, Input::Ended));
+        assert!(!lock.handle(START, Input::Ended));
+        assert_eq!(wake(&mut lock, START), []);
+        assert_eq!((lock.failure(), lock.check(START)), (Some(&Failure::Closed), Err(Lost::Closed)));
+    }
+    let mut lock = held(request());
+    lock.handle(START, Input::Abandon);
+    assert_eq!(effects(&mut lock), [Effect::Abandon]);
+}
