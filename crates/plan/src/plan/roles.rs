@@ -19,6 +19,7 @@ use super::facts::Facts;
 use super::guard::{Correction, Guard};
 use super::inputs::Inputs;
 use super::recorded::{Recorded, latest_token};
+use super::workload::WorkloadState;
 use super::{Reconciler, Shared};
 use crate::api::names::{self, PodRole};
 use crate::api::validated::WorkloadKind;
@@ -172,6 +173,7 @@ impl Reconciler {
         if self.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some()) {
             return self.assign_workload(now, inputs, facts, &entitlement);
         }
+        self.workload = WorkloadState::default();
         if !self.is_in_order(&entitlement, inputs, facts) {
             self.write_roles(now, &entitlement, inputs, facts);
         }
