@@ -2,8 +2,9 @@
 //!
 //! - *Consent.* The workload names the one lease that may start and stop it. Without it, the term ends, and what the operator has
 //!   written is removed; the workload runs on as it is.
-//! - *First contact.* A workload is ours if its owner annotation names this lease and this object. One that is not ours runs on
-//!   until a term of it is held, or until an attempt that began after it was first seen was answered: another holds the lease.
+//! - *First contact.* A workload is ours if its owner annotation names this lease and this object, or did so while this process
+//!   decided. One that is not ours runs on until a term of it is held, or until an attempt that began after it was first seen was
+//!   answered: another holds the lease.
 //! - *Withdrawal.* Each write of `standby` raises the number in the withdrawn annotation, so that a start that is still under way
 //!   names an earlier version. A withdrawal is due after a gain of authority, after each end or doubt of a term, and after a
 //!   restore of the API server. Nothing starts while one is due.
@@ -47,7 +48,7 @@ impl Reconciler {
         };
         if inputs.refused {
             self.workload = WorkloadState::default();
-        } else if self.workload.see(now, &workload) {
+        } else if self.workload.see(now, &workload, self.is_marked(&workload)) {
             self.attempt_at_once(now);
         }
         if inputs.deleting || inputs.refused {
@@ -77,7 +78,7 @@ impl Reconciler {
         let active = self.switched(workload, PodRole::Active, Some(token));
         let change = active.change;
         let is_active = carries(workload.object(), &self.identity.name, &active);
-        if is_active && change == PodChange::None && self.is_ours(workload) {
+        if is_active && change == PodChange::None && self.is_marked(workload) {
             return;
         }
         if !is_active && self.workload.is_due() {
@@ -109,7 +110,7 @@ impl Reconciler {
         let standby =
             if doubtful { DesiredRole::standby(token) } else { self.switched(workload, PodRole::Standby, token) };
         let is_standby = carries(workload.object(), &self.identity.name, &standby) && standby.change == PodChange::None;
-        if !is_standby || self.workload.is_due() || !self.is_ours(workload) {
+        if !is_standby || self.workload.is_due() || !self.is_marked(workload) {
             self.withdraw_workload(now, entitlement, workload, standby);
         }
     }
@@ -171,8 +172,14 @@ impl Reconciler {
         format!("{}.{}", self.identity.uid, workload.uid)
     }
 
-    /// Whether this lease has written this object.
+    /// Whether this lease has written this object. A tool that replaces all annotations removes the mark again and again; the
+    /// workload is stopped all the same when its term ends.
     fn is_ours(&self, workload: &WorkloadFacts) -> bool {
+        self.is_marked(workload) || self.workload.was_ours(workload)
+    }
+
+    /// Whether the mark of the workload says that this lease has written this object.
+    fn is_marked(&self, workload: &WorkloadFacts) -> bool {
         let owner = workload.annotations.get(&names::owner_annotation(&self.identity.name));
         owner.is_some_and(|owner| *owner == self.owner_of(workload))
     }
