@@ -2,7 +2,7 @@
 """Prints the circles between the files of each crate, and fails if there is one.
 
     hack/circles.py            all crates of the workspace
-    hack/circles.py FOLDER     the crates whose folder contains this text
+    hack/circles.py TEXT...    the crates whose root file has one of these texts in its path
 
 A file depends on the file that defines what it names by a path (`crate::`, `super::`, `self::`, a child module); re-exports
 are followed to the definition. Tests are left out: what stands under #[cfg(test)], and files whose names end in tests.rs.
@@ -145,17 +145,16 @@ def circles(edges):
 
 def main():
     sys.setrecursionlimit(10_000)
-    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    wanted = sys.argv[1:] or [""]
     roots = [ROOT / "src/lib.rs", *sorted(ROOT.glob("crates/*/src/lib.rs")), *sorted(ROOT.glob("crates/*/tests/*/main.rs"))]
     files = arrows = 0
     failed = False
     for root in roots:
-        if wanted not in str(root):
+        if not any(text in str(root.relative_to(ROOT)) for text in wanted):
             continue
         edges = {}
         for module in Module(root, None).all():
             others = {module.resolve(path) for path in [path for path, _ in module.uses] + module.paths}
-            # A module and the files of its children belong together in one direction: a parent may name its children.
             edges[module.file] = {other.file for other in others if other and other is not module}
         files, arrows = files + len(edges), arrows + sum(map(len, edges.values()))
         for circle in circles(edges):
