@@ -5,7 +5,8 @@ use kube::ResourceExt;
 use kube::core::Selector;
 
 use super::error::Reader;
-use super::{InvalidSpec, MAX_UNHEALTHY, Mismatch, REAP_MARGIN, ValidQuorum, selector};
+use super::limits::MAX_UNHEALTHY;
+use super::{InvalidSpec, Mismatch, REAP_MARGIN, ValidQuorum, selector};
 use crate::api::lease::{
     ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, RetrySpec, RetryStrategy, ScaleSpec, WorkloadRef,
 };
