@@ -345,7 +345,6 @@ impl Reconciler {
             lease: &self.identity.name,
             view,
             observed_terms: &self.terms,
-            expired: false,
             withheld: inputs.blocked,
             obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
             electorate: inputs.electorate.as_deref().filter(|_| facts.pods_listed),

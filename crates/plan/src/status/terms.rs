@@ -48,7 +48,6 @@ impl<'a> TermState<'a> {
         let Some(view) = inputs.view else {
             return match in_status {
                 None => Self::NoTerm,
-                Some(_) if inputs.expired => Self::Ended(TermEnd::Unobserved),
                 Some(_) if inactive => Self::Ending(TermEnd::Unobserved),
                 Some(_) => Self::Unconfirmed,
             };
