@@ -45,6 +45,7 @@ mod handover;
 mod inputs;
 mod keeper_link;
 mod leadership;
+mod output;
 mod permits;
 mod publish;
 mod recorded;
