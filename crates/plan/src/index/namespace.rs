@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::core::{Expression, Selector, SelectorExt as _};
 
-use super::LeaseId;
+use super::ids::LeaseId;
 use super::selectors::{GroupId, Selectors};
 use crate::api::names;
 use crate::election::{Electorate, Eligibility, PodFacts, Sighting};

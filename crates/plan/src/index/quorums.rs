@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::core::SelectorExt;
 use redislease_core::op::Token;
 
-use super::LeaseId;
+use super::ids::LeaseId;
 use super::namespace_labels::Labels;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
@@ -25,7 +25,7 @@ pub struct ImplausibleToken {
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct QuorumEntry {
     /// `None` while no such quorum exists.
     facts: Option<Arc<QuorumFacts>>,
     leases: BTreeSet<LeaseId>,
@@ -36,7 +36,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Quorums {
     namespace: String,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, QuorumEntry>,
     by_lease: BTreeMap<LeaseId, String>,
     /// Whether every RedisQuorum that existed at the start has been read.
     read: bool,
