@@ -152,7 +152,8 @@ async fn others_listed(first: &CancellationToken, most: Duration, stop: &Cancell
     }
 }
 
-/// The events of one watch. After an error it pauses and continues. `backoff` outlives the stream.
+/// The events of one watch. After an error it pauses and continues, and after an outage of the API server it lists again.
+/// `backoff` outlives the stream.
 fn retried<T>(
     api: Api<T>,
     kind: &'static str,
@@ -163,26 +164,44 @@ where
     T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     let path = api.resource_url().to_owned();
-    paced(watcher(api, config), kind, path, backoff)
+    paced(move || watcher(api.clone(), config.clone()), kind, path, backoff)
 }
 
-/// The events of `results`, with a pause after each error. The pauses grow until a list is complete.
-fn paced<T: Send>(
-    results: impl Stream<Item = Result<Event<T>, watcher::Error>> + Send,
+/// Whether the API server may have been restored from a backup before it serves this watch again. A restored server accepts a
+/// watch from a resource version that it has yet to reach, and sends no event until then. A full list also costs much, so a
+/// watch that a healthy server closes or delays goes on from its version.
+fn is_outage(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            // A server that has lost its etcd answers 429 until it has read everything again.
+            status.code >= 500 || (status.code == 429 && status.message.contains("initializing"))
+        }
+        watcher::Error::WatchStartFailed(_) => true,
+        _ => false,
+    }
+}
+
+/// The events of what `open` opens, with a pause after each error. The pauses grow until a list is complete.
+fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
+    open: impl Fn() -> S + Clone + Send,
     kind: &'static str,
     path: String,
     backoff: Arc<Mutex<Backoff>>,
 ) -> impl Stream<Item = Event<T>> + Send {
-    let state = (Box::pin(results), Random::new(), backoff);
+    let state = (Box::pin(open()), Random::new(), backoff);
     stream::unfold(state, move |(mut results, mut random, backoff)| {
-        let path = path.clone();
+        let (path, open) = (path.clone(), open.clone());
         async move {
             let locked = || backoff.lock().unwrap_or_else(PoisonError::into_inner);
             let event = loop {
                 let error = match results.next().await? {
                     Ok(event) => break event,
-                    Err(error) => kube_api::causes(&error),
+                    Err(error) => error,
                 };
+                if is_outage(&error) {
+                    results = Box::pin(open());
+                }
+                let error = kube_api::causes(&error);
                 let (pause, warn) = locked().failed(random.entropy().0);
                 if warn {
                     tracing::warn!(kind, path, %error, "The watch broke off and restarts.");
@@ -264,12 +283,45 @@ mod tests {
     async fn pause_after(third: Option<Event<()>>) -> Duration {
         let failed = || [Ok(Event::Init), Ok(Event::InitApply(())), Err(watcher::Error::NoResourceVersion)];
         let results = failed().into_iter().chain(failed()).chain([Ok(Event::Init), Ok(Event::InitApply(()))]);
-        let results: Vec<_> = results.chain(third.map(Ok)).collect();
+        let results = Mutex::new(Some(results.chain(third.map(Ok)).collect::<Vec<_>>()));
         let backoff = Arc::<Mutex<Backoff>>::default();
-        let events = paced(stream::iter(results), "Pod", "/api".to_owned(), Arc::clone(&backoff));
+        let open = || stream::iter(results.lock().unwrap().take().expect("the watch is opened once"));
+        let events = paced(open, "Pod", "/api".to_owned(), Arc::clone(&backoff));
         events.for_each(|_| std::future::ready(())).await;
         // Without jitter.
         backoff.lock().unwrap().failed(u64::MAX / 2 + 1).0
+    }
+
+    /// Whether a watch that could not be opened because of this answer lists again.
+    async fn lists_again(answer: kube::Error) -> bool {
+        let opened = Mutex::new(vec![
+            vec![Ok(Event::Init)],
+            vec![
+                Ok(Event::Init),
+                Ok(Event::InitDone),
+                Err(watcher::Error::WatchStartFailed(answer)),
+                Ok(Event::Delete(())),
+            ],
+        ]);
+        let open = || stream::iter(opened.lock().unwrap().pop().expect("at most one further list"));
+        let events: Vec<_> = paced(open, "Pod", "/api".to_owned(), Arc::default()).collect().await;
+        matches!(events.last(), Some(Event::Init))
+    }
+
+    #[tokio::test]
+    async fn a_watch_lists_again_after_an_outage_of_the_api_server() {
+        let status = |code, message: &str| {
+            let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
+            kube::Error::Api(Box::new(status))
+        };
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(lists_again(kube::Error::Service(Box::new(refused))).await);
+        assert!(lists_again(status(503, "the server is shutting down")).await);
+        assert!(lists_again(status(504, "Too large resource version: 812, current: 17")).await);
+        assert!(lists_again(status(429, "storage is (re)initializing")).await);
+        // A server that answers is not away: 10,000 objects are not listed again.
+        assert!(!lists_again(status(429, "too many requests, please try again later")).await);
+        assert!(!lists_again(status(403, "cannot watch")).await);
     }
 
     #[tokio::test]

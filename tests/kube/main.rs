@@ -25,6 +25,7 @@ mod policy;
 mod quorum;
 mod replicas;
 mod resource;
+mod restore;
 mod rights;
 mod roles;
 mod scale;

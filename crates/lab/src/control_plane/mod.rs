@@ -6,6 +6,7 @@ mod faults;
 mod kubectl;
 mod limit;
 mod reader;
+mod restore;
 mod watch;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
 
 use serde_json::{Value, json};
 
+pub use self::restore::Backup;
 pub use self::watch::{Watch, WatchEvent};
 use self::{kubectl::Kubectl, limit::Permit, reader::Reader};
 use crate::{Error, Metrics, Process, Result, Tools, redis::free_address, repository, watchdog::TempFolder};
@@ -24,6 +26,7 @@ use crate::{Error, Metrics, Process, Result, Tools, redis::free_address, reposit
 /// Each process serves within seconds; on a busy machine it may take longer.
 const START_WITHIN: Duration = Duration::from_mins(1);
 const ETCD_SOCKET: &str = "etcd.sock";
+const ETCD_DATA: &str = "etcd";
 const PROXY_SOCKET: &str = "proxy.sock";
 const READY: &[&str] = &["get", "--raw=/readyz"];
 /// kwok simulates the kubelets of the nodes with this label.
@@ -340,7 +343,7 @@ fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
         &tools.etcd,
         folder,
         &[
-            flag("data-dir", folder.join("etcd").display()),
+            flag("data-dir", folder.join(ETCD_DATA).display()),
             flag("listen-client-urls", format!("unix://{}", socket.display())),
             // etcd requires these two addresses; no client and no peer uses them.
             flag("advertise-client-urls", "http://127.0.0.1:0"),
@@ -349,11 +352,15 @@ fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
             flag("log-level", "warn"),
         ],
     )?;
-    // An API server that starts before etcd waits a second before it tries again.
+    listens(&etcd, &socket)?;
+    Ok(etcd)
+}
+
+/// An API server that starts before etcd waits a second before it tries again.
+fn listens(etcd: &Process, socket: &Path) -> Result<()> {
     etcd.wait_until(START_WITHIN, || {
         if socket.exists() { Ok(()) } else { Err(format!("there is no {}", socket.display())) }
-    })?;
-    Ok(etcd)
+    })
 }
 
 fn start_api_server(

@@ -78,6 +78,16 @@ impl RoleWrite {
         of_role.or_else(of_token).or_else(of_mark).or_else(|| self.altered_change(lease, stored))
     }
 
+    /// This write without its fence, the number of withdrawals, which is another one in each write; `None` if it has none.
+    pub fn without_fence(&self, lease: &str) -> Option<Self> {
+        let withdrawn = names::withdrawn_annotation(lease);
+        let (fences, marks): (Vec<_>, Vec<_>) =
+            self.marks.iter().cloned().partition(|(key, value)| *key == withdrawn && value.is_some());
+        let is_fence = matches!(self.change, PodChange::Fence(_));
+        let change = if is_fence { PodChange::None } else { self.change };
+        (is_fence || !fences.is_empty()).then(|| Self { marks, change, ..self.clone() })
+    }
+
     fn altered_change(&self, lease: &str, stored: Object<'_>) -> Option<Altered> {
         match (self.change, stored.run) {
             (PodChange::Start, _) => {

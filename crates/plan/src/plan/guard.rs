@@ -111,12 +111,12 @@ impl<W: PartialEq> Guard<W> {
     }
 
     /// Records a write that is sent. Returns whether it corrects what others have changed: the last write wanted the same,
-    /// and the API server had stored it.
-    pub fn sent(&mut self, now: Time, uid: &str, wanted: W) -> Option<Correction> {
+    /// the API server had stored it, and this one does not only raise the fence.
+    pub fn sent(&mut self, now: Time, uid: &str, wanted: W, only_fences: bool) -> Option<Correction> {
         let object = self.get_or_insert(now, uid);
         object.saved = object.saved_until(now).saturating_sub(REFILL);
         object.saved_at = now;
-        let corrects = object.stored && object.wanted.as_ref() == Some(&wanted);
+        let corrects = !only_fences && object.stored && object.wanted.as_ref() == Some(&wanted);
         object.wanted = Some(wanted);
         object.stored = false;
         corrects.then(|| object.correct(now))

@@ -12,7 +12,7 @@ fn at(seconds: u64) -> Time {
 /// Sends the write, which must be due, and records its outcome.
 fn write(guard: &mut Guard<u8>, now: Time, wanted: u8, written: Written) -> Option<Correction> {
     assert!(guard.due(now, POD, &wanted) <= now, "not due before {:?}", guard.due(now, POD, &wanted));
-    let correction = guard.sent(now, POD, wanted);
+    let correction = guard.sent(now, POD, wanted, false);
     guard.written(now, POD, written);
     correction
 }
@@ -106,7 +106,7 @@ fn rare_corrections_are_never_delayed() {
 fn what_is_known_of_an_object_ends_with_it() {
     let mut guard = Guard::default();
     write(&mut guard, at(0), 1, Written::Refused);
-    guard.sent(at(0), "uid-b", 1);
+    guard.sent(at(0), "uid-b", 1, false);
     guard.retain(|uid| uid == POD);
     assert_eq!(guard.count(), 1);
     write(&mut guard, at(9), 1, Written::Gone);
@@ -146,7 +146,7 @@ proptest! {
             prop_assert!(due <= now + PAUSE.max);
             if due <= now {
                 writes.push(now);
-                guard.sent(now, POD, wanted);
+                guard.sent(now, POD, wanted, false);
                 guard.written(now, POD, written);
                 last = (written != Written::Undecided).then_some(wanted);
             }

@@ -10,6 +10,7 @@ use redislease_core::lease::Standing;
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
+use super::altered::Altered;
 use super::desired_roles::{DesiredRole, carries, desired_roles, role_of};
 use super::effect::{Effect, Measure, PodChange, Priority, Read, RoleWrite};
 use super::entitlement::Entitlement;
@@ -404,8 +405,11 @@ impl Reconciler {
             not_after,
         };
         self.roles.in_order = None;
-        if let Some(correction) = self.roles.guard.sent(now, pod.uid, desired.guarded()) {
-            self.report_correction(pod, &write, correction);
+        let without_fence = write.without_fence(&self.identity.name);
+        let altered = without_fence.as_ref().unwrap_or(&write).altered_in(&self.identity.name, pod);
+        let only_fences = without_fence.is_some() && altered.is_none();
+        if let Some(correction) = self.roles.guard.sent(now, pod.uid, desired.guarded(), only_fences) {
+            self.report_correction(pod, write.workload, altered.as_ref(), correction);
         }
         self.start.wrote(pod.uid, write.change, false);
         let (uid, kind, pod) = (pod.uid.to_owned(), write.workload, pod.name.to_owned());
@@ -415,9 +419,15 @@ impl Reconciler {
     }
 
     /// Others have changed what the API server had stored.
-    fn report_correction(&mut self, pod: Object<'_>, write: &RoleWrite, Correction { tell }: Correction) {
-        self.emit(Effect::Measure(Measure::Corrected { kind: write.workload }));
-        if let Some(altered) = write.altered_in(&self.identity.name, pod).filter(|_| tell) {
+    fn report_correction(
+        &mut self,
+        pod: Object<'_>,
+        kind: Option<WorkloadKind>,
+        altered: Option<&Altered>,
+        Correction { tell }: Correction,
+    ) {
+        self.emit(Effect::Measure(Measure::Corrected { kind }));
+        if let Some(altered) = altered.filter(|_| tell) {
             let note = format!(
                 "{} was changed after the operator had written it: {}. The operator writes it again.",
                 pod.name,

@@ -18,6 +18,7 @@ fn a_workload_is_withdrawn_again_when_the_status_does_not_name_the_term_any_more
     story.facts.lease = Some(Arc::new(lease.clone()));
     story.event(Event::StatusWritten(StatusOutcome::Written(Arc::new(lease))));
     assert_eq!(story.switches(), [(Some(PodRole::Standby), PodChange::None, Some(WorkloadKind::Deployment))]);
+    assert_eq!(story.corrected(), 0, "nobody else has changed the workload: {:?}", story.effects);
     story.pods();
     assert_ne!(story.workload().annotations.get(WITHDRAWN), first.annotations.get(WITHDRAWN));
     assert_ne!(story.workload().resource_version, first.resource_version);

@@ -10,7 +10,7 @@ impl Story {
         self.event(Event::RoleWritten { uid: UID.into(), outcome });
     }
 
-    fn corrected(&self) -> usize {
+    pub(super) fn corrected(&self) -> usize {
         let is_one = |effect: &&Effect| matches!(effect, Effect::Measure(Measure::Corrected { .. }));
         self.effects.iter().filter(is_one).count()
     }
