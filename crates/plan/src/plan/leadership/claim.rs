@@ -74,7 +74,7 @@ impl Name {
         &mut self,
         now: Time,
         situation: &WithoutLock<'_>,
-        output: &mut Output<LeadershipEffect>,
+        out: &mut Output<LeadershipEffect>,
     ) -> Authority {
         let &WithoutLock { named, instance, quorum_lost_since, seen_other, mut authority, .. } = situation;
         let is_named = named == Some(instance);
@@ -84,7 +84,7 @@ impl Name {
         } else {
             if other_is_named && quorum_lost_since.is_some() && authority == Authority::End && !seen_other {
                 // If the other replica has the lock, it writes its name again, and then this replica follows.
-                self.claim(now, named, output);
+                self.claim(now, named, out);
                 self.contradicts_until = Some(now + CONTRADICTED_WITHIN);
             }
             self.confirmed_until = None;
@@ -103,16 +103,16 @@ impl Name {
                 let read_at = confirmed_until.map_or(now, |until| until - CONFIRMED_AGAIN);
                 if let Some(until) = confirmed_until {
                     authority = Authority::End;
-                    output.wake_at(until);
+                    out.wake_at(until);
                 }
                 if now < read_at {
-                    output.wake_at(read_at);
+                    out.wake_at(read_at);
                 } else {
-                    self.read(now, output);
+                    self.read(now, out);
                 }
             }
-            (Some(_), Some(until)) => output.wake_at(until),
-            (Some(since), None) => self.claim_later(now, since, situation, output),
+            (Some(_), Some(until)) => out.wake_at(until),
+            (Some(since), None) => self.claim_later(now, since, situation, out),
             (None, _) => *self = self.unclaimed(),
         }
         authority
@@ -120,42 +120,36 @@ impl Name {
 
     /// Writes this replica as leader in place of one that may have died, so that the terms of the dead one are shown as
     /// ended. If that leader still runs and only this replica has lost the quorum, the leader contradicts.
-    fn claim_later(
-        &mut self,
-        now: Time,
-        since: Time,
-        situation: &WithoutLock<'_>,
-        output: &mut Output<LeadershipEffect>,
-    ) {
+    fn claim_later(&mut self, now: Time, since: Time, situation: &WithoutLock<'_>, out: &mut Output<LeadershipEffect>) {
         let pause = CLAIM_AFTER.delay(self.claims.saturating_add(1));
         let pause = if situation.named.is_some() { pause } else { FIRST_CLAIM_AFTER };
         let claim_at = self.claimed_at.unwrap_or(since) + pause;
         if now < claim_at {
-            return output.wake_at(claim_at);
+            return out.wake_at(claim_at);
         }
         if situation.api_answered_at.is_some_and(|answered| answered >= since) {
-            return self.claim(now, situation.named, output);
+            return self.claim(now, situation.named, out);
         }
-        output.wake_at(now + READ_AGAIN);
+        out.wake_at(now + READ_AGAIN);
     }
 
-    fn claim(&mut self, now: Time, named: Option<&str>, output: &mut Output<LeadershipEffect>) {
+    fn claim(&mut self, now: Time, named: Option<&str>, out: &mut Output<LeadershipEffect>) {
         self.claimed_at = Some(now);
         self.claims = self.claims.saturating_add(1);
         self.was_free = named.is_none();
-        output.emit(LeadershipEffect::Claim);
-        output.wake_at(now + READ_AGAIN);
+        out.emit(LeadershipEffect::Claim);
+        out.wake_at(now + READ_AGAIN);
     }
 
-    fn read(&mut self, now: Time, output: &mut Output<LeadershipEffect>) {
+    fn read(&mut self, now: Time, out: &mut Output<LeadershipEffect>) {
         if self.reading_since.is_some() {
             return;
         }
         if let Some(at) = self.read_again_at.filter(|at| now < *at) {
-            return output.wake_at(at);
+            return out.wake_at(at);
         }
         self.reading_since = Some(now);
-        output.emit(LeadershipEffect::ReadQuorum);
+        out.emit(LeadershipEffect::ReadQuorum);
     }
 
     /// Takes the answer to a read: whether the status names this replica. Returns whether it confirms that.

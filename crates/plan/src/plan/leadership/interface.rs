@@ -5,8 +5,7 @@ use std::sync::Arc;
 use redislease_core::lease::View;
 use redislease_core::time::Time;
 
-use crate::plan::effect::Command;
-use crate::plan::facts::{Authority, OpenQuorum};
+use crate::plan::{Authority, Command, OpenQuorum};
 
 /// The inputs of a turn, in addition to the recorded state.
 #[derive(Clone, Debug, Default)]

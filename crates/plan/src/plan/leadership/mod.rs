@@ -17,10 +17,9 @@ use redislease_core::lease::{Config, OnDeadline, Publication, Standing, View};
 use redislease_core::op::Attempt;
 use redislease_core::time::{Drift, Millis, Time};
 
-use super::effect::Command;
-use super::facts::{Authority, Granted, OpenQuorum};
 use super::output::Output;
 use super::restarts::Restarts;
+use super::{Authority, Command, Granted, OpenQuorum};
 use crate::election::takeover::{LEADER_LEASE, LEADER_STOP_BUDGET};
 use crate::election::{Cluster, HolderName};
 use claim::{Name, READ_AGAIN, WithoutLock};
@@ -53,7 +52,7 @@ pub struct Leadership {
     quorum_back_since: Option<Time>,
     probed_at: Option<Time>,
     stopping: bool,
-    output: Output<LeadershipEffect>,
+    out: Output<LeadershipEffect>,
 }
 
 /// The machine of the lock.
@@ -85,7 +84,7 @@ impl Leadership {
             quorum_back_since: None,
             probed_at: None,
             stopping: false,
-            output: Output::new(),
+            out: Output::new(),
         }
     }
 
@@ -125,12 +124,12 @@ impl Leadership {
 
     /// The next effect to execute.
     pub fn poll_effect(&mut self) -> Option<LeadershipEffect> {
-        self.output.poll()
+        self.out.poll()
     }
 
     /// The time of the next turn if no event arrives before.
     pub const fn next_deadline(&self) -> Option<Time> {
-        self.output.deadline()
+        self.out.deadline()
     }
 
     fn quorum_read(&mut self, now: Time, named: Result<Option<String>, ()>) {
@@ -150,7 +149,7 @@ impl Leadership {
             seen_other: self.seen_other,
             authority: self.authority,
         };
-        let authority = self.name.without_lock(now, &situation, &mut self.output);
+        let authority = self.name.without_lock(now, &situation, &mut self.out);
         self.set(authority);
     }
 
@@ -162,7 +161,7 @@ impl Leadership {
     }
 
     fn turn(&mut self, now: Time, facts: &LeadershipFacts) {
-        self.output.begin_turn();
+        self.out.begin_turn();
         if self.stopping {
             return;
         }
@@ -192,11 +191,11 @@ impl Leadership {
         {
             self.release();
             self.lock = None;
-            self.output.emit(Command::Close);
+            self.out.emit(Command::Close);
         }
         if let (None, Some(quorum)) = (&self.lock, &facts.quorum) {
             if let Some(at) = self.restarts.waits_until(now) {
-                return self.output.wake_at(at);
+                return self.out.wake_at(at);
             }
             self.restarts.started(now);
             self.lock = Some(Lock {
@@ -208,7 +207,7 @@ impl Leadership {
                 released: None,
             });
             let config = durations(quorum);
-            self.output.emit(Command::Open { quorum: Some(quorum.clone()), keys: Vec::new(), config });
+            self.out.emit(Command::Open { quorum: Some(quorum.clone()), keys: Vec::new(), config });
         }
     }
 
@@ -218,7 +217,7 @@ impl Leadership {
         if let Standing::Publishing(term) = &lock.view.standing {
             let attempt = term.id.attempt;
             if lock.published.replace(attempt) != Some(attempt) {
-                self.output.emit(Command::Published { attempt, outcome: Publication::Written });
+                self.out.emit(Command::Published { attempt, outcome: Publication::Written });
             }
         }
     }
@@ -270,13 +269,13 @@ impl Leadership {
                 self.release();
                 return self.set(Authority::Renew);
             }
-            Some(probed) => self.output.wake_at(probed + LEADER_LEASE),
+            Some(probed) => self.out.wake_at(probed + LEADER_LEASE),
             None if now >= answered + HEARTBEAT => {
                 self.probed_at = Some(now);
-                self.output.emit(LeadershipEffect::Probe);
-                self.output.wake_at(now + LEADER_LEASE);
+                self.out.emit(LeadershipEffect::Probe);
+                self.out.wake_at(now + LEADER_LEASE);
             }
-            None => self.output.wake_at(answered + HEARTBEAT),
+            None => self.out.wake_at(answered + HEARTBEAT),
         }
         self.set(Authority::Lead);
     }
@@ -301,19 +300,19 @@ impl Leadership {
         let looks_at = lock.view.refused_by.as_ref().map_or(retry_at, |_| retry_at.min(lock.tried_at + LOOK_AGAIN));
         let waits = lock.wanted_at.map(|wanted| wanted + READ_AGAIN);
         if let Some(at) = waits.into_iter().chain([looks_at]).filter(|at| now < *at).max() {
-            return self.output.wake_at(at);
+            return self.out.wake_at(at);
         }
         let led_before = facts.named.as_deref() == Some(self.instance());
         let head_start = self.quorum_back_since.map(|since| since + HEAD_START);
         if let Some(at) = head_start.filter(|at| !led_before && now < *at) {
-            return self.output.wake_at(at);
+            return self.out.wake_at(at);
         }
         let answered = facts.api_answered_at;
         if answered.is_none_or(|answered| answered + HEARTBEAT < now) {
             let asked = self.probed_at.is_some_and(|probed| answered.is_none_or(|answered| answered < probed));
             if !asked {
                 self.probed_at = Some(now);
-                self.output.emit(LeadershipEffect::Probe);
+                self.out.emit(LeadershipEffect::Probe);
             }
             return;
         }
@@ -322,10 +321,10 @@ impl Leadership {
             (lock.wanted_at, lock.tried_at) = (Some(now), now);
         }
         if now < retry_at {
-            self.output.emit(Command::TryNow);
+            self.out.emit(Command::TryNow);
         }
-        self.output.emit(Command::Want(self.holder.clone()));
-        self.output.wake_at(now + READ_AGAIN);
+        self.out.emit(Command::Want(self.holder.clone()));
+        self.out.wake_at(now + READ_AGAIN);
     }
 
     /// Releases the lock: this process has stopped deciding.
@@ -333,13 +332,13 @@ impl Leadership {
         let Some(lock) = &mut self.lock else { return };
         if let Some(term) = lock.view.standing.term().map(|term| term.id.clone()) {
             lock.released = Some(term.attempt);
-            self.output.emit(Command::End { term, proof: true });
+            self.out.emit(Command::End { term, proof: true });
         }
     }
 
     fn stop(&mut self) {
         self.stopping = true;
-        self.output.begin_turn();
+        self.out.begin_turn();
         self.set(Authority::Follow);
         self.release();
     }
@@ -347,7 +346,7 @@ impl Leadership {
     fn set(&mut self, authority: Authority) {
         if self.authority != authority {
             self.authority = authority;
-            self.output.emit(LeadershipEffect::Authority(authority));
+            self.out.emit(LeadershipEffect::Authority(authority));
         }
     }
 }
