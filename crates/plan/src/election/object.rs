@@ -16,20 +16,16 @@ pub enum Run {
 
 /// What a write of a role needs to know about its object.
 #[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct Object<'a> {
     /// The kind of the workload; `None` for a pod.
     pub workload: Option<WorkloadKind>,
     /// Whether the workload runs, and how.
     pub run: Option<Run>,
-    /// Its namespace.
     pub namespace: &'a str,
-    /// Its name.
     pub name: &'a str,
-    /// Its UID.
     pub uid: &'a str,
-    /// Its resourceVersion.
     pub resource_version: &'a Option<String>,
-    /// Its labels.
     pub labels: &'a BTreeMap<String, String>,
     /// Its annotations that belong to RedisLease.
     pub annotations: &'a Annotations,

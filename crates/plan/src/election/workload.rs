@@ -11,12 +11,10 @@ use crate::api::validated::WorkloadKind;
 
 /// The facts about a workload, taken from one read. It is never a candidate beside pods.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct WorkloadFacts {
-    /// Its kind.
     pub kind: WorkloadKind,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Its UID. A new workload with the same name is another one.
     pub uid: String,

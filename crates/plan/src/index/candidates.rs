@@ -26,7 +26,6 @@ enum Candidacy {
 }
 
 impl Candidacy {
-    /// The workload that it names.
     fn workload(&self) -> Option<&WorkloadKey> {
         match self {
             Self::Workload(key) | Self::Itself(key) => Some(key),

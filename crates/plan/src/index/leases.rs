@@ -15,12 +15,10 @@ pub(super) type Name = (Arc<str>, String);
 
 /// One lease.
 #[derive(Debug)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct LeaseEntry {
-    /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// The quorum that its spec names.
     pub quorum: String,
@@ -135,7 +133,6 @@ impl Leases {
         id
     }
 
-    /// The resource is deleted.
     pub fn drop_object(&mut self, id: LeaseId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.object = None;

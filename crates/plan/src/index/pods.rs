@@ -186,7 +186,6 @@ impl Pods {
         self.namespaces.entry(Arc::from(sighting.facts.namespace.as_str())).or_default().pod_seen(sighting)
     }
 
-    /// The last event of a pod.
     pub fn deleted(&mut self, facts: &PodFacts) -> BTreeSet<LeaseId> {
         self.remove(&facts.namespace, &facts.uid, facts.proves_stopped_when_deleted())
     }
@@ -232,7 +231,6 @@ impl Pods {
         }
     }
 
-    /// The facts about the pod with this UID.
     pub fn find(&self, namespace: &str, uid: &str) -> PodKnowledge {
         if let Some(sighting) = self.namespace(namespace).and_then(|pods| pods.pod(uid)) {
             return PodKnowledge::Here(sighting.clone());

@@ -16,7 +16,7 @@ use kube::core::Selector;
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::ids::{LeaseId, is_older};
+use super::ids::{LeaseId, is_older, remove_from};
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::election::WorkloadFacts;
@@ -114,7 +114,6 @@ pub(super) struct Workloads {
 }
 
 impl Workloads {
-    /// A lease names the workload.
     pub fn join(&mut self, key: &WorkloadKey, lease: LeaseId, is_candidate: bool, now: Time) -> &Known {
         let entry = self.entries.entry(key.clone()).or_default();
         let is_new = entry.leases.is_empty() && entry.read_at.is_none();
@@ -135,7 +134,6 @@ impl Workloads {
         self.known(key)
     }
 
-    /// The facts about the workload itself.
     pub fn object(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadFacts>> {
         self.entries.get(key)?.object.as_ref()
     }
@@ -158,7 +156,6 @@ impl Workloads {
         self.entries.get(key).is_some_and(|entry| entry.was_read)
     }
 
-    /// A lease does not name the workload any more.
     pub fn leave(&mut self, key: &WorkloadKey, lease: LeaseId) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.leases.remove(&lease);
@@ -182,7 +179,6 @@ impl Workloads {
         }
     }
 
-    /// Records which marks the workload carries.
     fn mark(&mut self, key: &WorkloadKey, marked_by: BTreeSet<String>) {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.marked_by != marked_by) else { return };
         let before = std::mem::replace(&mut entry.marked_by, marked_by);
@@ -190,13 +186,7 @@ impl Workloads {
             self.marked.entry((key.0.clone(), lease.clone())).or_default().insert(key.clone());
         }
         for lease in before.difference(&entry.marked_by) {
-            let name = (key.0.clone(), lease.clone());
-            if let Some(keys) = self.marked.get_mut(&name) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.marked.remove(&name);
-                }
-            }
+            remove_from(&mut self.marked, &(key.0.clone(), lease.clone()), key);
         }
         self.drop_unused(key);
     }
@@ -231,7 +221,6 @@ impl Workloads {
         }
     }
 
-    /// The next workload to read now.
     pub fn next_due(&mut self, now: Time) -> Option<WorkloadKey> {
         let (due, key) = self.due.first()?.clone();
         if now < due {
@@ -246,7 +235,6 @@ impl Workloads {
         Some(key)
     }
 
-    /// When a workload must be read.
     pub fn next_deadline(&self) -> Option<Time> {
         self.due.first().map(|(due, _)| *due)
     }

@@ -13,18 +13,15 @@ use crate::status::ObservedTerms;
 
 /// The input of [`compose`](crate::status::compose).
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct Inputs<'a> {
     /// The status that the API server has.
     pub previous: &'a RedisLeaseStatus,
-    /// The generation of the spec.
     pub generation: Option<i64>,
-    /// The current time.
     pub now: Timestamp,
     /// This cluster.
     pub cluster: &'a Cluster,
-    /// The namespace of the lease.
     pub namespace: &'a str,
-    /// The name of the lease.
     pub lease: &'a str,
     /// The lease as the lock layer of this process sees it; `None` if the lock layer could not open it.
     pub view: Option<&'a View>,
@@ -76,10 +73,9 @@ impl Obstacle<'_> {
 
 /// The facts about the quorum that the status of a lease shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct QuorumOutlook<'a> {
-    /// The name of the `RedisQuorum`.
     pub name: &'a str,
-    /// The fingerprint of its configuration.
     pub fingerprint: &'a str,
     /// The number of nodes that vote.
     pub up: usize,
@@ -100,19 +96,10 @@ pub struct HandoverOutlook<'a> {
 
 /// What became of a requested handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum HandoverProgress<'a> {
     /// The term of the pod `from` is ended for it.
-    Running {
-        /// The name of the pod.
-        from: &'a str,
-    },
+    Running { from: &'a str },
     /// It is over, and the next holder does not matter.
-    Over {
-        /// The last state.
-        state: HandoverState,
-        /// The pod whose term was ended.
-        from: Option<&'a str>,
-        /// The reason.
-        message: &'a str,
-    },
+    Over { state: HandoverState, from: Option<&'a str>, message: &'a str },
 }

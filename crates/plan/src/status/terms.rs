@@ -85,7 +85,6 @@ impl<'a> TermState<'a> {
     }
 }
 
-/// The attempt of the term in status.
 fn attempt_in(status: &RedisLeaseStatus) -> Option<Attempt> {
     status.attempt.as_deref().and_then(|attempt| attempt.parse().ok())
 }
@@ -113,7 +112,6 @@ pub(super) struct Update {
     pub began: bool,
 }
 
-/// Brings the terms in `status` up to date.
 pub(super) fn update(
     status: &mut RedisLeaseStatus,
     term: TermState<'_>,

@@ -1,8 +1,11 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::limits::MAX_LEASE;
 use crate::api::duration;
+
+/// The longest lease that any quorum allows: 1 h. The operator waits this long for keys on an earlier quorum whose longest lease
+/// it does not know.
+pub const MAX_LEASE: Duration = Duration::from_hours(1);
 
 /// The error for an invalid spec: the object, the field, its value, and what the value must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,17 +76,16 @@ impl Reader {
 
 /// A valid lease and a valid quorum that cannot be used together.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Mismatch {
     /// The leaseDuration is longer than the quorum's maxLeaseDuration. A restarted node could lose a key of the lease and vote
     /// again while the lease is still valid.
     LeaseTooLong {
         /// Namespace and name of the lease.
         lease: String,
-        /// Its leaseDuration.
         lease_duration: Duration,
         /// Namespace and name of the quorum.
         quorum: String,
-        /// Its maxLeaseDuration.
         max_lease: Duration,
     },
     /// The renewInterval is shorter than two times the quorum's commandTimeout. A failed renewal must fit into an interval
@@ -91,11 +93,9 @@ pub enum Mismatch {
     RenewalTooFrequent {
         /// Namespace and name of the lease.
         lease: String,
-        /// Its renewInterval.
         renew_interval: Duration,
         /// Namespace and name of the quorum.
         quorum: String,
-        /// Its commandTimeout.
         command_timeout: Duration,
     },
 }

@@ -5,13 +5,11 @@
 
 mod error;
 mod lease;
-mod limits;
 mod quorum;
 mod selector;
 
-pub use error::{InvalidSpec, Mismatch};
-pub use lease::{Candidates, ClusterActivation, Readiness, Retry, ValidLease, Workload, WorkloadKind};
-pub use limits::{MAX_LEASE, REAP_MARGIN};
+pub use error::{InvalidSpec, MAX_LEASE, Mismatch};
+pub use lease::{Candidates, ClusterActivation, REAP_MARGIN, Readiness, Retry, ValidLease, Workload, WorkloadKind};
 pub use quorum::{Address, Fingerprint, ValidNode, ValidQuorum, ValidTls};
 
 #[cfg(test)]
