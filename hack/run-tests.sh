@@ -19,7 +19,10 @@ if commit=$(git rev-parse --short=7 HEAD 2>/dev/null); then
 fi
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+beside=$(mktemp)
+beside_pid=
+# The processes of the tests beside the others form a group.
+trap '[[ -z $beside_pid ]] || kill -- "-$beside_pid" 2>/dev/null; rm -f "$log" "$beside"' EXIT
 summary=()
 failed=
 started=$SECONDS
@@ -60,6 +63,31 @@ component() { # subcommand, name, command...
 
 tests() { # name, arguments of cargo test...: runs also after other tests that failed
     run "$1" cargo test --locked --workspace --no-fail-fast "${@:2}" "${timed[@]}"
+}
+
+# The same, with the lowest priority beside the tests that follow, which wait most of the time. `beside_ends` shows the output.
+beside_begins() { # name, arguments of cargo test...
+    beside_name=$1 beside_began=$SECONDS
+    set -m
+    nice -n 19 cargo test --locked --workspace --no-fail-fast "${@:2}" "${timed[@]}" &>"$beside" &
+    beside_pid=$!
+    set +m
+    printf '\n== %s: cargo test %s, with low priority beside the next steps\n' "$1" "${*:2}"
+}
+
+beside_ends() {
+    local code=0
+    printf '\n== %s: the output\n' "$beside_name"
+    wait "$beside_pid" || code=$?
+    beside_pid=
+    cat "$beside"
+    cat "$beside" >>"$log"
+    if [[ $code == 0 ]]; then
+        summary+=("$(printf '%-22s ok      %4d s beside others' "$beside_name" $((SECONDS - beside_began)))")
+    else
+        failed=$beside_name
+        summary+=("$(printf '%-22s FAILED  %4d s beside others' "$beside_name" $((SECONDS - beside_began)))")
+    fi
 }
 
 # The test harness reports the time of each test, a feature that stable toolchains refuse without this variable. Only the
@@ -148,17 +176,25 @@ elif [[ -z $failed ]]; then
     # Every step selects from the whole workspace: with fewer packages, dependencies would be built again with other
     # features. The tests on a control plane come last and on their own, because they wait most of the time: more of them
     # than there are cores can run at once. A process runs at most four control planes.
-    others=()
+    # Those that only compute have the lowest priority: they use the time in which the others wait.
+    computing=() others=()
     for file in crates/*/tests/*.rs crates/*/tests/*/main.rs tests/*/main.rs; do
         file=${file%/main.rs}
         file=${file##*/}
-        [[ ${file%.rs} == kube || ${file%.rs} == chart ]] || others+=(--test "${file%.rs}")
+        case ${file%.rs} in
+            kube | chart) ;;
+            activation | model | sim) computing+=(--test "${file%.rs}") ;;
+            *) others+=(--test "${file%.rs}") ;;
+        esac
     done
     tests "unit tests" --lib --bins
     tests "documentation" --doc
     report_times
+    step "build the tests" cargo test --locked --workspace --no-run --quiet --test '*'
+    beside_begins "model and simulator" "${computing[@]}"
     tests "other tests" "${others[@]}"
     RUST_TEST_THREADS=5 tests "control plane" --test kube
+    beside_ends
     run "a tenant's load" cargo test --locked --workspace --test kube "${timed[@]:---}" --ignored --exact \
         --nocapture tenants::a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant
     RUST_TEST_THREADS=4 tests "chart" --test chart

@@ -14,7 +14,7 @@ use redislease_core::lease::{Renewal, View};
 use redislease_core::time::Time;
 use redislease_lock::clock;
 
-use super::locked;
+use super::locked::locked;
 
 const CONDITIONS: [&str; 4] = ["Ready", "Active", "CandidatesAvailable", "QuorumHealthy"];
 

@@ -12,7 +12,7 @@ use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Config, Misconfiguration, NodeState, NodeStatus, NodesObserver, Reason};
 
-use super::locked;
+use super::locked::locked;
 use super::panics::Panics;
 
 /// The states that `redislease_quorum_nodes` counts.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 use redislease_core::lease::Renewal;
 
-use super::locked;
+use super::locked::locked;
 
 /// The possible results of a renewal round.
 const RESULTS: [&str; 4] = ["success", "no_quorum", "lost", "timeout"];

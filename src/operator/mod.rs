@@ -24,6 +24,7 @@ mod quorums;
 mod slot;
 mod supervisor;
 mod trimmed;
+mod watched;
 mod watches;
 mod writer;
 
@@ -34,7 +35,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::core::NamespaceResourceScope;
 use kube::{Api, Client};
 use prometheus::Registry;
 use redislease_lock::keeper::Keeper;
@@ -59,7 +59,8 @@ use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
 use engine::{Engine, Input, Shell, Watched};
 use leadership::{Authorities, Replica};
-use supervisor::TaskSupervisor;
+use supervisor::{BoxedTask, TaskSupervisor};
+use watched::{AHEAD, Namespaces};
 use watches::Objects;
 use writer::Writer;
 
@@ -68,9 +69,6 @@ const CONTROLLERS: [&str; 3] = [engine::CONTROLLER, quorums::CONTROLLER, annotat
 
 /// The pause before reading the cluster's UID again after the API server refused to show it.
 const IDENTITY_AGAIN: Duration = Duration::from_secs(2);
-
-/// The capacity of the channel of a watch with few events.
-const AHEAD: usize = 64;
 
 /// The options of the operator.
 #[derive(Clone, Debug)]
@@ -330,27 +328,6 @@ impl Context {
         }
     }
 }
-
-/// The namespaces of leases, pods and workloads.
-struct Namespaces {
-    client: Client,
-    chosen: Vec<String>,
-}
-
-impl Namespaces {
-    /// One API for each watched namespace, or one API for all namespaces if none is configured.
-    fn apis<K>(&self) -> Vec<Api<K>>
-    where
-        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        match self.chosen.as_slice() {
-            [] => vec![Api::all(self.client.clone())],
-            chosen => chosen.iter().map(|namespace| Api::namespaced(self.client.clone(), namespace)).collect(),
-        }
-    }
-}
-
-type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Each connection to a Redis node or to the API server needs a file descriptor.
 fn raise_file_limit() {

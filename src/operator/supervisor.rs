@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
+/// A task of the operator.
+pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Tracks the tasks that must not end.
 #[derive(Clone, Debug)]
 pub(super) struct TaskSupervisor {

@@ -1,10 +1,13 @@
 //! Writes to pods and workloads that are refused, changed on their way, or undone by others: bounded, counted and reported.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use redislease_lab::{Installation, InstallationOptions, LeaseState, Operator, Result};
 use serde_json::{Value, json};
 
+use crate::granularity::{replicas, scaled, switching, workload};
 use crate::policy::refuse;
 use crate::support::{Cluster, FIRST_ELECTION, SOON, options, throughout};
 
@@ -211,4 +214,40 @@ fn a_webhook_that_clamps_the_replicas_is_reported_and_causes_few_writes() -> Res
     assert!(event.note.contains("managedFields names redislease as its manager"), "{event:?}");
     assert!(refused(&operator, "deployment", ALTERED)? >= 1.0);
     counts_at_most(&operator, 5.0)
+}
+
+/// Each of their writes makes the version older that the operator names.
+#[test]
+fn others_who_never_rest_do_not_delay_a_stop() -> Result<()> {
+    let cluster = Cluster::of(&switching())?;
+    let installation = &cluster.installation;
+    let lease = scaled(installation, "restless", "Deployment", 0)?;
+    lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    replicas(installation, "restless", "active", 3)?;
+    let (ends, writes) = (AtomicBool::new(false), |replicas: &str| {
+        let args = ["scale", "deployment/billing", "--namespace=restless", replicas];
+        installation.control_plane().kubectl(&args).map(drop)
+    });
+    thread::scope(|scope| {
+        for number in ["--replicas=5", "--replicas=2"] {
+            let (ends, writes) = (&ends, &writes);
+            scope.spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
+                    // Its own write may conflict.
+                    let _ = writes(number);
+                }
+            });
+        }
+        // Until the operator leaves more and more time between its corrections.
+        thread::sleep(SOON);
+        let stopped = lease.patch(&json!({"spec": {"suspend": true}})).and_then(|()| {
+            installation.wait_for("the workload is withdrawn", SOON, || {
+                let now = workload(installation, "restless", "Deployment").map_err(|error| error.to_string())?;
+                let label = &now["metadata"]["labels"][LABEL];
+                if label == "standby" { Ok(()) } else { Err(label.to_string()) }
+            })
+        });
+        ends.store(true, Ordering::Relaxed);
+        stopped
+    })
 }

@@ -10,7 +10,8 @@ use redislease_locker::{AcquireError, Guard, Locker, LockerBuilder, Request, Ret
 
 use crate::clock::{BootTime, KILL_MARGIN};
 use crate::options::RunOptions;
-use crate::{duration, exit, say};
+use crate::say::say;
+use crate::{duration, exit};
 
 /// How long `--wait 0` waits for connections. The servers that answer later do not vote.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);

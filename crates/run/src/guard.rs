@@ -17,8 +17,9 @@ use crate::channel::{Channel, Received};
 use crate::clock::{BootTime, Deadlines};
 use crate::deadline::{Action, Schedule};
 use crate::message::{Outcome, Report, Start, ToGuard, ToInit};
+use crate::say::say;
 use crate::timer::KillTimer;
-use crate::{exit, helper, namespace, say, signals};
+use crate::{exit, helper, namespace, signals};
 
 /// Runs the guard of the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {

@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::channel::{Channel, Received};
 use crate::children::{self, Change, Next};
 use crate::message::{NotExecuted, Outcome, Report, Start, ToInit};
-use crate::{exit, helper, launch, namespace, say, signals};
+use crate::say::say;
+use crate::{exit, helper, launch, namespace, signals};
 
 /// Runs the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {

@@ -24,7 +24,8 @@ use crate::listen::{self, Status};
 use crate::machine::{Event, Machine, Settings};
 use crate::message::Report;
 use crate::options::{Mode, RunOptions};
-use crate::{exit, limits, link, say, terminal};
+use crate::say::say;
+use crate::{exit, limits, link, terminal};
 
 /// Runs the command; returns the exit code.
 pub fn main(options: RunOptions) -> u8 {

@@ -12,7 +12,8 @@ use nix::unistd::getppid;
 
 use crate::channel::{Channel, Received};
 use crate::message::{Launch, NotExecuted, Start};
-use crate::{exit, helper, say, signals, terminal};
+use crate::say::say;
+use crate::{exit, helper, signals, terminal};
 
 /// Starts the process, in a process group of its own. The channel is at its end when the command is executed, and has a
 /// [`NotExecuted`] before if that is impossible.

@@ -36,12 +36,12 @@ mod machine;
 mod message;
 mod namespace;
 mod options;
+mod say;
 mod signals;
 mod terminal;
 mod timer;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
 pub use isolation::Choice as IsolationChoice;
@@ -67,10 +67,4 @@ pub fn helper(line: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     };
     let line: Vec<OsString> = line.collect();
     Some(main(&line))
-}
-
-/// Prints a line for the user.
-fn say(text: &str) {
-    // Nobody may read it any more, or the disk may be full. That is no reason to stop the command or to lose its exit code.
-    let _ = writeln!(std::io::stderr(), "redislease run: {text}");
 }

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::clock::BootTime;
 use crate::options::Lease;
-use crate::say;
+use crate::say::say;
 
 /// The most connections at a time; others wait in the queue of the kernel.
 const MAX_CONNECTIONS: usize = 32;

@@ -16,35 +16,18 @@ use redislease_core::time::Millis;
 use redislease_lock::nodes::{Probe, Unreachable};
 use redislease_plan::api::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
 use redislease_plan::election::takeover;
-use redislease_plan::plan::Allowed;
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
 use super::certificates::Certificate;
 use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
 use super::rights::{self, Right};
+use super::scope::Scope;
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
 
 /// The least timeout for a request to a node: a person may be far from the nodes.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// What to look at.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Scope {
-    /// The operator's namespace.
-    pub namespace: String,
-    /// The namespaces of leases; none means all.
-    pub watched: Vec<String>,
-    /// Whether annotated workloads get leases.
-    pub annotations: bool,
-    /// Which ways of activation the operator may use.
-    pub allowed: Allowed,
-    /// The only quorum to look at.
-    pub quorum: Option<String>,
-    /// The service account whose rights are checked; `None` for those of this process.
-    pub service_account: Option<String>,
-}
 
 /// Collects everything. A part that cannot be read does not keep the others from being read.
 pub(super) async fn collect(scope: &Scope) -> Facts {

@@ -15,6 +15,7 @@ mod facts;
 mod finding;
 mod judge;
 mod rights;
+mod scope;
 
 use std::error::Error;
 use std::io;
@@ -24,7 +25,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::activations::Activations;
 use crate::cli::values;
-use collect::Scope;
+use scope::Scope;
 
 /// Check the cluster, the rights of the operator and the Redis nodes, and say what to do about each fault.
 ///

@@ -3,7 +3,7 @@
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use redislease_plan::api::RedisQuorum;
 
-use super::collect::Scope;
+use super::scope::Scope;
 
 /// One right.
 #[derive(Clone, Debug, PartialEq, Eq)]

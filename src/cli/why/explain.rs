@@ -15,7 +15,7 @@ use redislease_plan::status::TermEnd;
 use serde::Serialize;
 
 use super::facts::{Facts, HolderPod, State};
-use super::outlook;
+use super::outlook::{self, second};
 use crate::cli::age::format_age;
 
 /// The explanation of one lease.
@@ -91,10 +91,6 @@ impl Explanation {
 /// A time with its age, such as `2026-11-21T08:00:00Z (154m ago)`.
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> String {
     format!("{} ({} ago)", second(at), format_age(between(at, now)))
-}
-
-pub(super) fn second(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 /// The time from `earlier` to `later`; zero if `earlier` is later.

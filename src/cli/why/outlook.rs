@@ -16,7 +16,6 @@ use redislease_plan::api::{Duration, ValidLease, ValidQuorum};
 use redislease_plan::election::{self, Decision, Electorate, EndCause, PodFacts, Sighting, Situation, Step, decide};
 use redislease_plan::status::TermEnd;
 
-use super::explain::second;
 use super::facts::{Facts, HolderPod, State};
 
 /// What can change next.
@@ -302,4 +301,9 @@ fn time(at: Timestamp) -> Time {
 
 fn timestamp(at: Time) -> Timestamp {
     i64::try_from(at.0).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// The time without the fraction of its second.
+pub(super) fn second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }

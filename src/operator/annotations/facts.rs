@@ -10,7 +10,7 @@ use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::api::{Duration, RedisLease, RedisLeaseSpec};
 use redislease_plan::index::WorkloadKey;
 
-use super::parse::KNOWN;
+use super::known::KNOWN;
 
 /// The longest value of an annotation that is kept, in bytes: every longer one is invalid. Users choose the values, and the
 /// operator keeps those of all workloads.

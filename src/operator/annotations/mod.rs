@@ -21,10 +21,12 @@
 
 mod decide;
 mod facts;
+mod known;
 mod leases;
 mod parse;
 #[cfg(test)]
 mod parse_tests;
+mod parser;
 mod pods;
 mod problem;
 mod state;
@@ -57,9 +59,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::engine::Watched;
 use super::leadership::Authorities;
+use super::supervisor::BoxedTask;
+use super::watched::{AHEAD, Namespaces};
 use super::watches::{self, Objects};
 use super::writer::Writer;
-use super::{AHEAD, BoxedTask, Namespaces};
 use crate::metrics::operator::OperatorMetrics;
 pub use decide::{Change, is_unwanted};
 use facts::title;

@@ -1,6 +1,5 @@
 //! What the annotations of a workload request, and what is wrong with them. Pure.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use kube::core::ObjectMeta;
@@ -11,23 +10,10 @@ use redislease_plan::status::NoticeReason;
 use serde_json::json;
 
 use super::facts::{Settings, WorkloadFacts};
+use super::known::KNOWN;
+use super::parser::{Parser, UNCHANGED, invalid};
 use super::problem::{Place, Problem};
 use super::{suggest, ways};
-
-/// The annotations of a workload, without their prefix.
-pub const KNOWN: [&str; 9] = [
-    "lease",
-    "quorum",
-    "granularity",
-    "lease-duration",
-    "renew-interval",
-    "grace-period",
-    "activation",
-    "active-replicas",
-    "activated-by",
-];
-/// What happens to a lease whose workload has invalid annotations.
-const UNCHANGED: &str = "The operator does not create, change or delete the lease until this is corrected.";
 
 /// The lease that a workload requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,26 +109,9 @@ pub fn spec(settings: &Settings) -> RedisLeaseSpec {
     spec
 }
 
-pub(super) struct Parser<'a> {
-    annotations: &'a BTreeMap<String, String>,
-    problems: Vec<Problem>,
-}
-
-impl<'a> Parser<'a> {
-    pub fn value(&self, name: &str) -> Option<&'a str> {
-        self.annotations.get(name).map(String::as_str)
-    }
-
+impl Parser<'_> {
     fn done(self, request: Request, quorum: String) -> Parsed {
         Parsed { request, problems: self.problems, quorum }
-    }
-
-    fn invalid(&mut self, name: &str, value: &str, must: &str, instead: &str) {
-        self.report(name, Some(value), must, instead);
-    }
-
-    pub fn report(&mut self, name: &str, value: Option<&str>, must: &str, instead: &str) {
-        self.problems.push(invalid(name, value, must, instead));
     }
 
     /// Reports unknown annotations. Returns whether one of them may be meant to be `redislease.io/lease`.
@@ -207,10 +176,6 @@ impl<'a> Parser<'a> {
 
 /// The longest duration in the spec of a lease.
 const LONGEST: core::time::Duration = core::time::Duration::from_hours(1);
-
-fn invalid(name: &str, value: Option<&str>, must: &str, instead: &str) -> Problem {
-    Problem::invalid(name, value, must, instead, UNCHANGED)
-}
 
 /// Checks the rules that the API server has for the spec of a lease.
 fn check(workload: &WorkloadFacts, name: &str, settings: &Settings) -> Result<(), Problem> {

@@ -3,7 +3,7 @@
 use redislease_plan::api::names::ANNOTATION_PREFIX;
 use redislease_plan::status::NoticeReason;
 
-use super::parse::KNOWN;
+use super::known::KNOWN;
 use super::suggest;
 
 /// What an unknown annotation of a pod or of a RedisLease does.

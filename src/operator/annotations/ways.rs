@@ -3,7 +3,7 @@
 use redislease_plan::api::lease::{ActivationSpec, Granularity, ScaleSpec};
 use redislease_plan::api::validated::WorkloadKind;
 
-use super::parse::Parser;
+use super::parser::Parser;
 use super::suggest;
 
 /// The pod gets the label `active`. This is always so.

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use redislease_plan::api::names::{self, PodRole};
 use redislease_plan::api::validated::WorkloadKind;
 use redislease_plan::api::{RedisLease, RedisLeaseStatus, RedisQuorum};
-use redislease_plan::election::{Candidate, PodFacts, Run, WorkloadFacts, is_off};
+use redislease_plan::election::{Candidate, Run, WorkloadFacts, is_off};
 use redislease_plan::index::ListCount;
 use redislease_plan::plan::calls::{
     Answer, Body, CLUSTER_NAMESPACE, LeaseName, Request, Stored, WorkloadFound, WorkloadKey, WorkloadRead,
@@ -19,7 +19,8 @@ use redislease_plan::plan::calls::{
 use redislease_plan::plan::{self, PodChange, Read, RoleWrite, StatusWrite};
 use serde_json::{Value, json};
 
-use super::{owned, startable, tokens};
+use super::startable::{self, pod_candidate};
+use super::{owned, tokens};
 use crate::metrics::operator::WriteKind;
 use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
@@ -205,10 +206,6 @@ fn role_patch(lease: &str, write: &RoleWrite) -> Value {
         PodChange::None | PodChange::Delete => {}
     }
     patch
-}
-
-pub(super) fn pod_candidate(pod: &Pod) -> Candidate {
-    Candidate::Pod(Arc::new(PodFacts::from(pod)))
 }
 
 fn workload_candidate(kind: WorkloadKind, object: &DynamicObject) -> Option<Candidate> {

@@ -109,7 +109,7 @@ impl Sender {
         if let Some(kind) = call::kind(&request) {
             let result = match verdict {
                 Verdict::Done => WriteResult::Ok,
-                Verdict::Conflict => WriteResult::Conflict,
+                Verdict::Conflict | Verdict::Raced => WriteResult::Conflict,
                 Verdict::Refused | Verdict::Panicked => WriteResult::Error,
                 Verdict::Unanswered => WriteResult::Timeout,
             };
@@ -122,7 +122,7 @@ impl Sender {
                 tracing::error!(object = %request, error, "A call panicked. Other calls are not affected.");
             }
             Verdict::Refused => tracing::warn!(object = %request, error, "The API server refused a call."),
-            Verdict::Done | Verdict::Conflict | Verdict::Unanswered => {}
+            Verdict::Done | Verdict::Conflict | Verdict::Raced | Verdict::Unanswered => {}
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Reads the pods that a process may have started for a lease, or may start.
 
 use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+
 use kube::api::ListParams;
 use kube::{Api, Client};
 use redislease_plan::api::names;
-use redislease_plan::election::Candidate;
+use redislease_plan::election::{Candidate, PodFacts};
 use redislease_plan::index::{Asked, ListCount};
 
-use super::call::pod_candidate;
 use crate::operator::kube_api::{CallError, call};
 
 /// How many pods one answer contains at most.
@@ -42,4 +43,8 @@ pub(super) async fn read(
         }
     }
     Ok((asked, found))
+}
+
+pub(super) fn pod_candidate(pod: &Pod) -> Candidate {
+    Candidate::Pod(Arc::new(PodFacts::from(pod)))
 }

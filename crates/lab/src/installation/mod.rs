@@ -50,8 +50,8 @@ pub use self::{
     quorum::QuorumState,
 };
 use crate::{
-    Components, ControlPlane, Error, Helm, Proxy, RELEASE, RedisOptions, RedisServer, Result, SuspendLibrary, wait,
-    watchdog::TempFolder,
+    Components, ControlPlane, Error, Helm, Proxy, RELEASE, RedisOptions, RedisServer, Result, SuspendLibrary, read,
+    wait, watchdog::TempFolder,
 };
 
 /// The namespace of the operators, their RedisQuorum and its secret.
@@ -125,6 +125,9 @@ impl InstallationOptions {
 
     /// The operators' service account, roles and admission policy, as the chart has them.
     fn rights(&self) -> Result<String> {
+        if self.has_rights_of_defaults() {
+            return Ok(rights_of_defaults());
+        }
         let watched = format!("--set=watchNamespaces={{{}}}", self.watch_namespaces.join(","));
         let mut args = vec!["--show-only=templates/serviceaccount.yaml", "--show-only=templates/rbac.yaml"];
         args.push("--show-only=templates/admission-policy.yaml");
@@ -142,6 +145,11 @@ impl InstallationOptions {
         Helm::new()?.template(&args)
     }
 
+    const fn has_rights_of_defaults(&self) -> bool {
+        let allowed = self.allow_scheduling_gate || self.allow_scale || self.allow_suspend;
+        self.watch_namespaces.is_empty() && self.annotations && !allowed
+    }
+
     /// Starts the Redis servers. Several installations can share them.
     ///
     /// # Errors
@@ -150,6 +158,15 @@ impl InstallationOptions {
         let options = RedisOptions { password: self.password.clone(), ..RedisOptions::default() };
         (0..self.redis_servers).map(|_| RedisServer::start_with(&options).map(Arc::new)).collect()
     }
+}
+
+/// The rights in the manifests for those without Helm, which are generated from the chart: the demo needs no Helm.
+fn rights_of_defaults() -> String {
+    let is_right = |object: &&str| {
+        let kind = object.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap_or_default();
+        kind == "ServiceAccount" || kind.contains("Role") || kind.starts_with("ValidatingAdmissionPolicy")
+    };
+    read("deploy/redislease.yaml").split("\n---\n").filter(is_right).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// A control plane with RedisLease installed, and the Redis servers of its quorum. Everything stops when it is dropped.

@@ -143,6 +143,7 @@ impl Roles {
             let (writer, confirmation, is_status_known) = (&mut self.writer, &mut self.confirmation, status.is_known());
             return Assignment { context, is_status_known, entitlement, state, writer, confirmation, out }.run();
         }
+        self.workload = WorkloadState::default();
         let activator = Activator::of(&turn.identity.name, facts);
         if !self.writer.is_in_order(&entitlement, inputs, facts) {
             self.write_pods(context, &entitlement, &activator, status.is_known(), out);

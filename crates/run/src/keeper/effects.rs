@@ -12,7 +12,8 @@ use crate::deadline_file::DeadlineFile;
 use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
 use crate::message::{Outcome, Report, Start, ToGuard};
-use crate::{exit, hook, link, say, signals, terminal};
+use crate::say::say;
+use crate::{exit, hook, link, signals, terminal};
 
 /// How long processes of the command get to disappear after SIGKILL.
 const CLEAR_WITHIN: Duration = Duration::from_secs(5);

@@ -89,5 +89,6 @@ fn after_a_long_suspend_the_command_is_gone_and_run_says_so() {
     drop(second);
     assert!(overlaps(&log()).is_empty(), "{:?}", log());
     let output = output();
-    assert!(output.contains("the kernel has killed the command") || output.contains("lost"), "{output}");
+    // Which of the two `run` notices first depends on when it is scheduled.
+    assert!(output.contains("the kernel has killed the command") || output.contains("the lock expired"), "{output}");
 }

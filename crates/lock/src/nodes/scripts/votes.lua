@@ -123,9 +123,6 @@ local function run()
   local words, late = #ARGV, now > tonumber(ARGV[2])
   -- The length of `p:<attempt>:`.
   local ACQUIRE = 35
-  -- The grants of a call are near each other: all digits but the last two are formatted once.
-  local hundreds, head
-  local PAIRS = '00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899'
   while place <= words do
     local request = ARGV[place]
     if #request < ACQUIRE then
@@ -147,16 +144,7 @@ local function run()
         if keys == 1 and not values[from - 1] and not written[key] then
           if not fence or confirmed then update_fence() end
           local grant = fence + 1
-          local last = grant % 100
-          if grant - last ~= hundreds then
-            hundreds, head = grant - last, format('%d', (grant - last) / 100)
-          end
-          local value
-          if hundreds > 0 then
-            value = request .. head .. sub(PAIRS, 2 * last + 1, 2 * last + 2) .. tail
-          else
-            value = request .. grant .. tail
-          end
+          local value = request .. format('%d', grant) .. tail
           -- Returns the value that was there. It fails if the key is not a string.
           if not call('SET', key, value, 'NX', 'GET', 'PXAT', expires) then
             answer, fence, written[key] = grant, grant, value

@@ -27,7 +27,7 @@ impl Judged {
             Some(CallError::Refused(_) | CallError::Unreadable(_)) => Verdict::Refused,
             Some(CallError::Panicked(_)) => Verdict::Panicked,
         };
-        let has_problem = !matches!(verdict, Verdict::Done | Verdict::Conflict);
+        let has_problem = !matches!(verdict, Verdict::Done | Verdict::Conflict | Verdict::Raced);
         Self { verdict, problem: error.filter(|_| has_problem).map(ToString::to_string) }
     }
 }
@@ -145,7 +145,7 @@ fn judge_second(write: &RoleWrite, first: &CallError, answer: Result<Stored, Cal
             (judged, RoleAnswer { outcome: RoleOutcome::Refused(why), found: None })
         }
         Ok(gone @ Found::Gone(_)) => (Judged::of(None), RoleAnswer { outcome: RoleOutcome::Gone, found: Some(gone) }),
-        Ok(found) => (Judged::of(Some(&CallError::Conflict)), conflict(Some(found))),
+        Ok(found) => (Judged { verdict: Verdict::Raced, problem: None }, conflict(Some(found))),
         // The last request counts: it is what says whether the API server answers.
         Err(error @ CallError::Unanswered(_)) => (Judged::of(Some(&error)), conflict(None)),
         Err(_) => (Judged::of(Some(&CallError::Conflict)), conflict(None)),

@@ -312,7 +312,7 @@ impl<T> Calls<T> {
                     self.effects.push_back(Effect::Unreachable(why));
                 }
             }
-            Verdict::Done | Verdict::Conflict | Verdict::Refused => self.record_answer(now),
+            Verdict::Done | Verdict::Conflict | Verdict::Raced | Verdict::Refused => self.record_answer(now),
         }
     }
 

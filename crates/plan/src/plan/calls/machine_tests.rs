@@ -164,7 +164,7 @@ fn a_role_write_that_finds_another_object_reads_it_before_it_ends() {
         (vec![Ok(stored(None))], Verdict::Done, "7 uid-p Written unknown"),
         (vec![Err(refused())], Verdict::Refused, "7 uid-p Refused(\"why\") unknown"),
         (vec![Err(unanswered())], Verdict::Unanswered, "7 uid-p Unanswered(\"late\") unknown"),
-        (vec![conflict(), Ok(stored(Some(pod("5", true))))], Verdict::Conflict, "7 uid-p Conflict here"),
+        (vec![conflict(), Ok(stored(Some(pod("5", true))))], Verdict::Raced, "7 uid-p Conflict here"),
         (vec![conflict(), Ok(stored(Some(pod("4", true))))], Verdict::Refused, unchanged),
         (vec![Err(CallError::NotFound), Err(CallError::NotFound)], Verdict::Done, "7 uid-p Gone gone"),
         (vec![conflict(), Err(unanswered())], Verdict::Unanswered, "7 uid-p Conflict unknown"),

@@ -23,6 +23,9 @@ pub const CONCURRENCY: usize = 24;
 /// The pause between two jobs of a key whose last job was refused.
 const REFUSED: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(200), max: Millis(2000), limit: None, jitter: 30 };
+/// How many times in a row a job that another writer has overtaken is repeated at once. A job that waits names a version that
+/// is older still: with a pause after each race, another writer who never rests would keep it from the object for ever.
+const RACES: u32 = 4;
 /// How long a refusal counts after its pause.
 const REFUSAL_KEPT: Millis = Millis(60_000);
 
@@ -60,6 +63,7 @@ struct Job<K, P> {
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     failures: u32,
+    races: u32,
     level: Level,
     until: Time,
 }
@@ -266,12 +270,20 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             // The first conflict is not a failure: the caller decides again at once. A second one in a row is not a race:
             // an admission webhook may refuse with the same status code.
             (Verdict::Conflict, None) => {
-                self.refusals.insert(key.clone(), Refusal { failures: 0, level, until: now });
+                self.refusals.insert(key.clone(), Refusal { failures: 0, races: 0, level, until: now });
+            }
+            (Verdict::Raced, _) => {
+                let none = Refusal { failures: 0, races: 0, level, until: now };
+                let refusal = self.refusals.entry(key.clone()).or_insert(none);
+                refusal.races = refusal.races.saturating_add(1);
+                if refusal.races.is_multiple_of(RACES) {
+                    refusal.until = now + REFUSED.jittered(refusal.races / RACES, entropy);
+                }
             }
             (Verdict::Conflict | Verdict::Refused | Verdict::Panicked, failures) => {
                 let failures = failures.unwrap_or(0).saturating_add(1);
                 let until = now + REFUSED.jittered(failures, entropy);
-                self.refusals.insert(key.clone(), Refusal { failures, level, until });
+                self.refusals.insert(key.clone(), Refusal { failures, races: 0, level, until });
             }
         }
         if self.forget_refusals_at <= now {

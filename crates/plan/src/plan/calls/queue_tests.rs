@@ -143,6 +143,24 @@ fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
     assert_eq!((queue.next(Time(0)), queue.next_deadline()), (None, Some(Time(200))));
 }
 
+/// Each pause makes the version older that the job names.
+#[test]
+fn a_job_that_another_writer_overtakes_is_repeated_at_once_a_few_times() {
+    let mut queue = Calls::new(CONCURRENCY);
+    let mut now = Time(0);
+    for pause in [200, 400, 800, 1600, 2000, 2000] {
+        for _ in 0..4 {
+            queue.submit(now, job("a", Level::Active, 0));
+            assert_eq!(sent(&mut queue, now), ["a"]);
+            queue.done(now, &"a", Verdict::Raced, MIDDLE);
+        }
+        queue.submit(now, job("a", Level::Active, 0));
+        assert_eq!((queue.next(now), queue.next_deadline()), (None, Some(now + Millis(pause))));
+        now += Millis(pause);
+    }
+    done(&mut queue, now, &["a"]);
+}
+
 #[test]
 fn a_job_past_its_deadline_is_not_sent() {
     let mut queue = Calls::new(CONCURRENCY);

@@ -80,6 +80,8 @@ pub enum Verdict {
     Done,
     /// The object had changed. Also if the object does not exist and the caller may repeat the call.
     Conflict,
+    /// The object had changed, as a read after the refusal shows: another writer was first.
+    Raced,
     /// The API server refused.
     Refused,
     /// There was no answer.

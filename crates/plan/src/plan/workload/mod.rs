@@ -2,8 +2,9 @@
 //!
 //! - *Consent.* The workload names the one lease that may start and stop it. Without it, the term ends, and what the operator has
 //!   written is removed; the workload runs on as it is.
-//! - *First contact.* A workload is ours if its owner annotation names this lease and this object. One that is not ours runs on
-//!   until a term of it is held, or until an attempt that began after it was first seen was answered: another holds the lease.
+//! - *First contact.* A workload is ours if its owner annotation names this lease and this object, or did so while this process
+//!   decided. One that is not ours runs on until a term of it is held, or until an attempt that began after it was first seen was
+//!   answered: another holds the lease.
 //! - *Withdrawal.* Each write of `standby` raises the number in the withdrawn annotation, so that a start that is still under way
 //!   names an earlier version. A withdrawal is due after a gain of authority, after each end or doubt of a term, and after a
 //!   restore of the API server. Nothing starts while one is due.
@@ -57,7 +58,7 @@ impl Assignment<'_> {
         let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()) else { return };
         if inputs.refused {
             *self.state = WorkloadState::default();
-        } else if self.state.see(now, workload) {
+        } else if self.state.see(now, workload, self.is_marked(workload)) {
             self.attempt_at_once();
         }
         if inputs.deleting || inputs.refused {
@@ -80,7 +81,7 @@ impl Assignment<'_> {
         let active = self.switched(workload, PodRole::Active, Some(token));
         let change = active.change;
         let is_active = carries(workload.object(), &turn.identity.name, &active);
-        if is_active && change == PodChange::None && self.is_ours(workload) {
+        if is_active && change == PodChange::None && self.is_marked(workload) {
             return;
         }
         if !is_active && self.state.is_due() {
@@ -112,7 +113,7 @@ impl Assignment<'_> {
             if doubtful { DesiredRole::standby(token) } else { self.switched(workload, PodRole::Standby, token) };
         let lease = &self.context.turn.identity.name;
         let is_standby = carries(workload.object(), lease, &standby) && standby.change == PodChange::None;
-        if !is_standby || self.state.is_due() || !self.is_ours(workload) {
+        if !is_standby || self.state.is_due() || !self.is_marked(workload) {
             self.withdraw(workload, standby);
         }
     }
@@ -146,8 +147,14 @@ impl Assignment<'_> {
         format!("{}.{}", self.context.turn.identity.uid, workload.uid)
     }
 
-    /// Whether this lease has written this object.
+    /// Whether this lease has written this object. A tool that replaces all annotations removes the mark again and again; the
+    /// workload is stopped all the same when its term ends.
     fn is_ours(&self, workload: &WorkloadFacts) -> bool {
+        self.is_marked(workload) || self.state.was_ours(workload)
+    }
+
+    /// Whether the mark of the workload says that this lease has written this object.
+    fn is_marked(&self, workload: &WorkloadFacts) -> bool {
         let owner = workload.annotations.get(&names::owner_annotation(&self.context.turn.identity.name));
         owner.is_some_and(|owner| *owner == self.owner_of(workload))
     }

@@ -17,6 +17,8 @@ pub struct WorkloadState {
     known: Option<(String, Time)>,
     /// The greatest version that was seen: a lower one follows a restore of the API server.
     version: Option<u64>,
+    /// Whether this process has seen that the lease has written this workload. Others may remove the mark that says so.
+    is_ours: bool,
     belief: Belief,
     /// Whether a withdrawal was stored that was sent after the last reason for one.
     is_withdrawn: bool,
@@ -64,8 +66,9 @@ impl WorkloadState {
         self.sent = self.sent.map(|_| false);
     }
 
-    /// Takes the workload as it is. Returns whether it was not known before.
-    pub fn see(&mut self, now: Time, workload: &WorkloadFacts) -> bool {
+    /// Takes the workload as it is, and whether its mark says that the lease has written it. Returns whether it was not known
+    /// before.
+    pub fn see(&mut self, now: Time, workload: &WorkloadFacts, is_marked: bool) -> bool {
         let version = workload.resource_version.as_ref().and_then(|version| version.parse().ok());
         let is_known = self.known.as_ref().is_some_and(|(uid, _)| *uid == workload.uid);
         if !is_known || version < self.version {
@@ -74,12 +77,20 @@ impl WorkloadState {
         self.version = version;
         if !is_known {
             self.known = Some((workload.uid.clone(), now));
+            self.is_ours = false;
         }
+        self.is_ours |= is_marked;
         !is_known
     }
 
-    /// This process does not decide any more: another one may start the workload.
+    /// Whether this process has seen that the lease has written this workload.
+    pub fn was_ours(&self, workload: &WorkloadFacts) -> bool {
+        self.is_ours && self.known.as_ref().is_some_and(|(uid, _)| *uid == workload.uid)
+    }
+
+    /// This process does not decide any more: another one may start the workload, or take its marks away.
     pub fn authority_lost(&mut self) {
+        self.is_ours = false;
         self.must_be_withdrawn();
     }
 

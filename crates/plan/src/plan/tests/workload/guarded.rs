@@ -128,3 +128,28 @@ fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so()
     story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Refused("a webhook".into()) });
     assert_eq!(story.commands(), []);
 }
+
+/// As `kubectl replace` and tools that apply a manifest in this way do.
+#[test]
+fn a_workload_whose_marks_somebody_removes_is_stopped_when_its_term_ends() {
+    let mut story = Story::running();
+    let stripped = |version: &str, story: &Story| {
+        let mut workload = story.workload();
+        workload.labels.clear();
+        workload.annotations = [("redislease.io/activated-by".to_owned(), "billing".to_owned())].into_iter().collect();
+        WorkloadFacts { resource_version: Some(version.into()), ..workload }
+    };
+    for version in ["50", "60", "70", "80"] {
+        story.workload_is(stripped(version, &story));
+        story.turn();
+        story.read_lease();
+        story.finish();
+    }
+    story.workload_is(stripped("90", &story));
+    story.turn();
+    story.read_lease();
+    assert_eq!(story.switches(), [], "the back-off of a fight lasts");
+    story.view(ending(held_by_here(), EndReason::Decided));
+    let stops = PodChange::Run(Run::Replicas(0));
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+}
