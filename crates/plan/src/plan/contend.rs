@@ -1,4 +1,4 @@
-//! Selects the pod that should hold the lease, and decides when an attempt may start.
+//! Decides when an attempt may start.
 //!
 //! An attempt starts only if the API server has answered a call of this process after the reason to contend arose.
 //! Without this rule, a cluster without its API server could acquire a shared lease, never publish the term, and keep a
@@ -26,7 +26,7 @@ const PERMIT: Millis = Millis(10_000);
 /// The longest cooldown while no status write succeeds, unless the keys last longer.
 const COOLDOWN_MOST: Millis = Millis(60_000);
 
-/// The state about attempts and the holder's pod that is kept between turns.
+/// The state about attempts that is kept between turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contention {
     /// Since when an attempt has been due that has not started.

@@ -146,11 +146,6 @@ impl<W: PartialEq> Guard<W> {
         }
     }
 
-    /// Whether the API server has stored a write that wants this, and no write was sent since then.
-    pub fn has_stored(&self, uid: &str, wanted: &W) -> bool {
-        self.get(uid).is_some_and(|object| object.stored && object.wanted.as_ref() == Some(wanted))
-    }
-
     /// Drops what is known about stored writes: another process may write until this one asks again.
     pub fn forget_stored(&mut self) {
         for (_, object) in &mut self.objects {

@@ -6,31 +6,18 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`facts`], [`event`], [`effect`] | the interface |
+//! | [`facts`], [`event`], [`effect`], [`output`] | the interface; the effects and the next turn of a machine |
 //! | [`reconciler`] | puts the parts together |
-//! | [`output`] | the effects and the next turn of a machine |
-//! | [`spec`] | which version of the spec is used: it is valid and fits the quorum |
-//! | [`inputs`] | resolve the quorum and the candidates; why no new term may start |
-//! | [`block`] | wait for a term on a quorum whose nodes are not known any more |
-//! | [`keeper`], [`keeper_link`] | the keeper machine: open, configure, adopt, end |
-//! | [`decision`], [`holder_reads`] | what is known about the holder; why its term must end |
-//! | [`contend`] | when an attempt may start |
-//! | [`publish`], [`context`] | the writes of the status; what they and those of roles depend on |
-//! | [`metrics`] | what the metrics show |
-//! | [`entitlement`] | which pod may be `active` |
-//! | [`roles`], [`desired_role`] | label and token on pods |
-//! | [`role_writer`], [`refusals`], [`verification`] | the writes of roles, and what must be read before |
-//! | [`activation`] | leases whose pods start only after their election; which ways of activation the operator may use |
-//! | [`start`] | when the elected pod may start: pods that were started before may still run |
-//! | [`confirmation`] | the direct read of the status that must precede a start |
-//! | [`guard`], [`altered`] | the back-off of writes to objects of others; what the API server stored instead |
+//! | [`spec`], [`inputs`], [`block`] | the spec in use; the quorum and the candidates of a turn; why no new term may start |
+//! | [`keeper`], [`keeper_link`], [`durations`], [`restarts`] | the keeper machine: open, configure, adopt, end |
+//! | [`contend`], [`holder`], [`handover`] | when an attempt may start; what is known about the holder; requested handovers |
+//! | [`publish`], [`repeat`], [`recorded`], [`metrics`] | the writes of the status; the term in it; what the metrics show |
+//! | [`entitlement`], [`roles`], [`desired_role`], [`context`] | which pod may be `active`; label and token on pods |
+//! | [`role_writer`], [`verification`], [`guard`], [`altered`], [`refusals`] | the writes of roles: what is read before, their back-off, and what the API server stored or refused |
+//! | [`activation`], [`start`], [`confirmation`] | pods that start only after their election: when, and what must be read before |
 //! | [`workload`] | when a workload that is a candidate itself is started and stopped |
-//! | [`handover`] | requested handovers |
 //! | [`leadership`] | which replica decides about the leases of a quorum |
-//! | [`calls`] | the order in which calls reach the API server |
-//! | [`permits`], [`fair_queue`] | how many leases acquire, publish and write at the same time; tenants take turns |
-//! | [`durations`], [`recorded`] | durations for the core, the term in a status |
-//! | [`repeat`], [`restarts`] | repeated writes, keeper machines that panicked |
+//! | [`calls`], [`permits`], [`fair_queue`] | the calls to the API server; how many leases acquire, publish and write at the same time |
 
 mod activation;
 mod altered;
@@ -39,7 +26,6 @@ pub mod calls;
 mod confirmation;
 mod contend;
 mod context;
-mod decision;
 mod desired_role;
 mod durations;
 mod effect;
@@ -49,7 +35,7 @@ mod facts;
 mod fair_queue;
 pub mod guard;
 mod handover;
-mod holder_reads;
+mod holder;
 mod inputs;
 mod keeper;
 mod keeper_link;

@@ -1,4 +1,4 @@
-//! Writes roles to pods and workloads: at most one write of an object at a time, with a back-off, and answers with their consequences.
+//! Writes roles to pods and workloads: at most one write of an object at a time, with a back-off.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
