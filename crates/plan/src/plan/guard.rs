@@ -159,11 +159,6 @@ impl<W: PartialEq> Guard<W> {
         self.objects.shrink_to_fit();
     }
 
-    /// The UIDs of the objects that were written to.
-    pub fn uids(&self) -> impl Iterator<Item = &str> {
-        self.objects.iter().map(|(uid, _)| uid.as_str())
-    }
-
     /// The number of objects that were written to.
     pub const fn count(&self) -> usize {
         self.objects.len()

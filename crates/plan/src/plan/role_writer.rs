@@ -194,11 +194,18 @@ impl RoleWriter {
     pub fn forget_old_pods(&mut self, inputs: &Inputs, facts: &Facts) {
         let Some(electorate) = &inputs.electorate else { return };
         if self.guard.count() > 2 * (electorate.total() + facts.strays.len()) + AT_ONCE {
-            let is_writing = |uid: &str| self.writing.iter().any(|writing| writing.uid == uid);
-            let exists: BTreeSet<String> = electorate.pods().chain(&facts.strays).map(|pod| pod.uid.clone()).collect();
-            let kept: BTreeSet<String> =
-                self.guard.uids().filter(|uid| exists.contains(*uid) || is_writing(uid)).map(str::to_owned).collect();
-            self.guard.retain(|uid| kept.contains(uid));
+            let exists: BTreeSet<&str> = electorate.pods().chain(&facts.strays).map(|pod| pod.uid.as_str()).collect();
+            let writing = &self.writing;
+            self.guard.retain(|uid| exists.contains(uid) || writing.iter().any(|writing| writing.uid == uid));
+        }
+    }
+
+    /// Removes role and token from these pods.
+    pub fn clear(&mut self, now: Time, pods: &[Arc<PodFacts>], priority: Priority, out: &mut Effects) {
+        for pod in pods {
+            if self.needed(pod.object(), &DesiredRole::NONE) {
+                self.write(now, pod.object(), DesiredRole::NONE, priority, None, out);
+            }
         }
     }
 

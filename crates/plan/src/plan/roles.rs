@@ -111,11 +111,7 @@ impl Roles {
             return self.writer.withdraw_all(out);
         }
         unmark_strays(now, facts, &mut self.writer, out);
-        for pod in &facts.strays {
-            if self.writer.needed(pod.object(), &DesiredRole::NONE) {
-                self.writer.write(now, pod.object(), DesiredRole::NONE, Priority::Active, None, out);
-            }
-        }
+        self.writer.clear(now, &facts.strays, Priority::Active, out);
     }
 
     /// Reconciles the labels of all pods with the entitlement.

@@ -50,11 +50,7 @@ impl Assignment<'_> {
         let turn = self.context.turn;
         let (now, inputs) = (turn.now, &turn.inputs);
         // Pods of an earlier spec.
-        for pod in &turn.facts.strays {
-            if self.writer.needed(pod.object(), &DesiredRole::NONE) {
-                self.writer.write(now, pod.object(), DesiredRole::NONE, Priority::Standby, None, self.out);
-            }
-        }
+        self.writer.clear(now, &turn.facts.strays, Priority::Standby, self.out);
         let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()) else { return };
         if inputs.refused {
             *self.state = WorkloadState::default();
