@@ -149,25 +149,19 @@ impl EndCause {
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Step<'a> {
     /// Do nothing: the term continues.
     Keep,
     /// Acquire the lease for this pod or workload.
-    Want {
-        /// Its name.
-        name: &'a str,
-        /// Its UID.
-        uid: &'a str,
-    },
+    Want { name: &'a str, uid: &'a str },
     /// Do not acquire the lease. Give up an attempt that is not published.
     Forget,
     /// End this term.
     End {
-        /// The term.
         term: TermId,
         /// Whether its holder is proven to have stopped.
         proof: bool,
-        /// The reason.
         cause: EndCause,
     },
     /// Read the holder's pod from the API server, then decide again: a timeout alone does not end a term.

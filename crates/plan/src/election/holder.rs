@@ -14,16 +14,14 @@ pub struct Cluster {
 
 /// A holder. Its text form is `<cluster>/<cluster uid>/<namespace>/<lease>/<pod>/<pod uid>`; no part contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct HolderName {
     /// The cluster that the pod runs in.
     pub cluster: Cluster,
     /// The namespace of the lease and of the pod.
     pub namespace: String,
-    /// The name of the `RedisLease`.
     pub lease: String,
-    /// The name of the pod.
     pub pod: String,
-    /// The UID of the pod.
     pub pod_uid: String,
 }
 

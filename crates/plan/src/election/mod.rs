@@ -16,6 +16,7 @@ mod decide;
 mod handover;
 mod holder;
 mod node;
+mod object;
 mod pod;
 pub mod takeover;
 mod workload;
@@ -26,5 +27,6 @@ pub use decide::{Decision, EndCause, HandoverOrder, HolderPod, Situation, Step, 
 pub use handover::{HandoverRequest, HandoverResponse, HandoverTarget};
 pub use holder::{Cluster, HolderName, InvalidHolderName};
 pub use node::is_off;
+pub use object::{Object, Run};
 pub use pod::{PodFacts, Sighting};
-pub use workload::{Candidate, Object, Run, WorkloadFacts};
+pub use workload::{Candidate, WorkloadFacts};

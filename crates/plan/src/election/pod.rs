@@ -15,16 +15,14 @@ use crate::api::names;
 /// The facts about a pod, taken from one watch event or one read.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent fact about the pod")]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct PodFacts {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Its UID. A new pod with the same name is another pod.
     pub uid: String,
     /// Its resourceVersion. A write by the operator names it.
     pub resource_version: Option<String>,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations that belong to RedisLease; see [`names`].
     pub annotations: Annotations,

@@ -1,22 +1,20 @@
-//! The facts about a workload that is the only candidate of its cluster, and what pods and workloads have in common.
+//! The facts about a workload that is the only candidate of its cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
 
-use super::{Annotations, PodFacts};
+use super::{Annotations, Object, PodFacts, Run};
 use crate::api::names;
 use crate::api::validated::WorkloadKind;
 
 /// The facts about a workload, taken from one read. It is never a candidate beside pods.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct WorkloadFacts {
-    /// Its kind.
     pub kind: WorkloadKind,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Its UID. A new workload with the same name is another one.
     pub uid: String,
@@ -28,15 +26,6 @@ pub struct WorkloadFacts {
     pub annotations: Annotations,
     /// Whether it runs, and how.
     pub run: Run,
-}
-
-/// Whether a workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Run {
-    /// `spec.replicas` of a Deployment or StatefulSet.
-    Replicas(i32),
-    /// `spec.suspend` of a `CronJob`.
-    Suspended(bool),
 }
 
 impl WorkloadFacts {
@@ -81,29 +70,6 @@ impl WorkloadFacts {
         let of_labels = self.labels.keys().filter_map(|key| names::lease_of_role_label(key));
         of_labels.chain(self.annotations.iter().filter_map(|(key, _)| names::lease_of_mark(key)))
     }
-}
-
-/// What a write of a role needs to know about its object.
-#[derive(Clone, Copy, Debug)]
-pub struct Object<'a> {
-    /// The kind of the workload; `None` for a pod.
-    pub workload: Option<WorkloadKind>,
-    /// Whether the workload runs, and how.
-    pub run: Option<Run>,
-    /// Its namespace.
-    pub namespace: &'a str,
-    /// Its name.
-    pub name: &'a str,
-    /// Its UID.
-    pub uid: &'a str,
-    /// Its resourceVersion.
-    pub resource_version: &'a Option<String>,
-    /// Its labels.
-    pub labels: &'a BTreeMap<String, String>,
-    /// Its annotations that belong to RedisLease.
-    pub annotations: &'a Annotations,
-    /// The scheduling gates of a pod.
-    pub gates: &'a [String],
 }
 
 /// A pod or a workload.

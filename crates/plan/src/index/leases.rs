@@ -4,46 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::Selector;
 
-use super::selectors::GroupId;
-use super::{LeaseId, is_older};
-use crate::api::RedisLease;
-use crate::api::validated::{Candidates, ValidQuorum};
-use crate::election::Eligibility;
+use super::candidates::Selection;
+use super::ids::{LeaseId, is_older};
+use crate::api::{RedisLease, ValidQuorum};
 use crate::plan::SpecCache;
-use crate::plan::calls::WorkloadKey;
 
 /// Namespace and name.
 pub(super) type Name = (Arc<str>, String);
 
-/// How a lease selects its candidates.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Candidacy {
-    Selector(Selector),
-    Workload(WorkloadKey),
-    /// The workload itself is the only candidate.
-    Itself(WorkloadKey),
-}
-
-impl Candidacy {
-    /// The workload that it names.
-    pub fn workload(&self) -> Option<&WorkloadKey> {
-        match self {
-            Self::Workload(key) | Self::Itself(key) => Some(key),
-            Self::Selector(_) => None,
-        }
-    }
-}
-
 /// One lease.
 #[derive(Debug)]
-pub struct Entry {
-    /// Its namespace.
+#[expect(missing_docs, reason = "each is named after what it is")]
+pub struct LeaseEntry {
     pub namespace: Arc<str>,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// The quorum that its spec names.
     pub quorum: String,
@@ -51,25 +26,14 @@ pub struct Entry {
     pub object: Option<Arc<RedisLease>>,
     version: Option<String>,
     pub(super) spec: SpecCache,
-    /// From the spec in use.
-    pub(super) candidacy: Option<Candidacy>,
-    /// The workload under which the lease is indexed.
-    joined: Option<WorkloadKey>,
-    pub(super) eligibility: Eligibility,
-    pub(super) candidates_changed: bool,
-    pub(super) group: Option<GroupId>,
+    pub(super) selection: Selection,
     pub(super) holder: Option<Arc<str>>,
 }
 
-impl Entry {
+impl LeaseEntry {
     /// Whether the known version is newer than this one.
     pub(super) fn is_newer_than(&self, lease: &RedisLease) -> bool {
         is_older(lease.metadata.resource_version.as_deref(), self.version.as_deref())
-    }
-
-    /// Forgets the resource version, so that any version counts as newer.
-    pub(super) fn forget_version(&mut self) {
-        self.version = None;
     }
 
     /// Takes a version of the resource. Returns whether it is new.
@@ -89,33 +53,10 @@ impl Entry {
         true
     }
 
-    /// Compares the spec with the quorum. The candidates come from the spec in use.
-    pub(super) fn resolve(&mut self, quorum: Option<&ValidQuorum>) {
+    /// Compares the spec with the quorum. Returns whether it selects other candidates than before.
+    pub(super) fn resolve(&mut self, quorum: Option<&ValidQuorum>) -> bool {
         self.spec.compare(quorum);
-        let spec = self.spec.of_candidates();
-        let eligibility = spec.map(Eligibility::from).unwrap_or_default();
-        let candidacy = spec.map(|spec| match &spec.candidates {
-            Candidates::Selector(selector) => Candidacy::Selector(selector.clone()),
-            Candidates::Workload(workload) if spec.cluster.is_some() => {
-                Candidacy::Itself((self.namespace.clone(), workload.clone()))
-            }
-            Candidates::Workload(workload) => Candidacy::Workload((self.namespace.clone(), workload.clone())),
-        });
-        if self.candidacy != candidacy || self.eligibility != eligibility {
-            (self.candidacy, self.eligibility) = (candidacy, eligibility);
-            self.candidates_changed = true;
-        }
-    }
-
-    /// Indexes the lease under the workload that its spec names. Returns the workload.
-    pub(super) fn join_workload(&mut self) -> Option<WorkloadKey> {
-        self.joined = self.candidacy.as_ref().and_then(Candidacy::workload).cloned();
-        self.joined.clone()
-    }
-
-    /// Removes the lease from its workload. Returns the workload.
-    pub(super) const fn leave_workload(&mut self) -> Option<WorkloadKey> {
-        self.joined.take()
+        self.selection.follow(self.spec.of_candidates(), &self.namespace)
     }
 }
 
@@ -133,7 +74,7 @@ struct Relist {
 pub(super) struct Listed {
     pub missed: Vec<LeaseId>,
     /// Leases in an older version than the known one: etcd was restored from a backup.
-    pub older: Vec<Arc<RedisLease>>,
+    pub older: Vec<(LeaseId, Arc<RedisLease>)>,
     /// Whether a lease that could not be read is deleted.
     pub unreadable_gone: bool,
 }
@@ -142,7 +83,7 @@ pub(super) struct Listed {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     /// Boxed, because the nodes of a large map are half empty.
-    entries: BTreeMap<LeaseId, Box<Entry>>,
+    entries: BTreeMap<LeaseId, Box<LeaseEntry>>,
     by_name: BTreeMap<Name, LeaseId>,
     next: u64,
     /// Leases that exist and could not be read.
@@ -152,11 +93,11 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    pub fn get(&self, id: LeaseId) -> Option<&Entry> {
+    pub fn get(&self, id: LeaseId) -> Option<&LeaseEntry> {
         self.entries.get(&id).map(|entry| &**entry)
     }
 
-    pub fn get_mut(&mut self, id: LeaseId) -> Option<&mut Entry> {
+    pub fn get_mut(&mut self, id: LeaseId) -> Option<&mut LeaseEntry> {
         self.entries.get_mut(&id).map(|entry| &mut **entry)
     }
 
@@ -177,7 +118,7 @@ impl Leases {
         self.next += 1;
         let name = name_of(&lease.metadata);
         self.by_name.insert(name.clone(), id);
-        let entry = Entry {
+        let entry = LeaseEntry {
             namespace: name.0,
             name: name.1,
             uid: lease.metadata.uid.clone().unwrap_or_default(),
@@ -185,18 +126,13 @@ impl Leases {
             object: None,
             version: None,
             spec: SpecCache::default(),
-            candidacy: None,
-            joined: None,
-            eligibility: Eligibility::default(),
-            candidates_changed: false,
-            group: None,
+            selection: Selection::default(),
             holder: None,
         };
         self.entries.insert(id, Box::new(entry));
         id
     }
 
-    /// The resource is deleted.
     pub fn drop_object(&mut self, id: LeaseId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.object = None;
@@ -206,7 +142,7 @@ impl Leases {
         }
     }
 
-    pub fn remove(&mut self, id: LeaseId) -> Option<Box<Entry>> {
+    pub fn remove(&mut self, id: LeaseId) -> Option<Box<LeaseEntry>> {
         self.drop_object(id);
         self.entries.remove(&id)
     }
@@ -243,8 +179,14 @@ impl Leases {
         let missed = self.by_name.iter().filter(|(name, _)| !relist.named.contains(*name)).map(|(_, id)| *id).collect();
         let unreadable = self.unreadable.len();
         self.unreadable.retain(|name| relist.named.contains(name));
-        let older = relist.older.into_iter().filter(|lease| !relist.read.contains(&name_of(&lease.metadata))).collect();
-        Some(Listed { missed, older, unreadable_gone: self.unreadable.len() < unreadable })
+        let older = relist.older.into_iter().filter(|lease| !relist.read.contains(&name_of(&lease.metadata)));
+        let older = older.filter_map(|lease| {
+            let id = self.current(&lease.metadata)?;
+            // Any version counts as newer.
+            self.entries.get_mut(&id)?.version = None;
+            Some((id, lease))
+        });
+        Some(Listed { missed, older: older.collect(), unreadable_gone: self.unreadable.len() < unreadable })
     }
 }
 

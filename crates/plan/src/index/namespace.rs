@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::core::{Expression, Selector, SelectorExt as _};
 
-use super::LeaseId;
+use super::ids::{LeaseId, remove_from};
 use super::selectors::{GroupId, Selectors};
 use crate::api::names;
 use crate::election::{Electorate, Eligibility, PodFacts, Sighting};
@@ -49,17 +49,14 @@ struct Group {
 }
 
 impl Namespace {
-    /// The pod with this UID.
     pub fn pod(&self, uid: &str) -> Option<&Arc<Sighting>> {
         self.pods.get(uid).map(|pod| &pod.sighting)
     }
 
-    /// The UIDs of all pods.
     pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
         self.pods.keys()
     }
 
-    /// Whether the namespace holds no facts.
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty() && self.groups.is_empty() && self.names.is_empty() && self.holders.is_empty()
     }
@@ -93,13 +90,8 @@ impl Namespace {
             if now.get(lease) != Some(role) {
                 concerned.extend(self.names.get(*lease));
             }
-            if !now.contains_key(lease)
-                && let Some(pods) = self.carriers.get_mut(*lease)
-            {
-                pods.remove(&uid);
-                if pods.is_empty() {
-                    self.carriers.remove(*lease);
-                }
+            if !now.contains_key(lease) {
+                remove_from(&mut self.carriers, *lease, &uid);
             }
         }
         for (lease, role) in &now {
@@ -130,12 +122,7 @@ impl Namespace {
         }
         for lease in roles(&sighting.facts).into_keys() {
             concerned.extend(self.names.get(lease));
-            if let Some(pods) = self.carriers.get_mut(lease) {
-                pods.remove(uid);
-                if pods.is_empty() {
-                    self.carriers.remove(lease);
-                }
-            }
+            remove_from(&mut self.carriers, lease, uid);
         }
         (Some(sighting), concerned)
     }
@@ -200,12 +187,10 @@ impl Namespace {
         group.electorate.clone()
     }
 
-    /// Whether the selector matches a pod.
     pub fn has_match(&self, selector: &Selector) -> bool {
         self.pods.values().any(|pod| selector.matches(&pod.sighting.facts.labels))
     }
 
-    /// Whether the group has no pods.
     pub fn has_no_members(&self, id: GroupId) -> bool {
         self.groups.get(&id).is_none_or(|group| group.members.is_empty())
     }
@@ -224,20 +209,14 @@ impl Namespace {
 
     /// Records that another pod holds the lease.
     pub fn move_holder(&mut self, lease: LeaseId, before: Option<&str>, now: Option<&str>) {
-        if let Some(uid) = before
-            && let Some(leases) = self.holders.get_mut(uid)
-        {
-            leases.remove(&lease);
-            if leases.is_empty() {
-                self.holders.remove(uid);
-            }
+        if let Some(uid) = before {
+            remove_from(&mut self.holders, uid, &lease);
         }
         if let Some(uid) = now {
             self.holders.entry(PodUid::from(uid)).or_default().insert(lease);
         }
     }
 
-    /// Whether a lease names this pod as its holder.
     pub fn holds_a_lease(&self, uid: &str) -> bool {
         self.holders.contains_key(uid)
     }

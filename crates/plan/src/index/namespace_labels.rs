@@ -10,10 +10,9 @@ pub type Labels = BTreeMap<String, String>;
 
 /// The relevant part of a Namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct NamespaceFacts {
-    /// Its name.
     pub name: Arc<str>,
-    /// Its labels.
     pub labels: Labels,
 }
 
@@ -39,7 +38,6 @@ pub(super) struct NamespaceLabels {
 }
 
 impl NamespaceLabels {
-    /// A list begins.
     pub fn list_begins(&mut self) {
         self.relist = Some(BTreeSet::new());
     }

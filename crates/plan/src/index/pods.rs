@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redislease_core::time::Time;
 
+use super::ids::{LeaseId, is_older};
 use super::namespace::{Namespace, PodUid};
-use super::{LeaseId, is_older};
 use crate::election::{PodFacts, Sighting};
 use crate::plan::PodKnowledge;
 use crate::plan::calls::Asked;
@@ -43,9 +43,10 @@ impl ListCount {
     }
 }
 
-/// Facts about deleted pods and the list in progress.
+/// The pods by namespace, facts about deleted pods, and the list in progress.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
+    namespaces: BTreeMap<Arc<str>, Namespace>,
     /// Deleted pods, and whether their processes have ended.
     gone: BTreeMap<PodUid, bool>,
     gone_order: VecDeque<(Arc<str>, PodUid)>,
@@ -67,17 +68,43 @@ struct Relist {
     read: BTreeSet<PodUid>,
 }
 
-type Namespaces = BTreeMap<Arc<str>, Namespace>;
-
 impl Pods {
+    pub fn namespace(&self, name: &str) -> Option<&Namespace> {
+        self.namespaces.get(name)
+    }
+
+    pub fn namespace_mut(&mut self, name: &Arc<str>) -> &mut Namespace {
+        self.namespaces.entry(name.clone()).or_default()
+    }
+
+    pub fn namespaces(&self) -> impl Iterator<Item = (&Arc<str>, &Namespace)> {
+        self.namespaces.iter()
+    }
+
+    /// Removes a lease that was indexed under this name, unless another one has taken the name.
+    pub fn remove_name(&mut self, namespace: &Arc<str>, name: &str, id: LeaseId) {
+        if let Some(pods) = self.namespaces.get_mut(namespace) {
+            if pods.names.get(name) == Some(&id) {
+                pods.names.remove(name);
+            }
+            if pods.is_empty() {
+                self.namespaces.remove(namespace);
+            }
+        }
+    }
+
+    fn known(&self, facts: &PodFacts) -> Option<&Arc<Sighting>> {
+        self.namespace(&facts.namespace).and_then(|pods| pods.pod(&facts.uid))
+    }
+
     pub fn list_begins(&mut self) {
         self.taken = ListCount::begun(self.taken);
         self.relist = Some(Relist::default());
     }
 
     /// Takes a pod of an event or of a list.
-    pub fn seen(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
-        let known = known(all, &facts).and_then(|known| known.facts.resource_version.as_deref());
+    pub fn seen(&mut self, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+        let known = self.known(&facts).and_then(|known| known.facts.resource_version.as_deref());
         let is_older = is_older(facts.resource_version.as_deref(), known);
         if let Some(relist) = &mut self.relist {
             relist.named.insert(PodUid::from(facts.uid.as_str()));
@@ -89,7 +116,7 @@ impl Pods {
             // The answer to a call was newer than the watch.
             return BTreeSet::new();
         }
-        self.replace(all, facts, now)
+        self.replace(facts, now)
     }
 
     /// The pod is in a list and could not be read: its last facts stay.
@@ -100,22 +127,23 @@ impl Pods {
     }
 
     /// The list is complete: a pod that it does not contain was deleted without a last event.
-    pub fn list_ends(&mut self, all: &mut Namespaces, now: Time) -> BTreeSet<LeaseId> {
+    pub fn list_ends(&mut self, now: Time) -> BTreeSet<LeaseId> {
         self.taken += 1;
         self.listed = true;
         let Some(relist) = self.relist.take() else { return BTreeSet::new() };
         let mut concerned = BTreeSet::new();
-        let missed: Vec<(Arc<str>, PodUid)> = all
+        let missed: Vec<(Arc<str>, PodUid)> = self
+            .namespaces
             .iter()
             .flat_map(|(namespace, pods)| pods.uids().map(|uid| (namespace.clone(), uid.clone())))
             .filter(|(_, uid)| !relist.named.contains(uid))
             .collect();
         for (namespace, uid) in missed {
-            concerned.append(&mut self.remove(all, &namespace, &uid, false));
+            concerned.append(&mut self.remove(&namespace, &uid, false));
         }
         for facts in relist.older {
             if !relist.read.contains(facts.uid.as_str()) {
-                concerned.append(&mut self.replace(all, facts, now));
+                concerned.append(&mut self.replace(facts, now));
             }
         }
         concerned
@@ -126,12 +154,12 @@ impl Pods {
     /// A list that began after the call was sent decides whether the pod exists: the pod may have been deleted before the
     /// list was made, and then no event reports the deletion. Such an answer neither adds a pod nor restores a deleted
     /// one.
-    pub fn answered(&mut self, all: &mut Namespaces, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+    pub fn answered(&mut self, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
         if let Some(relist) = &mut self.relist {
             relist.read.insert(PodUid::from(facts.uid.as_str()));
         }
         let is_current = self.is_current(asked);
-        let (is_known, version) = match known(all, &facts) {
+        let (is_known, version) = match self.known(&facts) {
             Some(known) => (true, known.facts.resource_version.as_deref()),
             None => (false, None),
         };
@@ -139,7 +167,7 @@ impl Pods {
         if is_gone || is_older(facts.resource_version.as_deref(), version) || !(is_known || is_current) {
             return BTreeSet::new();
         }
-        self.replace(all, facts, now)
+        self.replace(facts, now)
     }
 
     /// Whether no list of pods has begun or ended since this request, and none is in progress.
@@ -147,35 +175,34 @@ impl Pods {
         self.relist.is_none() && asked == Asked(self.taken) && asked == self.lists.ask()
     }
 
-    fn replace(&mut self, all: &mut Namespaces, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
+    fn replace(&mut self, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
         self.gone.remove(facts.uid.as_str());
-        let before = known(all, &facts).cloned();
+        let before = self.known(&facts).cloned();
         // The watch repeats what an answer said. Electorates keep the facts that they have: another copy would double them.
         if before.as_ref().is_some_and(|before| *before.facts == facts) {
             return BTreeSet::new();
         }
         let sighting = Sighting::now(facts, now, before.as_deref());
-        all.entry(Arc::from(sighting.facts.namespace.as_str())).or_default().pod_seen(sighting)
+        self.namespaces.entry(Arc::from(sighting.facts.namespace.as_str())).or_default().pod_seen(sighting)
     }
 
-    /// The last event of a pod.
-    pub fn deleted(&mut self, all: &mut Namespaces, facts: &PodFacts) -> BTreeSet<LeaseId> {
-        self.remove(all, &facts.namespace, &facts.uid, facts.proves_stopped_when_deleted())
+    pub fn deleted(&mut self, facts: &PodFacts) -> BTreeSet<LeaseId> {
+        self.remove(&facts.namespace, &facts.uid, facts.proves_stopped_when_deleted())
     }
 
     /// Records that the pod does not exist any more. A later call can add a proof but not remove one.
-    pub fn remove(&mut self, all: &mut Namespaces, namespace: &str, uid: &str, stopped: bool) -> BTreeSet<LeaseId> {
+    pub fn remove(&mut self, namespace: &str, uid: &str, stopped: bool) -> BTreeSet<LeaseId> {
         if let Some(relist) = &mut self.relist {
             relist.read.insert(PodUid::from(uid));
         }
         let mut concerned = BTreeSet::new();
         let mut proven = stopped;
-        if let Some(pods) = all.get_mut(namespace) {
+        if let Some(pods) = self.namespaces.get_mut(namespace) {
             let (seen, leases) = pods.pod_gone(uid);
             concerned = leases;
             proven |= seen.is_some_and(|pod| pod.facts.stopped);
             if pods.is_empty() {
-                all.remove(namespace);
+                self.namespaces.remove(namespace);
             }
         }
         if let Some(known) = self.gone.get_mut(uid) {
@@ -185,18 +212,18 @@ impl Pods {
         let uid = PodUid::from(uid);
         self.gone.insert(uid.clone(), proven);
         self.gone_order.push_back((namespace.into(), uid));
-        self.forget_oldest(all);
+        self.forget_oldest();
         concerned
     }
 
     /// Forgets deleted pods that are too many. Two at a time: their number falls again when leases name fewer of them.
-    fn forget_oldest(&mut self, all: &Namespaces) {
+    fn forget_oldest(&mut self) {
         for _ in 0..2 {
             if self.gone_order.len() <= REMEMBERED {
                 return;
             }
             let Some((namespace, oldest)) = self.gone_order.pop_front() else { return };
-            if all.get(&namespace).is_some_and(|pods| pods.holds_a_lease(&oldest)) {
+            if self.namespaces.get(&namespace).is_some_and(|pods| pods.holds_a_lease(&oldest)) {
                 self.gone_order.push_back((namespace, oldest));
             } else {
                 self.gone.remove(&oldest);
@@ -204,15 +231,10 @@ impl Pods {
         }
     }
 
-    /// The facts about the pod with this UID.
-    pub fn find(&self, pods: &Namespace, uid: &str) -> PodKnowledge {
-        if let Some(sighting) = pods.pod(uid) {
+    pub fn find(&self, namespace: &str, uid: &str) -> PodKnowledge {
+        if let Some(sighting) = self.namespace(namespace).and_then(|pods| pods.pod(uid)) {
             return PodKnowledge::Here(sighting.clone());
         }
         self.gone.get(uid).map_or(PodKnowledge::Unseen, |&stopped| PodKnowledge::Gone { stopped })
     }
-}
-
-fn known<'a>(all: &'a Namespaces, facts: &PodFacts) -> Option<&'a Arc<Sighting>> {
-    all.get(facts.namespace.as_str()).and_then(|pods| pods.pod(&facts.uid))
 }

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::core::SelectorExt;
 use redislease_core::op::Token;
 
-use super::LeaseId;
+use super::ids::LeaseId;
 use super::namespace_labels::Labels;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
@@ -15,17 +15,15 @@ use crate::plan::QuorumFacts;
 
 /// A token in the status of a lease that no Redis node can have given. The index ignores it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct ImplausibleToken {
-    /// The namespace of the lease.
     pub namespace: String,
-    /// The name of the lease.
     pub name: String,
-    /// The token.
     pub token: Token,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct QuorumEntry {
     /// `None` while no such quorum exists.
     facts: Option<Arc<QuorumFacts>>,
     leases: BTreeSet<LeaseId>,
@@ -36,7 +34,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Quorums {
     namespace: String,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, QuorumEntry>,
     by_lease: BTreeMap<LeaseId, String>,
     /// Whether every RedisQuorum that existed at the start has been read.
     read: bool,
@@ -56,7 +54,6 @@ impl Quorums {
         }
     }
 
-    /// A lease names the quorum.
     pub fn join(&mut self, quorum: &str, lease: LeaseId) {
         self.leave(lease);
         self.entries.entry(quorum.to_owned()).or_default().leases.insert(lease);
@@ -92,7 +89,6 @@ impl Quorums {
         concerned
     }
 
-    /// The leases that name the quorum.
     pub fn leases(&self, name: &str) -> BTreeSet<LeaseId> {
         self.entries.get(name).map(|entry| entry.leases.clone()).unwrap_or_default()
     }
@@ -106,7 +102,6 @@ impl Quorums {
         missing.flat_map(|entry| entry.leases.iter().copied()).collect()
     }
 
-    /// The facts for a lease.
     pub fn facts(&self, name: &str) -> Arc<QuorumFacts> {
         if let Some(facts) = self.entries.get(name).and_then(|entry| entry.facts.clone()) {
             return facts;
@@ -152,7 +147,6 @@ impl Quorums {
         (LeaseReady::InvalidReference, message)
     }
 
-    /// Records the token that a status shows.
     pub fn note_token(&mut self, lease: Option<&RedisLease>) {
         let Some(lease) = lease else { return };
         let token =

@@ -29,7 +29,6 @@ pub(super) struct Selectors {
 }
 
 impl Selectors {
-    /// Adds a selector to the index.
     pub fn insert(&mut self, id: GroupId, selector: &Selector) {
         let anchor = self.anchor(selector);
         match &anchor {
@@ -45,7 +44,6 @@ impl Selectors {
         self.anchors.insert(id, anchor);
     }
 
-    /// Removes a selector.
     pub fn remove(&mut self, id: GroupId) {
         match self.anchors.remove(&id) {
             Some(Anchor::Values(key, values)) => {

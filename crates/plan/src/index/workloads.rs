@@ -16,7 +16,7 @@ use kube::core::Selector;
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::{LeaseId, is_older};
+use super::ids::{LeaseId, is_older, remove_from};
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::election::WorkloadFacts;
@@ -63,7 +63,7 @@ struct Reading {
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct WorkloadEntry {
     known: Known,
     leases: BTreeSet<LeaseId>,
     /// The leases of which it is the candidate itself.
@@ -80,7 +80,7 @@ struct Entry {
     early_reads: u32,
 }
 
-impl Entry {
+impl WorkloadEntry {
     /// Whether the facts about the workload itself are used.
     fn is_used(&self) -> bool {
         !self.candidacies.is_empty() || !self.marked_by.is_empty()
@@ -101,7 +101,7 @@ pub(super) struct Concerned {
 /// The workloads that leases name, and those that carry marks of leases.
 #[derive(Debug, Default)]
 pub(super) struct Workloads {
-    entries: BTreeMap<WorkloadKey, Entry>,
+    entries: BTreeMap<WorkloadKey, WorkloadEntry>,
     /// The workloads that carry marks of a lease, by its namespace and name.
     marked: BTreeMap<(Arc<str>, String), BTreeSet<WorkloadKey>>,
     due: BTreeSet<(Time, WorkloadKey)>,
@@ -114,7 +114,6 @@ pub(super) struct Workloads {
 }
 
 impl Workloads {
-    /// A lease names the workload.
     pub fn join(&mut self, key: &WorkloadKey, lease: LeaseId, is_candidate: bool, now: Time) -> &Known {
         let entry = self.entries.entry(key.clone()).or_default();
         let is_new = entry.leases.is_empty() && entry.read_at.is_none();
@@ -135,7 +134,6 @@ impl Workloads {
         self.known(key)
     }
 
-    /// The facts about the workload itself.
     pub fn object(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadFacts>> {
         self.entries.get(key)?.object.as_ref()
     }
@@ -158,7 +156,6 @@ impl Workloads {
         self.entries.get(key).is_some_and(|entry| entry.was_read)
     }
 
-    /// A lease does not name the workload any more.
     pub fn leave(&mut self, key: &WorkloadKey, lease: LeaseId) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.leases.remove(&lease);
@@ -182,7 +179,6 @@ impl Workloads {
         }
     }
 
-    /// Records which marks the workload carries.
     fn mark(&mut self, key: &WorkloadKey, marked_by: BTreeSet<String>) {
         let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.marked_by != marked_by) else { return };
         let before = std::mem::replace(&mut entry.marked_by, marked_by);
@@ -190,13 +186,7 @@ impl Workloads {
             self.marked.entry((key.0.clone(), lease.clone())).or_default().insert(key.clone());
         }
         for lease in before.difference(&entry.marked_by) {
-            let name = (key.0.clone(), lease.clone());
-            if let Some(keys) = self.marked.get_mut(&name) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.marked.remove(&name);
-                }
-            }
+            remove_from(&mut self.marked, &(key.0.clone(), lease.clone()), key);
         }
         self.drop_unused(key);
     }
@@ -231,7 +221,6 @@ impl Workloads {
         }
     }
 
-    /// The next workload to read now.
     pub fn next_due(&mut self, now: Time) -> Option<WorkloadKey> {
         let (due, key) = self.due.first()?.clone();
         if now < due {
@@ -246,7 +235,6 @@ impl Workloads {
         Some(key)
     }
 
-    /// When a workload must be read.
     pub fn next_deadline(&self) -> Option<Time> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -263,39 +251,7 @@ impl Workloads {
         entry.was_read |= !void && is_answered;
         let is_first = entry.was_read && !was_read;
         entry.read_at = Some(now);
-        let (namespace, Workload { kind, name }) = key;
-        let workload = format!("{} {namespace}/{name}", kind.as_str());
-        let unusable = |message| Known::Unusable(LeaseReady::InvalidReference, message);
-        let known = match read {
-            WorkloadRead::Selects(selector) => Known::Selector(selector),
-            WorkloadRead::SelectsNothing => {
-                let lacks = match kind {
-                    WorkloadKind::CronJob => "labels in its pod template",
-                    _ => "selector over pods",
-                };
-                unusable(format!("{workload}, which spec.candidates.workloadRef names, has no {lacks}"))
-            }
-            WorkloadRead::Missing => unusable(format!(
-                "spec.candidates.workloadRef names {workload}, which does not exist: create it or correct the reference"
-            )),
-            // The previous selector is still right: a selector never changes.
-            WorkloadRead::Refused(_) if matches!(entry.known, Known::Selector(_)) => entry.known.clone(),
-            WorkloadRead::Refused(why) if lacks_right(&why) => Known::Unusable(
-                LeaseReady::Forbidden,
-                format!(
-                    "The operator has no right to read {workload}, which spec.candidates.workloadRef names: {why}. Grant it, for \
-                     example with the roles of the chart."
-                ),
-            ),
-            // It may exist and be right.
-            WorkloadRead::Refused(why) => Known::Unusable(
-                LeaseReady::Starting,
-                format!(
-                    "The operator could not read {workload}, which spec.candidates.workloadRef names, and does not know \
-                     which pods are candidates: {why}"
-                ),
-            ),
-        };
+        let known = known_from(read, key, &entry.known);
         let usual = has_pods && matches!(known, Known::Selector(_));
         self.read_early -= usize::from(entry.early_reads > 0);
         entry.early_reads = if usual { 0 } else { entry.early_reads.saturating_add(1) };
@@ -332,7 +288,7 @@ impl Workloads {
 
     /// The workload of this kind with this UID does not exist any more.
     pub fn missing(&mut self, namespace: &str, kind: WorkloadKind, uid: &str) -> BTreeSet<LeaseId> {
-        let is_it = |(key, entry): (&WorkloadKey, &Entry)| {
+        let is_it = |(key, entry): (&WorkloadKey, &WorkloadEntry)| {
             let same = (&*key.0, key.1.kind) == (namespace, kind)
                 && entry.object.as_ref().is_some_and(|object| object.uid == uid);
             same.then(|| key.clone())
@@ -378,6 +334,43 @@ impl Workloads {
             self.due.remove(&(due, key.clone()));
         }
         self.due.insert((at, key.clone()));
+    }
+}
+
+/// What the answer to a read says about the selector.
+fn known_from(read: WorkloadRead, key: &WorkloadKey, before: &Known) -> Known {
+    let (namespace, Workload { kind, name }) = key;
+    let workload = format!("{} {namespace}/{name}", kind.as_str());
+    let unusable = |message| Known::Unusable(LeaseReady::InvalidReference, message);
+    match read {
+        WorkloadRead::Selects(selector) => Known::Selector(selector),
+        WorkloadRead::SelectsNothing => {
+            let lacks = match kind {
+                WorkloadKind::CronJob => "labels in its pod template",
+                _ => "selector over pods",
+            };
+            unusable(format!("{workload}, which spec.candidates.workloadRef names, has no {lacks}"))
+        }
+        WorkloadRead::Missing => unusable(format!(
+            "spec.candidates.workloadRef names {workload}, which does not exist: create it or correct the reference"
+        )),
+        // The previous selector is still right: a selector never changes.
+        WorkloadRead::Refused(_) if matches!(before, Known::Selector(_)) => before.clone(),
+        WorkloadRead::Refused(why) if lacks_right(&why) => Known::Unusable(
+            LeaseReady::Forbidden,
+            format!(
+                "The operator has no right to read {workload}, which spec.candidates.workloadRef names: {why}. Grant it, for \
+                 example with the roles of the chart."
+            ),
+        ),
+        // It may exist and be right.
+        WorkloadRead::Refused(why) => Known::Unusable(
+            LeaseReady::Starting,
+            format!(
+                "The operator could not read {workload}, which spec.candidates.workloadRef names, and does not know \
+                 which pods are candidates: {why}"
+            ),
+        ),
     }
 }
 

@@ -10,26 +10,14 @@
 //!
 //! `scale` and `suspend`: the only candidate is a workload. The write of its role also starts or stops it.
 
-use std::sync::Arc;
-
-use redislease_core::lease::Standing;
 use redislease_core::op::Token;
-use redislease_core::time::{Millis, Time};
 
-use super::Reconciler;
-use super::desired_roles::{DesiredRole, carries};
-use super::effect::{Effect, Measure, PodChange, Priority};
-use super::entitlement::Entitlement;
-use super::event::{RoleOutcome, lacks_right};
-use super::facts::{Allowed, Facts};
-use super::inputs::Inputs;
-use super::recorded::Recorded;
-use crate::api::RedisLease;
+use super::desired_role::DesiredRole;
+use super::{Allowed, Facts, PodChange};
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
 use crate::api::validated::ClusterActivation;
-use crate::election::{HolderName, PodFacts, Run, WorkloadFacts};
-use crate::status::{Notice, NoticeReason};
+use crate::election::{PodFacts, Run, WorkloadFacts};
 
 /// How the role of a pod decides whether it runs.
 #[derive(Debug)]
@@ -57,6 +45,15 @@ pub(super) fn switched(
 }
 
 impl Activator {
+    pub fn of(lease: &str, facts: &Facts) -> Self {
+        match &facts.spec.valid {
+            Some(spec) if spec.cluster.is_none() && spec.gated && facts.allowed.scheduling_gate => {
+                Self::Gate { gate: names::scheduling_gate(lease), started: names::started_annotation(lease) }
+            }
+            _ => Self::Role,
+        }
+    }
+
     /// What the pod is to be with this role. Nothing changes in addition to label and token if the rest is already so.
     pub fn desired(&self, pod: &PodFacts, role: PodRole, token: Option<Token>) -> DesiredRole {
         let change = match self {
@@ -79,190 +76,40 @@ impl Activator {
         let Self::Gate { started, .. } = self else { return false };
         pod.annotations.get(started).is_some() && !pod.finished && pod.deletion_grace.is_none()
     }
+
+    /// Whether the operator let the pod start, and nothing proves that it has stopped.
+    pub fn may_run(&self, pod: &PodFacts) -> bool {
+        match self {
+            Self::Gate { started, .. } => pod.annotations.get(started).is_some() && !pod.stopped,
+            Self::Role => false,
+        }
+    }
 }
 
-/// How many pods of one lease are deleted at once: refused deletions leave room for other writes.
-const DELETIONS: usize = 4;
-
-/// A role write that the API server refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    /// The UID of the pod or workload.
-    pub uid: String,
-    pub change: PodChange,
-    pub why: String,
-    /// Until when no new term begins: the operator has no right to write to the workload.
-    pub forbidden_until: Option<Time>,
+/// The way of activation that the spec wants and the operator must not use: the field, the flag and the value of the chart.
+fn forbidden(facts: &Facts) -> Option<[&'static str; 3]> {
+    let spec = facts.spec.valid.as_ref()?;
+    let Allowed { scheduling_gate, scale, suspend } = facts.allowed;
+    match spec.cluster {
+        None if spec.gated && !scheduling_gate => {
+            Some(["schedulingGate", "--allow-scheduling-gate", "rbac.allowSchedulingGate"])
+        }
+        Some(ClusterActivation::Scale(_)) if !scale => Some(["scale", "--allow-scale", "rbac.allowScale"]),
+        Some(ClusterActivation::Suspend) if !suspend => Some(["suspend", "--allow-suspend", "rbac.allowSuspend"]),
+        _ => None,
+    }
 }
 
-/// How long the operator waits before it tries again whether it has the right to write to a workload.
-const FORBIDDEN: Millis = Millis(300_000);
+/// Whether the operator may write to the candidates of the lease: to pods always.
+pub(super) fn may_write_candidates(facts: &Facts) -> bool {
+    facts.spec.valid.as_ref().is_none_or(|spec| spec.cluster.is_none()) || forbidden(facts).is_none()
+}
 
-impl Reconciler {
-    pub(super) fn activator(&self, facts: &Facts) -> Activator {
-        let name = &self.identity.name;
-        let Some(spec) = &self.spec.valid else { return Activator::Role };
-        if spec.cluster.is_none() && spec.gated && facts.allowed.scheduling_gate {
-            Activator::Gate { gate: names::scheduling_gate(name), started: names::started_annotation(name) }
-        } else {
-            Activator::Role
-        }
-    }
-
-    /// The way of activation that the spec wants and the operator must not use: the field, the flag and the value of the chart.
-    fn forbidden_activation(&self, facts: &Facts) -> Option<[&'static str; 3]> {
-        let spec = self.spec.valid.as_ref()?;
-        let Allowed { scheduling_gate, scale, suspend } = facts.allowed;
-        match spec.cluster {
-            None if spec.gated && !scheduling_gate => {
-                Some(["schedulingGate", "--allow-scheduling-gate", "rbac.allowSchedulingGate"])
-            }
-            Some(ClusterActivation::Scale(_)) if !scale => Some(["scale", "--allow-scale", "rbac.allowScale"]),
-            Some(ClusterActivation::Suspend) if !suspend => Some(["suspend", "--allow-suspend", "rbac.allowSuspend"]),
-            _ => None,
-        }
-    }
-
-    /// Whether the operator may write to the candidates of the lease: to pods always.
-    pub(super) fn may_write_candidates(&self, facts: &Facts) -> bool {
-        let of_cluster = self.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
-        !of_cluster || self.forbidden_activation(facts).is_none()
-    }
-
-    /// Why no term can begin, if the operator must not use the way of activation.
-    pub(super) fn activation_obstacle(&self, facts: &Facts) -> Option<(LeaseReady, String)> {
-        let [field, flag, value] = self.forbidden_activation(facts)?;
-        let message = format!(
-            "spec.activation.{field} is set, but this operator must not use it: it runs without {flag} ({value} in the chart)."
-        );
-        Some((LeaseReady::ActivationNotAllowed, message))
-    }
-
-    /// Why the workload cannot be started and stopped, if the operator has no right to write to it: the term ends, so that another
-    /// cluster can start its workload.
-    pub(super) fn forbidden_write(&mut self, now: Time) -> Option<String> {
-        let until = self.refused.as_ref()?.forbidden_until?;
-        if now >= until {
-            self.refused = None;
-            return None;
-        }
-        self.wake_at(until);
-        let why = &self.refused.as_ref()?.why;
-        Some(format!(
-            "The operator has no right to start and stop the workload: {why}. Grant it, for example with the roles of the chart; the \
-             operator tries again within 5 minutes."
-        ))
-    }
-
-    /// Deletes each pod that was started for an earlier term. The status says that the term has ended: a replica that continues
-    /// a term does not let the status say this.
-    pub(super) fn delete_lost_pods(
-        &mut self,
-        now: Time,
-        lease: &RedisLease,
-        inputs: &Inputs,
-        facts: &Facts,
-        entitlement: &Entitlement,
-    ) {
-        let activator = self.activator(facts);
-        if !activator.starts_pods() || inputs.deleting {
-            return self.withdraw_deletions();
-        }
-        if self.status.is_writing() || !self.status.is_known() {
-            return;
-        }
-        let recorded = Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.pod_uid());
-        let running = self.holder_of_running_term();
-        let may_hold = |uid: &str| recorded == Some(uid) || running.as_deref() == Some(uid);
-        let is_lost = |pod: &PodFacts| activator.has_started(pod) && !may_hold(&pod.uid);
-        let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
-        let lost: Vec<Arc<PodFacts>> = candidates.chain(&facts.strays).filter(|pod| is_lost(pod)).cloned().collect();
-        for pod in lost {
-            // Another pod gets `active` only after this one has lost it.
-            let waits = self.roles.is_pending(&pod.uid) || self.may_be_active(pod.object());
-            if waits || self.roles.deletions().count() >= DELETIONS {
-                continue;
-            }
-            if !self.is_fenced(&pod, entitlement) {
-                if entitlement.latest == Token(0) && !self.roles.is_verified(entitlement) {
-                    self.verify_latest(Token(0));
-                }
-                continue;
-            }
-            self.write_role(now, pod.object(), DesiredRole::DELETED, Priority::Active, None);
-        }
-    }
-
-    /// Whether the pod is `standby` with the token of the latest term. Then this process knows that term: with an older status it
-    /// could take a running term for one that has ended. A lease that was created again knows no term yet: it must have been read
-    /// since then.
-    fn is_fenced(&self, pod: &PodFacts, entitlement: &Entitlement) -> bool {
-        let token = Some(entitlement.latest).filter(|latest| *latest > Token(0));
-        let has_role = carries(pod.object(), &self.identity.name, &DesiredRole::standby(token));
-        has_role && (token.is_some() || self.roles.is_verified(entitlement))
-    }
-
-    fn holder_of_running_term(&self) -> Option<String> {
-        let view = &self.link.as_ref()?.view;
-        let holder = match &view.standing {
-            Standing::Acquiring(_, holder) => holder,
-            standing => &standing.term()?.id.holder,
-        };
-        holder.0.parse().ok().map(|name: HolderName| name.pod_uid)
-    }
-
-    /// Takes the answer to a role write. Each refusal is reported, and so is a deletion: nothing else shows the users why their pod
-    /// stops or waits.
-    pub(super) fn role_written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) {
-        let Some(writing) = self.roles.written(now, uid, outcome) else { return };
-        if writing.kind.is_some() {
-            self.workload.written(&writing.desired, outcome);
-        }
-        let (pod, change) = (writing.pod, writing.desired.change);
-        self.start.wrote(uid, change, *outcome == RoleOutcome::Written);
-        let refused = match outcome {
-            RoleOutcome::Refused(why) => Some(why.clone()),
-            RoleOutcome::Altered(altered) => Some(altered.to_string()),
-            // Only an answer says that it is not refused any more.
-            RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => return,
-            RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone => None,
-        };
-        let Some(why) = refused else {
-            if self.refused.as_ref().is_some_and(|refused| refused.uid == uid) {
-                self.refused = None;
-            }
-            if change == PodChange::Delete && *outcome == RoleOutcome::Written {
-                let note = format!(
-                    "{pod} does not hold the lease any more and is deleted: spec.activation.schedulingGate is true"
-                );
-                self.report_on(NoticeReason::PodDeleted, note, (pod, uid.to_owned()));
-            }
-            return;
-        };
-        let altered = matches!(outcome, RoleOutcome::Altered(_));
-        self.emit(Effect::Measure(Measure::WriteRefused { kind: writing.kind, altered }));
-        let is_forbidden = writing.kind.is_some() && matches!(outcome, RoleOutcome::Refused(why) if lacks_right(why));
-        let forbidden_until = is_forbidden.then_some(now + FORBIDDEN);
-        let refusal = Refusal { uid: uid.to_owned(), change, why: why.clone(), forbidden_until };
-        // A refused write is repeated: the same refusal is reported once.
-        let is_same = |known: &Refusal| (&known.uid, known.change, &known.why) == (&refusal.uid, change, &why);
-        let is_known = self.refused.as_deref().is_some_and(is_same);
-        self.refused = Some(Box::new(refusal));
-        if is_known {
-            return;
-        }
-        let (reason, what) = match change {
-            PodChange::Delete => {
-                (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
-            }
-            PodChange::Run(_) => (NoticeReason::ActivationRefused, "cannot be scaled, suspended or resumed"),
-            PodChange::Start => (NoticeReason::ActivationRefused, "holds the lease and cannot be started"),
-            PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
-        };
-        self.report_on(reason, format!("{pod} {what}: {why}"), (pod, uid.to_owned()));
-    }
-
-    fn report_on(&mut self, reason: NoticeReason, note: String, pod: (String, String)) {
-        self.emit(Effect::Report(Notice { reason, note, on_pods: vec![pod] }));
-    }
+/// Why no term can begin, if the operator must not use the way of activation.
+pub(super) fn obstacle(facts: &Facts) -> Option<(LeaseReady, String)> {
+    let [field, flag, value] = forbidden(facts)?;
+    let message = format!(
+        "spec.activation.{field} is set, but this operator must not use it: it runs without {flag} ({value} in the chart)."
+    );
+    Some((LeaseReady::ActivationNotAllowed, message))
 }

@@ -4,11 +4,11 @@
 //! object is seen first. Then the lease is read directly, and its status must name the term. The start names the version of the object
 //! that was seen before the read: if another process has written to it since, the start conflicts.
 
+use redislease_core::lease::TermId;
 use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
 
-use super::Reconciler;
-use super::effect::{Effect, Read};
+use super::output::Effects;
 use super::recorded::Recorded;
 use crate::api::RedisLease;
 use crate::election::Object;
@@ -51,27 +51,25 @@ impl Confirmation {
     fn is_about(&self, object: Object<'_>) -> bool {
         seen(object).is_some_and(|seen| self.asked.as_ref().is_some_and(|(asked, _)| *asked == seen))
     }
-}
 
-impl Reconciler {
     /// Whether the object may be started for the term that this process holds. If this is unknown, the lease is read.
-    pub(super) fn is_start_confirmed(&mut self, now: Time, object: Object<'_>) -> bool {
-        let Some(attempt) = self.held_attempt() else { return false };
-        if self.confirmation.confirms(object, attempt) {
+    pub fn is_confirmed(&mut self, now: Time, object: Object<'_>, held: Option<&TermId>, out: &mut Effects) -> bool {
+        let Some(term) = held else { return false };
+        if self.confirms(object, term.attempt) {
             return true;
         }
         // The answer to a read that was requested earlier may be older than the object.
-        if self.lease_reads > 0 {
+        if out.is_reading_lease() {
             return false;
         }
-        let again_at = self.confirmation.asked.as_ref().map_or(now, |(_, at)| *at + AGAIN);
-        if self.confirmation.is_about(object) && now < again_at {
-            self.wake_at(again_at);
+        let again_at = self.asked.as_ref().map_or(now, |(_, at)| *at + AGAIN);
+        if self.is_about(object) && now < again_at {
+            out.wake_at(again_at);
             return false;
         }
         let asked = seen(object).map(|seen| (seen, now));
-        self.confirmation = Confirmation { asked, is_pending: true, named: None };
-        self.emit(Effect::Read(Read::Lease));
+        *self = Self { asked, is_pending: true, named: None };
+        out.read_lease();
         false
     }
 }

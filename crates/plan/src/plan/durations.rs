@@ -17,7 +17,8 @@ const COMMAND_TIMEOUT: Millis = Millis(500);
 ///
 /// A Redis node that lost data does not vote for the quorum's longest lease, so no key may outlive that, regardless of
 /// the spec.
-pub(super) fn of(spec: &ValidLease, quorum: Option<&OpenQuorum>) -> Config {
+pub(super) fn of(spec: Option<&ValidLease>, quorum: Option<&OpenQuorum>) -> Config {
+    let Some(spec) = spec else { return longest(quorum) };
     let asked = Millis::from(spec.lease_duration);
     let ttl = quorum.map_or(asked, |quorum| asked.min(quorum.longest_lease));
     let (stop_budget, renew_interval) =

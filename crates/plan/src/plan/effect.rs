@@ -44,19 +44,25 @@ pub enum Effect {
     Warn(String),
 }
 
+impl From<Command> for Effect {
+    fn from(command: Command) -> Self {
+        Self::Keeper(command)
+    }
+}
+
+impl From<Notice> for Effect {
+    fn from(notice: Notice) -> Self {
+        Self::Report(notice)
+    }
+}
+
 /// A command for the keeper of a lease.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Command {
     /// Start a machine for this lease. `keys` are the spec's keys, without prefix and namespace. Without a quorum no term
     /// can be confirmed, and an adopted term is lost at its deadline.
-    Open {
-        /// The quorum.
-        quorum: Option<Arc<OpenQuorum>>,
-        /// The keys.
-        keys: Vec<String>,
-        /// The durations.
-        config: Config,
-    },
+    Open { quorum: Option<Arc<OpenQuorum>>, keys: Vec<String>, config: Config },
     /// Make one attempt for this holder.
     Want(HolderName),
     /// Make no attempt, and release an unpublished attempt.
@@ -69,18 +75,12 @@ pub enum Command {
     KeptElsewhere(Attempt),
     /// End a term; with proof its keys are released at once.
     End {
-        /// The term.
         term: TermId,
         /// Whether its holder is proven to have stopped.
         proof: bool,
     },
     /// The outcome of a publication.
-    Published {
-        /// The published attempt.
-        attempt: Attempt,
-        /// The outcome.
-        outcome: Publication,
-    },
+    Published { attempt: Attempt, outcome: Publication },
     /// A failed attempt skips its backoff, because something relevant changed.
     TryNow,
     /// New durations.
@@ -165,26 +165,20 @@ pub struct RoleWrite {
 
 /// An object to read from the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Read {
     /// The lease itself: answered by [`super::Event::LeaseRead`].
     Lease,
     /// The holder's pod: the result goes into the facts, followed by [`super::Event::HolderRead`].
     Holder {
-        /// The pod's name.
         pod: String,
-        /// Its UID.
         uid: String,
         /// The kind of the workload, if the candidates are not pods but a workload.
         workload: Option<WorkloadKind>,
     },
     /// Whether the Kubernetes node of a vanished holder is off: answered by [`super::Event::NodeRead`]. If it is off, the
     /// facts contain this as proof for the pod.
-    Node {
-        /// The node's name.
-        node: String,
-        /// The UID of the pod that ran there.
-        uid: String,
-    },
+    Node { node: String, uid: String },
     /// The pods that a process may have started for the lease, or may start: those that wait for a node, then those that carry the
     /// label of the lease. The result goes into the facts, followed by [`super::Event::StartableRead`].
     Startable,
@@ -192,6 +186,7 @@ pub enum Read {
 
 /// A change of metrics.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Measure {
     /// A term ended.
     Ended(TermEnd),
@@ -206,16 +201,12 @@ pub enum Measure {
     Shown(Box<Shown>),
     /// The API server refused a write to a pod or a workload.
     WriteRefused {
-        /// The kind of the workload; `None` for a pod.
         kind: Option<WorkloadKind>,
         /// Whether it accepted the write and stored other values.
         altered: bool,
     },
     /// Others changed what was written to a pod or a workload, and it is written again.
-    Corrected {
-        /// The kind of the workload; `None` for a pod.
-        kind: Option<WorkloadKind>,
-    },
+    Corrected { kind: Option<WorkloadKind> },
 }
 
 /// The state of a lease in metrics.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use redislease_core::lease::View;
 
-use super::altered::Altered;
-use super::facts::Facts;
+use super::{Altered, Facts};
 use crate::api::RedisLease;
 
 /// One input. All events except [`Event::Facts`] are only recorded; the turn decides.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Event {
     /// A turn with the current facts.
     Facts(Box<Facts>),
@@ -37,12 +37,7 @@ pub enum Event {
         answered: bool,
     },
     /// The outcome of a role write. If the pod was written, or read in a new version, the facts contain it already.
-    RoleWritten {
-        /// The pod's UID.
-        uid: String,
-        /// The outcome.
-        outcome: RoleOutcome,
-    },
+    RoleWritten { uid: String, outcome: RoleOutcome },
 }
 
 /// The outcome of a status write.

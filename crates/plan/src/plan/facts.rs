@@ -5,12 +5,22 @@ use std::sync::Arc;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Millis, Time};
 
-use super::permits::Permitted;
-use super::spec::SpecFacts;
+use super::{Permitted, SpecFacts};
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::WorkloadKind;
 use crate::api::{RedisLease, ValidQuorum};
-use crate::election::{Electorate, PodFacts, Sighting, WorkloadFacts};
+use crate::election::{Cluster, Electorate, PodFacts, Sighting, WorkloadFacts};
+
+/// The identity of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
+pub struct Identity {
+    /// The cluster of this process.
+    pub cluster: Cluster,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
 
 /// What this process may decide about the leases of a quorum.
 ///
@@ -172,12 +182,11 @@ pub struct QuorumFacts {
 
 /// The facts about a connected quorum that a lease needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct OpenQuorum {
     /// The number of this quorum in the process, never reused.
     pub id: u64,
-    /// The name of the `RedisQuorum`.
     pub name: String,
-    /// The fingerprint of its configuration.
     pub fingerprint: String,
     /// The number of nodes, and the majority of them.
     pub quorum: Quorum,

@@ -146,11 +146,6 @@ impl<W: PartialEq> Guard<W> {
         }
     }
 
-    /// Whether the API server has stored a write that wants this, and no write was sent since then.
-    pub fn has_stored(&self, uid: &str, wanted: &W) -> bool {
-        self.get(uid).is_some_and(|object| object.stored && object.wanted.as_ref() == Some(wanted))
-    }
-
     /// Drops what is known about stored writes: another process may write until this one asks again.
     pub fn forget_stored(&mut self) {
         for (_, object) in &mut self.objects {
@@ -162,11 +157,6 @@ impl<W: PartialEq> Guard<W> {
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         self.objects.retain(|(uid, _)| exists(uid));
         self.objects.shrink_to_fit();
-    }
-
-    /// The UIDs of the objects that were written to.
-    pub fn uids(&self) -> impl Iterator<Item = &str> {
-        self.objects.iter().map(|(uid, _)| uid.as_str())
     }
 
     /// The number of objects that were written to.

@@ -3,14 +3,14 @@
 //! A request is handled once: `status.handover` names it. It ends the running term as every other decision does: without proof
 //! that the holder has stopped, the next pod waits until the keys expire.
 
-use redislease_core::lease::{Standing, View};
+use redislease_core::lease::Standing;
 use redislease_core::op::Attempt;
 use redislease_core::time::{Drift, Millis, Time};
 
-use super::Reconciler;
-use super::facts::{Authority, Facts};
-use super::inputs::Inputs;
-use super::keeper_link::holder_of;
+use super::facts::Authority;
+use super::inputs::Turn;
+use super::keeper_link::{KeeperLink, holder_of};
+use super::output::Effects;
 use super::recorded::Recorded;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
@@ -22,9 +22,13 @@ use crate::status::{HandoverOutlook, HandoverProgress};
 /// attempt. The next attempt of the other cluster starts when the keys have expired.
 const HEAD_START: Millis = Millis(10_000);
 
+/// The requested handover, until the status shows its result. Boxed: most leases have none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Handovers(Option<Box<Handover>>);
+
 /// A request that this process handles.
 #[derive(Clone, Debug)]
-pub(super) struct Handover {
+struct Handover {
     request: HandoverRequest,
     /// The ID that the status showed before.
     previous: Option<String>,
@@ -53,21 +57,32 @@ struct Running {
     yields_until: Option<Time>,
 }
 
-impl Handover {
-    /// For the status.
-    pub fn outlook(&self) -> HandoverOutlook<'_> {
-        let progress = match &self.step {
+fn shown(lease: &RedisLease) -> Option<&HandoverStatus> {
+    lease.status.as_ref()?.handover.as_deref()
+}
+
+impl Handovers {
+    pub fn outlook(&self) -> Option<HandoverOutlook<'_>> {
+        let handover = self.0.as_deref()?;
+        let progress = match &handover.step {
             Step::Running(running) => HandoverProgress::Running { from: &running.from },
             Step::Over { state, from, message } => {
                 HandoverProgress::Over { state: *state, from: from.as_deref(), message }
             }
         };
-        HandoverOutlook { request: &self.request, progress }
+        Some(HandoverOutlook { request: &handover.request, progress })
+    }
+
+    fn running(&self) -> Option<&Running> {
+        match &self.0.as_ref()?.step {
+            Step::Running(running) => Some(running),
+            Step::Over { .. } => None,
+        }
     }
 
     /// The order of the next election.
     pub fn order(&self) -> Option<HandoverOrder<'_>> {
-        let Step::Running(Running { target, from, .. }) = &self.step else { return None };
+        let Running { target, from, .. } = self.running()?;
         let to = match target {
             HandoverTarget::Pod(name) => Some(name.as_str()),
             HandoverTarget::NextPod | HandoverTarget::Cluster(_) => None,
@@ -77,13 +92,12 @@ impl Handover {
 
     /// Whether it ends the term of this attempt.
     pub fn ends(&self, term: Attempt) -> bool {
-        matches!(&self.step, Step::Running(Running { attempt, .. }) if *attempt == Some(term))
+        self.running().is_some_and(|running| running.attempt == Some(term))
     }
 
     /// Why this cluster makes no attempt now.
     pub fn obstacle(&self) -> Option<String> {
-        let Step::Running(Running { target: HandoverTarget::Cluster(cluster), yields_until: Some(_), .. }) = &self.step
-        else {
+        let Running { target: HandoverTarget::Cluster(cluster), yields_until: Some(_), .. } = self.running()? else {
             return None;
         };
         Some(format!(
@@ -92,83 +106,51 @@ impl Handover {
         ))
     }
 
-    /// The time for the other cluster is over, and this cluster can make no attempt whose result would show who holds the
-    /// lease.
-    fn cannot_be_observed(&mut self) {
-        if let Step::Running(Running { target: HandoverTarget::Cluster(cluster), yields_until: None, from, .. }) =
-            &self.step
-        {
-            let message = format!(
-                "No pod of this cluster can be elected, so the operator cannot tell whether the cluster {cluster} acquired \
-                 the lease."
-            );
-            self.step = Step::Over { state: HandoverState::Unknown, from: Some(from.clone()), message };
-        }
-    }
-}
-
-fn shown(lease: &RedisLease) -> Option<&HandoverStatus> {
-    lease.status.as_ref()?.handover.as_deref()
-}
-
-impl Reconciler {
     /// Drops a request whose result the status shows, continues one that an earlier process began, and ends the wait for another
     /// cluster.
-    pub(super) fn follow_handover(&mut self, now: Time, lease: &RedisLease) {
+    pub fn follow(&mut self, turn: &Turn<'_>, link: Option<&KeeperLink>, out: &mut Effects) {
+        let &Turn { now, lease, spec, .. } = turn;
         let shown = shown(lease);
         let running = shown.filter(|shown| shown.state == HandoverState::Running);
-        if let Some(handover) = &self.handover {
+        if let Some(handover) = &self.0 {
             let id = shown.map(|shown| &shown.id);
             let is_shown = id == Some(&handover.request.id);
             // Another replica handled the request, and a later one.
             let is_passed = !is_shown && id != handover.previous.as_ref();
             if is_passed || (is_shown && running.is_none()) {
-                self.handover = None;
+                self.0 = None;
             }
         }
         if let Some(shown) = running
-            && self.handover.is_none()
-            && self.spec.valid.is_some()
+            && self.0.is_none()
+            && spec.is_some()
             && let Ok(target) = HandoverTarget::of(shown.to.as_deref())
         {
             let request = HandoverRequest { id: shown.id.clone(), to: shown.to.clone() };
             let from = shown.from.clone().unwrap_or_default();
-            let yields_until = self.yields_until(now, &target);
+            let yields_until = yields_until(turn, &target, link);
             let step = Step::Running(Running { target, from, attempt: None, yields_until });
-            self.handover = Some(Box::new(Handover { request, previous: None, step }));
+            self.0 = Some(Box::new(Handover { request, previous: None, step }));
         }
-        if let Some(handover) = self.handover.as_deref_mut()
+        if let Some(handover) = self.0.as_deref_mut()
             && let Step::Running(Running { yields_until, .. }) = &mut handover.step
             && let Some(until) = *yields_until
         {
             if now >= until {
                 *yields_until = None;
             } else {
-                self.wake_at(until);
+                out.wake_at(until);
             }
         }
     }
 
-    /// The keys of a term live as long as the spec said when they were last extended.
-    fn yields_until(&self, now: Time, target: &HandoverTarget) -> Option<Time> {
-        let ttl = self.spec.valid.as_ref().map(|spec| Millis::from(spec.lease_duration));
-        let ttl = ttl.max(self.link.as_ref().map(|link| link.config.ttl)).unwrap_or_default();
-        matches!(target, HandoverTarget::Cluster(_)).then_some(now + Drift::STANDARD.most(ttl) + HEAD_START)
-    }
-
-    /// Decides what to do about a new request.
-    pub(super) fn review_handover(
-        &mut self,
-        now: Time,
-        lease: &RedisLease,
-        inputs: &Inputs,
-        facts: &Facts,
-        view: &View,
-    ) {
+    pub fn review(&mut self, turn: &Turn<'_>, link: &KeeperLink) {
+        let &Turn { identity, lease, facts, ref inputs, .. } = turn;
+        let view = &link.view;
         let Some(request) = HandoverRequest::of(lease.metadata.annotations.as_ref()) else { return };
         // One handover at a time: the next one begins when the status shows the result of the last one.
         let is_handled = shown(lease).is_some_and(|shown| shown.id == request.id);
-        if is_handled || self.handover.is_some() || facts.authority != Authority::Lead {
+        if is_handled || self.0.is_some() || facts.authority != Authority::Lead {
             return;
         }
         if inputs.deleting || inputs.suspended {
@@ -184,7 +166,7 @@ impl Reconciler {
                     (Some((LeaseReady::Starting, _)), ..) => return,
                     (Some((_, obstacle)), ..) => HandoverResponse::Refuse(format!("No new term can begin. {obstacle}")),
                     (None, Some(holder), Some(electorate)) => {
-                        request.respond(&holder.pod, electorate, &self.identity.cluster.name)
+                        request.respond(&holder.pod, electorate, &identity.cluster.name)
                     }
                     (None, ..) => return,
                 }
@@ -206,7 +188,7 @@ impl Reconciler {
             HandoverResponse::EndTerm(target) => {
                 let holder = lease.status.as_ref().and_then(|status| status.holder.as_ref());
                 Step::Running(Running {
-                    yields_until: self.yields_until(now, &target),
+                    yields_until: yields_until(turn, &target, Some(link)),
                     target,
                     from: holder.map_or_else(String::new, |holder| holder.pod.clone()),
                     attempt: view.standing.term().map(|term| term.id.attempt),
@@ -214,16 +196,35 @@ impl Reconciler {
             }
         };
         let previous = shown(lease).map(|shown| shown.id.clone());
-        self.handover = Some(Box::new(Handover { request, previous, step }));
+        self.0 = Some(Box::new(Handover { request, previous, step }));
     }
 
-    /// Ends a handover to another cluster whose result this cluster cannot observe.
-    pub(super) fn end_unobservable_handover(&mut self, inputs: &Inputs, facts: &Facts) {
+    /// Ends a handover to another cluster whose result this cluster cannot observe: the time for the other cluster is over, and
+    /// this one can make no attempt whose result would show who holds the lease.
+    pub fn end_unobservable(&mut self, turn: &Turn<'_>) {
+        let Turn { inputs, facts, .. } = turn;
         let has_candidate = inputs.electorate.as_ref().is_none_or(|electorate| electorate.has_eligible());
         // Other obstacles only delay the attempt.
         let makes_no_attempt = inputs.suspended || (inputs.may_begin() && facts.pods_listed && !has_candidate);
-        if makes_no_attempt && let Some(handover) = self.handover.as_deref_mut() {
-            handover.cannot_be_observed();
+        if makes_no_attempt
+            && let Some(Running { target: HandoverTarget::Cluster(cluster), yields_until: None, from, .. }) =
+                self.running()
+        {
+            let message = format!(
+                "No pod of this cluster can be elected, so the operator cannot tell whether the cluster {cluster} acquired \
+                 the lease."
+            );
+            let step = Step::Over { state: HandoverState::Unknown, from: Some(from.clone()), message };
+            if let Some(handover) = self.0.as_deref_mut() {
+                handover.step = step;
+            }
         }
     }
+}
+
+/// The keys of a term live as long as the spec said when they were last extended.
+fn yields_until(turn: &Turn<'_>, target: &HandoverTarget, link: Option<&KeeperLink>) -> Option<Time> {
+    let ttl = turn.spec.map(|spec| Millis::from(spec.lease_duration));
+    let ttl = ttl.max(link.map(|link| link.config.ttl)).unwrap_or_default();
+    matches!(target, HandoverTarget::Cluster(_)).then_some(turn.now + Drift::STANDARD.most(ttl) + HEAD_START)
 }

@@ -2,33 +2,44 @@
 
 use std::sync::Arc;
 
-use redislease_core::op::Attempt;
-use redislease_core::time::{Drift, Millis, Time};
+use redislease_core::time::Time;
 
-use super::Reconciler;
-use super::facts::{CandidateFacts, Facts, OpenQuorum};
+use super::activation;
 use super::keeper_link::KeeperLink;
-use super::recorded::Recorded;
-use super::workload::Missing;
-use crate::api::RedisLease;
+use super::workload::{Missing, missing_consent};
+use super::{CandidateFacts, Facts, Identity, OpenQuorum};
 use crate::api::conditions::LeaseReady;
-use crate::api::validated::MAX_LEASE;
+use crate::api::{RedisLease, ValidLease};
 use crate::election::Electorate;
 use crate::status::Obstacle;
 
-/// The tolerated difference between the wall clocks of two processes when a wait is continued after a restart.
-const WALL_CLOCK_MARGIN: Millis = Millis(10_000);
-
-/// The wait for a term whose quorum was replaced by another configuration while no operator ran.
+/// What all parts of a reconciler know in one turn.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
-    /// The configuration on which it was acquired.
-    fingerprint: String,
-    until: Time,
+pub(super) struct Turn<'a> {
+    pub now: Time,
+    pub identity: &'a Identity,
+    pub lease: &'a Arc<RedisLease>,
+    pub facts: &'a Facts,
+    /// The spec in use.
+    pub spec: Option<&'a ValidLease>,
+    /// Default until they are resolved.
+    pub inputs: Inputs,
+}
+
+/// What the parts of a reconciler object to in a new term. The messages are sentences.
+pub(super) struct Objections {
+    /// The operator has no right to write to the workload.
+    pub forbidden: Option<String>,
+    /// The term in the status must not be touched yet.
+    pub block: Option<String>,
+    /// The last term could not be published.
+    pub cools_down: bool,
+    /// Another cluster is to acquire the lease first.
+    pub yields: Option<String>,
 }
 
 /// The resolved inputs of one turn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent fact about the resource")]
 pub(super) struct Inputs {
     /// The quorum that the spec names, if it can be used.
@@ -56,7 +67,48 @@ pub(super) struct Inputs {
 }
 
 impl Inputs {
-    /// Whether a new term may start.
+    /// Resolves the inputs. The first problem is the obstacle; it ends no term.
+    pub fn resolve(turn: &Turn<'_>, quorum: Option<Arc<OpenQuorum>>, objections: Objections) -> Self {
+        let Turn { lease, facts, .. } = turn;
+        let Objections { forbidden, block, cools_down, yields } = objections;
+        let missing = missing_consent(facts);
+        let (electorate, unusable) = match &facts.candidates {
+            CandidateFacts::Known(electorate) => (Some(electorate.clone()), None),
+            CandidateFacts::Unknown => (None, None),
+            CandidateFacts::Unusable(reason, message) => (None, Some((*reason, message.clone()))),
+        };
+        let suspended = lease.spec.suspend;
+        let mut inputs = Self {
+            quorum,
+            denied: facts.quorum.denied,
+            replaced: facts.quorum.replaced,
+            electorate,
+            suspended,
+            deleting: lease.metadata.deletion_timestamp.is_some(),
+            blocked: block.is_some(),
+            refused: matches!(missing, Some(Missing::Name(_))),
+            forbidden: forbidden.is_some(),
+            differs: matches!(missing, Some(Missing::Way(_))),
+            obstacle: None,
+        };
+        let suspension = "spec.suspend is true: no pod is elected until it is false.";
+        let not_published = Obstacle::NOT_PUBLISHED;
+        let obstacles = [
+            suspended.then(|| (LeaseReady::Suspended, suspension.to_owned())),
+            facts.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem)),
+            activation::obstacle(facts),
+            missing.map(|(Missing::Name(why) | Missing::Way(why))| (LeaseReady::NotPermitted, why)),
+            forbidden.map(|why| (LeaseReady::Forbidden, why)),
+            facts.quorum.obstacle.clone(),
+            block.map(|message| (LeaseReady::QuorumUnavailable, message)),
+            unusable,
+            cools_down.then(|| (not_published.reason, not_published.message.to_owned())),
+            yields.map(|message| (LeaseReady::Unheld, message)),
+        ];
+        inputs.obstacle = obstacles.into_iter().flatten().next();
+        inputs
+    }
+
     pub const fn may_begin(&self) -> bool {
         self.obstacle.is_none() && !self.deleting && self.quorum.is_some() && self.electorate.is_some()
     }
@@ -74,114 +126,4 @@ impl Inputs {
             _ => false,
         }
     }
-}
-
-impl Reconciler {
-    /// Resolves the inputs. The first problem is the obstacle; it ends no term.
-    pub(super) fn resolve(&mut self, now: Time, lease: &RedisLease, facts: &Facts) -> Inputs {
-        // Without a term to end, a quorum that the namespace may not use is like one that does not exist.
-        let denied = facts.quorum.denied;
-        let has_term = self.link.as_ref().is_some_and(|link| !link.is_idle()) || Recorded::of(lease).is_some();
-        let quorum = facts.quorum.open.clone().filter(|_| !denied || has_term);
-        self.spec.clone_from(&facts.spec);
-        let mut obstacle = self.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem));
-        obstacle = obstacle.or_else(|| self.activation_obstacle(facts));
-        let refusal = self.missing_consent(facts);
-        let refused = matches!(refusal, Some(Missing::Name(_)));
-        let differs = matches!(refusal, Some(Missing::Way(_)));
-        let forbidden = self.forbidden_write(now);
-        let is_forbidden = forbidden.is_some();
-        obstacle = obstacle.or_else(|| {
-            let (Missing::Name(why) | Missing::Way(why)) = refusal?;
-            Some((LeaseReady::NotPermitted, why))
-        });
-        obstacle = obstacle.or_else(|| Some((LeaseReady::Forbidden, forbidden?)));
-        obstacle = obstacle.or_else(|| facts.quorum.obstacle.clone());
-        self.follow_handover(now, lease);
-        let block = self.update_block(now, lease, facts, quorum.as_deref());
-        if let Some(message) = &block {
-            obstacle = obstacle.or_else(|| Some((LeaseReady::QuorumUnavailable, message.clone())));
-        }
-        let electorate = match &facts.candidates {
-            CandidateFacts::Known(electorate) => Some(electorate.clone()),
-            CandidateFacts::Unknown => None,
-            CandidateFacts::Unusable(reason, message) => {
-                obstacle = obstacle.or_else(|| Some((*reason, message.clone())));
-                None
-            }
-        };
-        if self.contention.is_cooling_down(now) {
-            let Obstacle { reason, message } = Obstacle::NOT_PUBLISHED;
-            obstacle = obstacle.or_else(|| Some((reason, message.to_owned())));
-        }
-        let yields = self.handover.as_ref().and_then(|handover| handover.obstacle());
-        obstacle = obstacle.or_else(|| yields.map(|message| (LeaseReady::Unheld, message)));
-        let suspended = lease.spec.suspend;
-        if suspended {
-            let message = "spec.suspend is true: no pod is elected until it is false.".to_owned();
-            obstacle = Some((LeaseReady::Suspended, message));
-        }
-        Inputs {
-            quorum,
-            denied,
-            replaced: facts.quorum.replaced,
-            electorate,
-            suspended,
-            deleting: lease.metadata.deletion_timestamp.is_some(),
-            blocked: block.is_some(),
-            refused,
-            forbidden: is_forbidden,
-            differs,
-            obstacle,
-        }
-    }
-
-    /// The term in the status was acquired on a quorum with another configuration, whose nodes are unknown to this
-    /// process. It waits for the longest lease duration that the API allows, until the keys have certainly expired. The
-    /// wait ends at once if the quorum gets its earlier configuration back. Returns the message during the wait.
-    fn update_block(
-        &mut self,
-        now: Time,
-        lease: &RedisLease,
-        facts: &Facts,
-        quorum: Option<&OpenQuorum>,
-    ) -> Option<String> {
-        let quorum = quorum?;
-        if self.block.as_ref().is_none_or(|block| block.fingerprint == quorum.fingerprint) {
-            self.block = self.new_block(now, lease, facts, quorum);
-        }
-        let block = self.block.clone().filter(|block| now < block.until)?;
-        self.wake_at(block.until);
-        Some(format!(
-            "The term that the status names was taken on a quorum of another configuration ({} instead of {}), whose \
-             nodes are not known. The operator waits one hour, the longest lease, from when it first saw this, or until \
-             the quorum has its old configuration again.",
-            block.fingerprint, quorum.fingerprint
-        ))
-    }
-
-    fn new_block(&self, now: Time, lease: &RedisLease, facts: &Facts, quorum: &OpenQuorum) -> Option<Block> {
-        let recorded = Recorded::of(lease)?;
-        if self.link.as_ref().is_some_and(|link| link.quorum.is_some() && link.knows(recorded.attempt)) {
-            return None;
-        }
-        let status = lease.status.as_ref()?;
-        let fingerprint = status.quorum.as_ref().map(|quorum| quorum.fingerprint.clone())?;
-        if fingerprint == quorum.fingerprint {
-            return None;
-        }
-        let wait = Drift::STANDARD.most(Millis::from(MAX_LEASE));
-        let waited = waited_before(lease, recorded.attempt, facts.wall);
-        Some(Block { fingerprint, until: now + wait.saturating_sub(waited) })
-    }
-}
-
-/// How long an earlier process has certainly waited for this term: it recorded the end in the status when it began to
-/// wait.
-fn waited_before(lease: &RedisLease, attempt: Attempt, wall: jiff::Timestamp) -> Millis {
-    let Some(status) = lease.status.as_ref() else { return Millis::ZERO };
-    let named = status.attempt.as_ref().and_then(|text| text.parse().ok()) == Some(attempt);
-    let end = status.history.first().filter(|past| named && Some(past.fencing_token) == status.fencing_token);
-    let since = end.and_then(|past| u64::try_from(wall.duration_since(past.end_time.0).as_millis()).ok());
-    since.map_or(Millis::ZERO, |since| Millis(since).saturating_sub(WALL_CLOCK_MARGIN))
 }

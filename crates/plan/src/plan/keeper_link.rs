@@ -58,7 +58,6 @@ impl KeeperLink {
         }
     }
 
-    /// Records a new view.
     pub fn show(&mut self, view: View) {
         let running = view.standing.term().map(|term| term.id.attempt);
         let ending = view.ending.as_ref().map(|ending| ending.id.attempt);
@@ -95,7 +94,6 @@ impl KeeperLink {
         true
     }
 
-    /// Whether the end of this attempt was requested.
     pub fn was_asked_to_end(&self, attempt: Attempt) -> bool {
         self.requested_end.is_some_and(|(requested, _)| requested == attempt)
     }

@@ -4,24 +4,22 @@
 //! process acts on a term before the API server has stored it. An unanswered write counts as written until a read shows
 //! otherwise.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use redislease_core::lease::{Publication, Standing, TermView, View};
+use redislease_core::lease::{Publication, Standing, TermView};
 use redislease_core::time::{Millis, Time};
 
-use super::effect::{Command, Effect, Measure, Priority, Read, Shown, StatusWrite};
-use super::event::StatusOutcome;
-use super::facts::Facts;
-use super::inputs::Inputs;
-use super::permits::{PermitUse, PermitUses};
+use super::contend::Contention;
+use super::context::Context;
+use super::inputs::Turn;
+use super::keeper::Keeper;
+use super::output::Effects;
 use super::recorded::{Recorded, latest_token};
 use super::repeat::{RepeatLimit, fingerprint};
-use super::{Reconciler, Shared};
+use super::{Command, Effect, Measure, PermitUse, PermitUses, Priority, StatusOutcome, StatusWrite};
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
-use crate::election::takeover;
-use crate::status::{self, Composed, Notice, Obstacle, QuorumOutlook, compose};
+use crate::status::{Composed, Notice};
 
 /// The interval between two writes of a status that change only the candidate counts: many leases may share pods, and a
 /// pod's readiness may flap.
@@ -45,7 +43,7 @@ struct HeldBack {
 
 /// The state about a lease's status.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StatusState {
+pub(super) struct Publisher {
     /// Most leases write nothing most of the time: a status inside would double the size of the machine.
     writing: Option<Box<Writing>>,
     /// Whether the stored status is unknown: it is read before the next write.
@@ -62,12 +60,6 @@ pub(super) struct StatusState {
     counts_written_at: Option<Time>,
     /// A write that waits for the outcome of an attempt.
     held_back: Option<HeldBack>,
-    /// The attempt whose end was counted in metrics.
-    counted_end: Option<String>,
-    /// The fingerprint of the last state in metrics.
-    shown: Option<u64>,
-    /// Whether the holder of the last term was proven to have stopped.
-    pub last_end_was_proven: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +81,7 @@ struct Writing {
     withdrawn: bool,
 }
 
-impl StatusState {
+impl Publisher {
     pub const fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
@@ -114,55 +106,45 @@ impl StatusState {
         }
     }
 
-    /// Clears the state. A pending write is still answered, and an end is not counted twice.
-    pub fn forget(&mut self) {
-        let (writing, counted_end) = (self.writing.take(), self.counted_end.take());
-        *self = Self { writing, counted_end, ..Self::default() };
+    /// The pending write is outdated.
+    pub fn withdraw(&self, out: &mut Effects) {
+        if self.is_writing() {
+            out.emit(Effect::WithdrawStatus);
+        }
     }
-}
 
-impl Reconciler {
-    /// Writes the status if it has changed.
-    pub(super) fn write_status(&mut self, now: Time, lease: &Shared, inputs: &Inputs, facts: &Facts) {
-        let composed = self.compose(now, lease, inputs, facts);
-        self.count(lease, &composed);
-        let publishing = self.publishing();
-        if let Some(writing) = &mut self.status.writing {
-            // Wait for the answer to the pending write first.
-            if !writing.withdrawn && contradicts(&writing.status, &composed.status) {
-                writing.withdrawn = true;
-                self.emit(Effect::WithdrawStatus);
-            }
+    /// Clears the state. A pending write is still answered.
+    pub fn forget(&mut self, out: &mut Effects) {
+        self.withdraw(out);
+        *self = Self { writing: self.writing.take(), ..Self::default() };
+    }
+
+    pub fn write(&mut self, context: &Context<'_>, composed: Composed, out: &mut Effects) {
+        let Context { turn: &Turn { now, lease, facts, .. }, keeper, .. } = *context;
+        let publishing = keeper.publishing();
+        if self.must_wait(&composed, out) {
             return;
         }
-        match self.status.read {
-            StatusRead::NotNeeded => {}
-            StatusRead::UnderWay => return,
-            StatusRead::Needed => {
-                self.status.read = StatusRead::UnderWay;
-                return self.emit(Effect::Read(Read::Lease));
-            }
-        }
-        if let Some(term) = &publishing {
-            if self.link.as_ref().is_some_and(|link| link.was_asked_to_end(term.id.attempt)) {
+        if let Some(term) = publishing {
+            if keeper.link().is_some_and(|link| link.was_asked_to_end(term.id.attempt)) {
                 return;
             }
             if let Some(outcome) = publication_outcome(lease, term) {
-                return self.published(term, outcome);
+                return out.emit(published(term, outcome));
             }
         }
         if lease.status.as_ref() == Some(&composed.status) {
-            self.status.held_back = None;
+            self.held_back = None;
             return;
         }
-        if let Some(until) = self.held_back_until(now, lease, &composed) {
-            return self.wake_at(until);
+        if let Some(until) = self.held_back_until(context, &composed) {
+            return out.wake_at(until);
         }
-        let due = self.due(lease, &composed.status);
+        let due = self.due(lease, &composed.status, keeper);
         if now < due {
-            return self.wake_at(due);
+            return out.wake_at(due);
         }
-        let stop_at = facts.stop_at.max(publishing.as_ref().and_then(|term| term.stop_at));
+        let stop_at = facts.stop_at.max(publishing.and_then(|term| term.stop_at));
         if publishing.is_some() && stop_at.is_some_and(|stop_at| now >= stop_at) {
             // Too late to publish: the machine ends the term.
             return;
@@ -173,28 +155,44 @@ impl Reconciler {
             Priority::End => facts.permitted.end,
             Priority::Active | Priority::Standby | Priority::Counts => facts.permitted.other,
         };
-        if !permitted && !self.status.failed {
-            self.status.waits = Some(priority);
+        if !permitted && !self.failed {
+            self.waits = Some(priority);
             return;
         }
-        self.send(now, lease, composed, priority, publishing.and(stop_at));
+        self.send(context, composed, priority, publishing.and(stop_at), out);
+    }
+
+    /// Whether an answer must arrive before the next write: that of the pending write, or that of a read.
+    fn must_wait(&mut self, composed: &Composed, out: &mut Effects) -> bool {
+        if let Some(writing) = &mut self.writing {
+            if !writing.withdrawn && contradicts(&writing.status, &composed.status) {
+                writing.withdrawn = true;
+                out.emit(Effect::WithdrawStatus);
+            }
+            return true;
+        }
+        if self.read == StatusRead::Needed {
+            self.read = StatusRead::UnderWay;
+            out.read_lease();
+        }
+        self.read == StatusRead::UnderWay
     }
 
     /// Until when the write waits for an attempt, whose publication includes it. A term that ended without proof is
     /// written at once.
-    fn held_back_until(&mut self, now: Time, lease: &RedisLease, composed: &Composed) -> Option<Time> {
+    fn held_back_until(&mut self, context: &Context<'_>, composed: &Composed) -> Option<Time> {
+        let Context { turn: &Turn { now, lease, .. }, keeper, contention, .. } = *context;
         let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
         let urgent = active.is_some_and(|active| active.status != ConditionStatus::False.as_str())
             && !composed.status.says(ConditionType::Active, ConditionStatus::True)
-            && !self.status.last_end_was_proven;
-        let turn_at = self.contention.turn_at();
-        let waits = self.contention.permit() == PermitUse::Waits;
-        if composed.began || urgent || (turn_at.is_none() && !self.is_contending() && !waits) {
-            self.status.held_back = None;
+            && !keeper.last_end_was_proven();
+        let turn_at = contention.turn_at();
+        let waits = contention.permit() == PermitUse::Waits;
+        if composed.began || urgent || (turn_at.is_none() && !context.is_contending() && !waits) {
+            self.held_back = None;
             return None;
         }
-        let HeldBack { since, until } =
-            self.status.held_back.get_or_insert(HeldBack { since: now, until: now + HELD_BACK });
+        let HeldBack { since, until } = self.held_back.get_or_insert(HeldBack { since: now, until: now + HELD_BACK });
         if let Some(turn_at) = turn_at {
             *until = turn_at.max(*since).min(*since + TURN) + HELD_BACK;
         }
@@ -205,205 +203,124 @@ impl Reconciler {
         (now < until).then_some(until)
     }
 
-    fn send(&mut self, now: Time, lease: &RedisLease, composed: Composed, priority: Priority, not_after: Option<Time>) {
-        self.status.held_back = None;
+    fn send(
+        &mut self,
+        context: &Context<'_>,
+        composed: Composed,
+        priority: Priority,
+        not_after: Option<Time>,
+        out: &mut Effects,
+    ) {
+        let Context { turn: &Turn { now, lease, .. }, keeper, unheld_since, .. } = *context;
+        self.held_back = None;
         if only_counts(lease, &composed.status) {
-            self.status.counts_written_at = Some(now);
+            self.counts_written_at = Some(now);
         }
         let had_a_term = lease.status.as_ref().is_some_and(|status| status.fencing_token.is_some());
-        let handover = self
-            .unheld_since
-            .filter(|_| composed.began && had_a_term)
-            .map(|since| (self.status.last_end_was_proven, now.since(since)));
-        let status = Arc::new(composed.status);
-        self.status.writing = Some(Box::new(Writing {
-            priority,
-            status: status.clone(),
-            events: composed.events,
-            handover,
-            withdrawn: false,
-        }));
+        let handover = unheld_since.filter(|_| composed.began && had_a_term);
+        let handover = handover.map(|since| (keeper.last_end_was_proven(), now.since(since)));
+        let (events, status) = (composed.events, Arc::new(composed.status));
+        let writing = Writing { priority, status: status.clone(), events, handover, withdrawn: false };
+        self.writing = Some(Box::new(writing));
         let version = lease.metadata.resource_version.clone();
         let write = StatusWrite { priority, version, status, not_after };
-        self.emit(Effect::WriteStatus(Box::new(write)));
+        out.emit(Effect::WriteStatus(Box::new(write)));
     }
 
-    /// The earliest time of the status write.
-    fn due(&self, lease: &RedisLease, status: &RedisLeaseStatus) -> Time {
-        let counts = match self.status.counts_written_at {
+    fn due(&self, lease: &RedisLease, status: &RedisLeaseStatus, keeper: &Keeper) -> Time {
+        let counts = match self.counts_written_at {
             Some(at) if only_counts(lease, status) => at + COUNTS,
             _ => Time(0),
         };
         // A write that calls the term unconfirmed, or active again, skips the backoff: other replicas depend on it.
         let active = lease.status.as_ref().is_some_and(|now| now.says(ConditionType::Active, ConditionStatus::True));
-        let answers = match self.link.as_ref().map(|link| &link.view.standing) {
+        let answers = match keeper.standing() {
             Some(Standing::Held(_)) => !active,
             Some(Standing::Uncertain(_)) => active,
             _ => false,
         };
-        if answers { counts } else { counts.max(self.status.repeat.due(&fingerprint(status))) }
+        if answers { counts } else { counts.max(self.repeat.due(&fingerprint(status))) }
     }
 
-    /// Handles the outcome of the status write.
-    pub(super) fn status_written(&mut self, now: Time, outcome: StatusOutcome) {
-        let Some(writing) = self.status.writing.take() else { return };
-        let publishing = self.publishing();
+    pub fn written(
+        &mut self,
+        now: Time,
+        outcome: StatusOutcome,
+        keeper: &mut Keeper,
+        contention: &mut Contention,
+        out: &mut Effects,
+    ) {
+        let Some(writing) = self.writing.take() else { return };
+        let publishing = keeper.publishing();
         if outcome != StatusOutcome::Withdrawn {
-            self.status.failed = !matches!(outcome, StatusOutcome::Written(_));
+            self.failed = !matches!(outcome, StatusOutcome::Written(_));
         }
         match outcome {
             StatusOutcome::Written(lease) => {
-                self.status.repeat.wrote(now, fingerprint(&writing.status));
-                self.contention.status_was_written();
-                if let Some(term) = &publishing
+                self.repeat.wrote(now, fingerprint(&writing.status));
+                contention.status_was_written();
+                if let Some(term) = publishing
                     && let Some(outcome) = publication_outcome(&lease, term)
                 {
-                    self.published(term, outcome);
+                    out.emit(published(term, outcome));
                 }
-                self.reconcile_unconfirmed(now, &lease);
-                self.emit_outcome(*writing);
+                keeper.reconcile_unconfirmed(now, &lease, out);
+                emit_outcome(*writing, out);
             }
             StatusOutcome::Unanswered(_) => {
-                if let Some(term) = &publishing {
-                    self.published(term, Publication::Unknown);
+                if let Some(term) = publishing {
+                    out.emit(published(term, Publication::Unknown));
                 }
-                self.status.read = StatusRead::Needed;
-                self.status.unanswered = Some(writing);
+                self.read = StatusRead::Needed;
+                self.unanswered = Some(writing);
             }
             StatusOutcome::Gone => {
-                if let Some(term) = &publishing {
-                    self.published(term, Publication::Superseded);
+                if let Some(term) = publishing {
+                    out.emit(published(term, Publication::Superseded));
                 }
             }
-            StatusOutcome::Conflict | StatusOutcome::Refused(_) => self.status.read = StatusRead::Needed,
+            StatusOutcome::Conflict | StatusOutcome::Refused(_) => self.read = StatusRead::Needed,
             StatusOutcome::Withdrawn => {}
         }
     }
 
-    /// Handles the lease that was read from the API server.
-    pub(super) fn lease_read(&mut self, read: Result<Option<Shared>, String>) {
+    pub fn lease_read(&mut self, read: &Result<Option<Arc<RedisLease>>, String>, keeper: &Keeper, out: &mut Effects) {
         match read {
             Ok(Some(lease)) => {
-                if self.status.read == StatusRead::UnderWay {
-                    self.status.read = StatusRead::NotNeeded;
+                if self.read == StatusRead::UnderWay {
+                    self.read = StatusRead::NotNeeded;
                 }
                 let shown = lease.status.as_ref();
-                if let Some(writing) = self.status.unanswered.take().filter(|writing| shown == Some(&*writing.status)) {
-                    self.emit_outcome(*writing);
+                if let Some(writing) = self.unanswered.take().filter(|writing| shown == Some(&*writing.status)) {
+                    emit_outcome(*writing, out);
                 }
-                self.roles.lease_read(latest_token(&lease));
             }
             Ok(None) => {
-                self.status.read = StatusRead::NotNeeded;
-                self.roles.read_failed();
-                if let Some(term) = self.publishing() {
-                    self.published(&term, Publication::Superseded);
+                self.read = StatusRead::NotNeeded;
+                if let Some(term) = keeper.publishing() {
+                    out.emit(published(term, Publication::Superseded));
                 }
             }
             Err(_) => {
-                if self.status.read == StatusRead::UnderWay {
-                    self.status.read = StatusRead::Needed;
+                if self.read == StatusRead::UnderWay {
+                    self.read = StatusRead::Needed;
                 }
-                self.roles.read_failed();
             }
         }
     }
+}
 
-    fn emit_outcome(&mut self, writing: Writing) {
-        if let Some((graceful, leaderless)) = writing.handover {
-            self.emit(Effect::Measure(Measure::Handover { graceful, leaderless: leaderless.into() }));
-        }
-        for notice in writing.events {
-            self.emit(Effect::Report(notice));
-        }
+fn emit_outcome(writing: Writing, out: &mut Effects) {
+    if let Some((graceful, leaderless)) = writing.handover {
+        out.emit(Effect::Measure(Measure::Handover { graceful, leaderless: leaderless.into() }));
     }
+    for notice in writing.events {
+        out.emit(notice);
+    }
+}
 
-    fn publishing(&self) -> Option<TermView> {
-        match self.link.as_ref().map(|link| &link.view.standing) {
-            Some(Standing::Publishing(term)) => Some(term.clone()),
-            _ => None,
-        }
-    }
-
-    fn published(&mut self, term: &TermView, outcome: Publication) {
-        self.command(Command::Published { attempt: term.id.attempt, outcome });
-    }
-
-    fn compose(&self, now: Time, lease: &RedisLease, inputs: &Inputs, facts: &Facts) -> Composed {
-        let none = RedisLeaseStatus::default();
-        let link = self.link.as_ref();
-        let quorum = link.and_then(|link| link.quorum.as_ref()).or(inputs.quorum.as_ref());
-        let current = facts.quorum.open.as_ref();
-        let view: Option<&View> = link.map(|link| &link.view);
-        let takeover_risk = self.spec.valid.as_deref().and_then(takeover::risk);
-        compose(&status::Inputs {
-            previous: lease.status.as_ref().unwrap_or(&none),
-            generation: lease.metadata.generation,
-            now: facts.wall,
-            cluster: &self.identity.cluster,
-            namespace: &self.identity.namespace,
-            lease: &self.identity.name,
-            view,
-            observed_terms: &self.terms,
-            expired: false,
-            withheld: inputs.blocked,
-            obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
-            electorate: inputs.electorate.as_deref().filter(|_| facts.pods_listed),
-            quorum: quorum
-                .filter(|quorum| current.is_some_and(|now| now.id == quorum.id && facts.quorum.evaluated))
-                .map(|quorum| QuorumOutlook {
-                    name: &quorum.name,
-                    fingerprint: &quorum.fingerprint,
-                    up: facts.quorum.up,
-                    majority: quorum.quorum.majority(),
-                    mismatch: facts.quorum.mismatch.as_deref(),
-                }),
-            leaderless: self.unheld_since.map(|since| now.since(since).into()),
-            takeover_risk: takeover_risk.as_deref(),
-            start: self.start.waits(),
-            handover: self.handover.as_ref().map(|handover| handover.outlook()),
-        })
-    }
-
-    /// Metrics do not wait for the API server: a loss is counted at once, and only once.
-    fn count(&mut self, lease: &RedisLease, composed: &Composed) {
-        let before = lease.status.as_ref().and_then(|status| status.attempt.clone());
-        if let Some(end) = composed.ended
-            && self.status.counted_end != before
-        {
-            self.emit(Effect::Measure(Measure::Ended(end)));
-            self.status.counted_end = before;
-        }
-        let shown = self.shown(lease, composed);
-        let mut hasher = DefaultHasher::new();
-        shown.hash(&mut hasher);
-        let fingerprint = hasher.finish();
-        if self.status.shown != Some(fingerprint) {
-            self.status.shown = Some(fingerprint);
-            self.emit(Effect::Measure(Measure::Shown(Box::new(shown))));
-        }
-    }
-
-    /// An unpublished term has no holder: the previous holder's term has ended.
-    fn shown(&self, lease: &RedisLease, composed: &Composed) -> Shown {
-        let none = RedisLeaseStatus::default();
-        let stored = lease.status.as_ref().unwrap_or(&none);
-        let status = if composed.began { stored } else { &composed.status };
-        let active = !composed.began && status.says(ConditionType::Active, ConditionStatus::True);
-        let holder = status.holder.as_ref().filter(|_| !composed.began);
-        Shown {
-            active,
-            held: active || (!composed.began && status.says(ConditionType::Ready, ConditionStatus::True)),
-            waiting: self.unheld_since.is_some(),
-            holder: holder
-                .map(|holder| [holder.cluster.clone(), holder.pod.clone(), holder.node.clone().unwrap_or_default()]),
-            token: status.fencing_token.unwrap_or(0),
-            candidates: status.candidates.as_ref().map_or([0, 0], |candidates| {
-                [i64::from(candidates.eligible), i64::from(candidates.total - candidates.eligible)]
-            }),
-            conditions: status.conditions.iter().map(|one| (one.type_.clone(), one.status.clone())).collect(),
-        }
-    }
+const fn published(term: &TermView, outcome: Publication) -> Command {
+    Command::Published { attempt: term.id.attempt, outcome }
 }
 
 /// The outcome of a publication, if the status already shows it.

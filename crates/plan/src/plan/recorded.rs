@@ -30,7 +30,6 @@ impl<'a> Recorded<'a> {
         })
     }
 
-    /// The UID of the pod that holds it.
     pub fn pod_uid(&self) -> &'a str {
         &self.holder.pod_uid
     }

@@ -18,7 +18,6 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
-    /// The machine is started.
     pub const fn started(&mut self, now: Time) {
         self.started_at = now;
     }
@@ -29,7 +28,6 @@ impl Restarts {
         self.not_before = if self.panics == 1 { now } else { now + PAUSE.delay(self.panics - 1) };
     }
 
-    /// Until when the machine must not be started.
     pub fn waits_until(&self, now: Time) -> Option<Time> {
         (now < self.not_before).then_some(self.not_before)
     }

@@ -19,22 +19,18 @@ impl<'a> Conditions<'a> {
         Self { previous, next: Vec::new(), generation, now }
     }
 
-    /// The previous condition of this type.
     pub fn previous(&self, type_: ConditionType) -> Option<&'a Condition> {
         self.previous.iter().find(|condition| condition.type_ == type_.as_str())
     }
 
-    /// Whether the previous condition has this reason.
     pub fn had_reason<R: ConditionReason>(&self, reason: R) -> bool {
         self.previous(R::TYPE).is_some_and(|condition| condition.reason == reason.as_str())
     }
 
-    /// Whether the new condition has this reason.
     pub fn has_reason<R: ConditionReason>(&self, reason: R) -> bool {
         self.next.iter().any(|condition| condition.type_ == R::TYPE.as_str() && condition.reason == reason.as_str())
     }
 
-    /// Sets the new condition.
     pub fn set<R: ConditionReason>(&mut self, reason: R, message: impl Into<String>) {
         let (type_, status) = (R::TYPE.as_str(), reason.status().as_str());
         let unchanged = self.previous(R::TYPE).filter(|before| before.status == status);

@@ -5,38 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::RedisLeaseStatus;
 use crate::api::lease_status::{HandoverState, HandoverStatus, Holder};
-use crate::election::{HandoverRequest, HandoverTarget};
+use crate::election::HandoverTarget;
 use crate::status::foreign_holder::ForeignHolder;
 use crate::status::terms::{TermState, holder_pods};
-use crate::status::{Inputs, Notice, NoticeReason};
-
-/// A requested handover as this process handles it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HandoverOutlook<'a> {
-    /// The request.
-    pub request: &'a HandoverRequest,
-    /// What became of it.
-    pub progress: HandoverProgress<'a>,
-}
-
-/// What became of a requested handover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandoverProgress<'a> {
-    /// The term of the pod `from` is ended for it.
-    Running {
-        /// The name of the pod.
-        from: &'a str,
-    },
-    /// It is over, and the next holder does not matter.
-    Over {
-        /// The last state.
-        state: HandoverState,
-        /// The pod whose term was ended.
-        from: Option<&'a str>,
-        /// The reason.
-        message: &'a str,
-    },
-}
+use crate::status::{HandoverOutlook, HandoverProgress, Inputs, Notice, NoticeReason};
 
 /// Brings `status.handover` up to date after the terms. `began`: whether a term has just begun. Returns the event.
 pub(super) fn update(

@@ -9,6 +9,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `inputs` | [`Inputs`]: what the status of a lease is composed of |
 //! | `lease` | `compose`: the status of a lease |
 //! | `lease_conditions` | the conditions of a lease |
 //! | `terms` | the current term, the last transition and the history of a lease |
@@ -23,6 +24,7 @@ mod conditions;
 mod end;
 mod foreign_holder;
 mod handover;
+mod inputs;
 mod lease;
 mod lease_conditions;
 mod notice;
@@ -33,8 +35,8 @@ mod scenarios;
 mod terms;
 
 pub use end::TermEnd;
-pub use handover::{HandoverOutlook, HandoverProgress};
-pub use lease::{Composed, Inputs, Obstacle, QuorumOutlook, compose, renewal_notice};
+pub use inputs::{HandoverOutlook, HandoverProgress, Inputs, Obstacle, QuorumOutlook};
+pub use lease::{Composed, compose, renewal_notice};
 pub use notice::{Importance, Notice, NoticeReason};
 pub use observed_terms::ObservedTerms;
 pub use quorum::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};

@@ -122,10 +122,9 @@ notices! {
 
 /// One event. It is sent after the status was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct Notice {
-    /// The reason of the event.
     pub reason: NoticeReason,
-    /// The text of the event.
     pub note: String,
     /// Name and UID of the pods, in the lease's namespace, that get the same event.
     pub on_pods: Vec<(String, String)>,

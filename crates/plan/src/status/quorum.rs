@@ -11,12 +11,11 @@ use crate::status::{Notice, NoticeReason};
 
 /// The input of [`compose_quorum`].
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct QuorumInputs<'a> {
     /// The status that the API server has.
     pub previous: &'a RedisQuorumStatus,
-    /// The generation of the spec.
     pub generation: Option<i64>,
-    /// The current time.
     pub now: Timestamp,
     /// The fingerprint of the configuration; `None` if there is no valid configuration.
     pub fingerprint: Option<&'a str>,
@@ -36,10 +35,9 @@ pub struct QuorumInputs<'a> {
 
 /// The observed state of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct NodeReport<'a> {
-    /// The name of the node.
     pub name: &'a str,
-    /// The state of the node.
     pub state: NodeState,
     /// The version that the Redis server reports.
     pub version: Option<&'a str>,

@@ -48,7 +48,6 @@ impl<'a> TermState<'a> {
         let Some(view) = inputs.view else {
             return match in_status {
                 None => Self::NoTerm,
-                Some(_) if inputs.expired => Self::Ended(TermEnd::Unobserved),
                 Some(_) if inactive => Self::Ending(TermEnd::Unobserved),
                 Some(_) => Self::Unconfirmed,
             };
@@ -86,7 +85,6 @@ impl<'a> TermState<'a> {
     }
 }
 
-/// The attempt of the term in status.
 fn attempt_in(status: &RedisLeaseStatus) -> Option<Attempt> {
     status.attempt.as_deref().and_then(|attempt| attempt.parse().ok())
 }
@@ -114,7 +112,6 @@ pub(super) struct Update {
     pub began: bool,
 }
 
-/// Brings the terms in `status` up to date.
 pub(super) fn update(
     status: &mut RedisLeaseStatus,
     term: TermState<'_>,

@@ -1,8 +1,11 @@
 use core::fmt;
 use core::time::Duration;
 
-use super::MAX_LEASE;
-use crate::api;
+use crate::api::duration;
+
+/// The longest lease that any quorum allows: 1 h. The operator waits this long for keys on an earlier quorum whose longest lease
+/// it does not know.
+pub const MAX_LEASE: Duration = Duration::from_hours(1);
 
 /// The error for an invalid spec: the object, the field, its value, and what the value must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ impl Reader {
     }
 
     /// Parses a duration longer than 0 s and at most 1 h.
-    pub(super) fn duration(&self, field: &str, text: &api::Duration) -> Result<Duration, InvalidSpec> {
+    pub(super) fn duration(&self, field: &str, text: &duration::Duration) -> Result<Duration, InvalidSpec> {
         self.duration_up_to(MAX_LEASE, field, text)
     }
 
@@ -55,7 +58,7 @@ impl Reader {
         &self,
         max: Duration,
         field: &str,
-        text: &api::Duration,
+        text: &duration::Duration,
     ) -> Result<Duration, InvalidSpec> {
         match text.parse() {
             Ok(duration) if !duration.is_zero() && duration <= max => Ok(duration),
@@ -64,7 +67,7 @@ impl Reader {
                 text,
                 format!(
                     "be a duration longer than 0s and at most {}, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
-                    api::Duration::from(max)
+                    duration::Duration::from(max)
                 ),
             )),
         }
@@ -73,17 +76,16 @@ impl Reader {
 
 /// A valid lease and a valid quorum that cannot be used together.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Mismatch {
     /// The leaseDuration is longer than the quorum's maxLeaseDuration. A restarted node could lose a key of the lease and vote
     /// again while the lease is still valid.
     LeaseTooLong {
         /// Namespace and name of the lease.
         lease: String,
-        /// Its leaseDuration.
         lease_duration: Duration,
         /// Namespace and name of the quorum.
         quorum: String,
-        /// Its maxLeaseDuration.
         max_lease: Duration,
     },
     /// The renewInterval is shorter than two times the quorum's commandTimeout. A failed renewal must fit into an interval
@@ -91,11 +93,9 @@ pub enum Mismatch {
     RenewalTooFrequent {
         /// Namespace and name of the lease.
         lease: String,
-        /// Its renewInterval.
         renew_interval: Duration,
         /// Namespace and name of the quorum.
         quorum: String,
-        /// Its commandTimeout.
         command_timeout: Duration,
     },
 }
@@ -107,15 +107,15 @@ impl fmt::Display for Mismatch {
                 f,
                 "RedisLease {lease}: spec.leaseDuration ({}) must be at most spec.maxLeaseDuration ({}) of RedisQuorum {quorum}: \
                  use a shorter leaseDuration or another quorum",
-                api::Duration::from(*lease_duration),
-                api::Duration::from(*max_lease)
+                duration::Duration::from(*lease_duration),
+                duration::Duration::from(*max_lease)
             ),
             Self::RenewalTooFrequent { lease, renew_interval, quorum, command_timeout } => write!(
                 f,
                 "RedisLease {lease}: spec.renewInterval ({}) must be at least 2 * spec.commandTimeout ({}) of RedisQuorum {quorum}: \
                  use a longer renewInterval or a shorter commandTimeout",
-                api::Duration::from(*renew_interval),
-                api::Duration::from(*command_timeout)
+                duration::Duration::from(*renew_interval),
+                duration::Duration::from(*command_timeout)
             ),
         }
     }

@@ -5,12 +5,16 @@ use kube::ResourceExt;
 use kube::core::Selector;
 
 use super::error::Reader;
-use super::{InvalidSpec, MAX_UNHEALTHY, Mismatch, REAP_MARGIN, ValidQuorum, selector};
+use super::{InvalidSpec, Mismatch, ValidQuorum, selector};
 use crate::api::lease::{
     ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, RetrySpec, RetryStrategy, ScaleSpec, WorkloadRef,
 };
 use crate::api::{RedisLease, RedisLeaseSpec, names};
 
+/// The part of the stop budget beyond the grace period: 1 s to reap the holder's processes after SIGKILL.
+pub const REAP_MARGIN: Duration = Duration::from_secs(1);
+/// The maximum of `election.unhealthyAfter`: 24 h. To ignore readiness, users set `election.requireReady: false`.
+const MAX_UNHEALTHY: Duration = Duration::from_hours(24);
 const MAX_KEYS: usize = 8;
 const MAX_KEY_LENGTH: usize = 128;
 

@@ -14,20 +14,17 @@ use crate::plan::{RoleOutcome, StatusOutcome};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum CallError {
-    /// The object changed since it was read, or exists already.
     #[error("the object changed meanwhile")]
     Conflict,
-    /// The object does not exist.
     #[error("the object does not exist")]
     NotFound,
     /// No answer: the API server may have carried out the call, or may do so later.
     #[error("no answer from the API server: {0}")]
     Unanswered(String),
-    /// The API server refused.
     #[error("the API server refused: {0}")]
     Refused(String),
-    /// The API server carried out the call, and its answer could not be read.
     #[error("the answer of the API server cannot be read: {0}")]
     Unreadable(String),
     /// The code around the call panicked. The API server may have carried it out.

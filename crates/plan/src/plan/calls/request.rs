@@ -53,39 +53,31 @@ pub struct LeaseName {
 
 /// One call.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Request {
     /// Replace the status of a lease.
     LeaseStatus {
         /// The lease as it was read.
         object: Arc<RedisLease>,
-        /// The write.
         write: Box<StatusWrite>,
         /// Only the leader of this quorum may write it.
         quorum: Option<Arc<str>>,
     },
     /// Write label and token of a lease on a pod or a workload.
     Role {
-        /// The lease.
         lease: LeaseName,
-        /// The write.
         write: Box<RoleWrite>,
         /// Only the leader of this quorum may write it.
         quorum: Option<Arc<str>>,
     },
     /// Read an object for a lease.
-    Read {
-        /// The lease.
-        lease: LeaseName,
-        /// The object.
-        read: Read,
-    },
+    Read { lease: LeaseName, read: Read },
     /// Read the selector of a workload, and whether it runs.
     Workload(WorkloadKey),
     /// Read a quorum.
     Quorum {
         /// Its namespace.
         namespace: Arc<str>,
-        /// Its name.
         name: Arc<str>,
     },
     /// Replace the status of a quorum.
@@ -94,7 +86,6 @@ pub enum Request {
     Tokens {
         /// What the tokens are read for. A newer read for the same replaces an older one.
         of: Arc<str>,
-        /// The name of the quorum.
         quorum: String,
         /// The namespaces of the leases; none mean all.
         namespaces: Arc<[String]>,
@@ -103,9 +94,7 @@ pub enum Request {
     Secret {
         /// The namespace of both.
         namespace: Arc<str>,
-        /// The name of the quorum.
         quorum: Arc<str>,
-        /// The name of the secret.
         name: Arc<str>,
     },
     /// Read the UID of the cluster.
@@ -116,7 +105,6 @@ pub enum Request {
     Event {
         /// The namespace of the object.
         namespace: Arc<str>,
-        /// The key.
         key: EventKey,
         /// The earliest time to send it.
         not_before: Time,

@@ -6,10 +6,13 @@
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::{Leadership, LeadershipEffect, LeadershipFacts, READ_AGAIN};
+use super::interface::LeadershipEffect;
 use crate::election::takeover::LEADER_LEASE;
 use crate::plan::facts::Authority;
+use crate::plan::output::Output;
 
+/// The pause before repeating an unanswered read.
+pub(super) const READ_AGAIN: Millis = Millis(1000);
 /// How long the quorum must be lost before a replica writes itself as leader in place of one that may have died. It
 /// doubles with each claim, because a running leader has contradicted the previous one.
 const CLAIM_AFTER: Backoff =
@@ -41,6 +44,20 @@ pub(super) struct Name {
     contradicts_until: Option<Time>,
 }
 
+/// What a replica without the lock knows.
+pub(super) struct WithoutLock<'a> {
+    /// The replica in `RedisQuorum.status.leader`.
+    pub named: Option<&'a str>,
+    /// This replica.
+    pub instance: &'a str,
+    pub api_answered_at: Option<Time>,
+    pub quorum_lost_since: Option<Time>,
+    /// Whether another replica's lock was observed.
+    pub seen_other: bool,
+    /// The authority until now.
+    pub authority: Authority,
+}
+
 impl Name {
     /// The state when no claim is needed. A read may be under way.
     pub(super) fn unclaimed(&self) -> Self {
@@ -51,104 +68,101 @@ impl Name {
     pub(super) const fn confirmed_until(&self) -> Option<Time> {
         self.confirmed_until
     }
-}
 
-impl Leadership {
     /// The authority of this process over its running terms without the lock.
-    pub(super) fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
-        let is_named = facts.named.as_deref() == Some(self.instance());
-        let other_is_named = facts.named.is_some() && !is_named;
-        let is_lost = self.quorum_lost_since.is_some();
+    pub(super) fn without_lock(
+        &mut self,
+        now: Time,
+        situation: &WithoutLock<'_>,
+        out: &mut Output<LeadershipEffect>,
+    ) -> Authority {
+        let &WithoutLock { named, instance, quorum_lost_since, seen_other, mut authority, .. } = situation;
+        let is_named = named == Some(instance);
+        let other_is_named = named.is_some() && !is_named;
         if is_named {
-            self.name.contradicts_until = None;
-        } else if other_is_named && is_lost && self.authority == Authority::End && !self.seen_other {
-            // If the other replica has the lock, it writes its name again, and then this replica follows.
-            self.claim(now, facts);
-            self.name.contradicts_until = Some(now + CONTRADICTED_WITHIN);
+            self.contradicts_until = None;
+        } else {
+            if other_is_named && quorum_lost_since.is_some() && authority == Authority::End && !seen_other {
+                // If the other replica has the lock, it writes its name again, and then this replica follows.
+                self.claim(now, named, out);
+                self.contradicts_until = Some(now + CONTRADICTED_WITHIN);
+            }
+            self.confirmed_until = None;
         }
-        let contradicts_until = self.name.contradicts_until.filter(|until| now < *until);
-        if !is_named {
-            self.name.confirmed_until = None;
-        }
-        let mut authority = self.authority;
-        if self.seen_other || (other_is_named && contradicts_until.is_none()) {
+        let contradicts_until = self.contradicts_until.filter(|until| now < *until);
+        if seen_other || (other_is_named && contradicts_until.is_none()) {
             // Another replica leads and has adopted the terms of this one.
-            self.name.confirmed_until = None;
+            self.confirmed_until = None;
             authority = Authority::Follow;
         } else if matches!(authority, Authority::Lead | Authority::End) {
             authority = Authority::Renew;
         }
-        match self.quorum_lost_since {
-            Some(_) if is_named => {
-                let confirmed_until = self.name.confirmed_until.filter(|until| now < *until);
+        match (quorum_lost_since, contradicts_until) {
+            (Some(_), _) if is_named => {
+                let confirmed_until = self.confirmed_until.filter(|until| now < *until);
                 let read_at = confirmed_until.map_or(now, |until| until - CONFIRMED_AGAIN);
                 if let Some(until) = confirmed_until {
                     authority = Authority::End;
-                    self.wake_at(until);
+                    out.wake_at(until);
                 }
                 if now < read_at {
-                    self.wake_at(read_at);
+                    out.wake_at(read_at);
                 } else {
-                    self.read(now);
+                    self.read(now, out);
                 }
             }
-            Some(since) => match contradicts_until {
-                Some(until) => self.wake_at(until),
-                None => self.claim_later(now, since, facts),
-            },
-            None => self.name = self.name.unclaimed(),
+            (Some(_), Some(until)) => out.wake_at(until),
+            (Some(since), None) => self.claim_later(now, since, situation, out),
+            (None, _) => *self = self.unclaimed(),
         }
-        self.set(authority);
+        authority
     }
 
     /// Writes this replica as leader in place of one that may have died, so that the terms of the dead one are shown as
     /// ended. If that leader still runs and only this replica has lost the quorum, the leader contradicts.
-    fn claim_later(&mut self, now: Time, since: Time, facts: &LeadershipFacts) {
-        let pause = CLAIM_AFTER.delay(self.name.claims.saturating_add(1));
-        let pause = if facts.named.is_some() { pause } else { FIRST_CLAIM_AFTER };
-        let claim_at = self.name.claimed_at.unwrap_or(since) + pause;
+    fn claim_later(&mut self, now: Time, since: Time, situation: &WithoutLock<'_>, out: &mut Output<LeadershipEffect>) {
+        let pause = CLAIM_AFTER.delay(self.claims.saturating_add(1));
+        let pause = if situation.named.is_some() { pause } else { FIRST_CLAIM_AFTER };
+        let claim_at = self.claimed_at.unwrap_or(since) + pause;
         if now < claim_at {
-            return self.wake_at(claim_at);
+            return out.wake_at(claim_at);
         }
-        if facts.api_answered_at.is_some_and(|answered| answered >= since) {
-            return self.claim(now, facts);
+        if situation.api_answered_at.is_some_and(|answered| answered >= since) {
+            return self.claim(now, situation.named, out);
         }
-        self.wake_at(now + READ_AGAIN);
+        out.wake_at(now + READ_AGAIN);
     }
 
-    fn claim(&mut self, now: Time, facts: &LeadershipFacts) {
-        self.name.claimed_at = Some(now);
-        self.name.claims = self.name.claims.saturating_add(1);
-        self.name.was_free = facts.named.is_none();
-        self.emit(LeadershipEffect::Claim);
-        self.wake_at(now + READ_AGAIN);
+    fn claim(&mut self, now: Time, named: Option<&str>, out: &mut Output<LeadershipEffect>) {
+        self.claimed_at = Some(now);
+        self.claims = self.claims.saturating_add(1);
+        self.was_free = named.is_none();
+        out.emit(LeadershipEffect::Claim);
+        out.wake_at(now + READ_AGAIN);
     }
 
-    fn read(&mut self, now: Time) {
-        if self.name.reading_since.is_some() {
+    fn read(&mut self, now: Time, out: &mut Output<LeadershipEffect>) {
+        if self.reading_since.is_some() {
             return;
         }
-        if let Some(at) = self.name.read_again_at.filter(|at| now < *at) {
-            return self.wake_at(at);
+        if let Some(at) = self.read_again_at.filter(|at| now < *at) {
+            return out.wake_at(at);
         }
-        self.name.reading_since = Some(now);
-        self.emit(LeadershipEffect::ReadQuorum);
+        self.reading_since = Some(now);
+        out.emit(LeadershipEffect::ReadQuorum);
     }
 
-    pub(super) fn quorum_read(&mut self, now: Time, read: Result<Option<String>, ()>) {
-        let sent_at = self.name.reading_since.take();
-        self.name.read_again_at = Some(now + READ_AGAIN);
-        if let Ok(named) = read {
-            let settled = self.name.claimed_at.filter(|_| !self.name.was_free).map(|at| at + CONTRADICTED_WITHIN);
-            if let Some(at) = settled.filter(|at| now < *at) {
-                self.name.read_again_at = Some(at);
-                return;
-            }
-            let is_named = named.as_deref() == Some(self.instance());
-            self.name.confirmed_until = sent_at.filter(|_| is_named).map(|sent_at| sent_at + LEADER_LEASE);
-            if self.name.confirmed_until.is_some() {
-                (self.seen_other, self.outdated) = (false, self.other());
-            }
+    /// Takes the answer to a read: whether the status names this replica. Returns whether it confirms that.
+    pub(super) fn quorum_read(&mut self, now: Time, is_named: Result<bool, ()>) -> bool {
+        let sent_at = self.reading_since.take();
+        self.read_again_at = Some(now + READ_AGAIN);
+        let Ok(is_named) = is_named else { return false };
+        let settled = self.claimed_at.filter(|_| !self.was_free).map(|at| at + CONTRADICTED_WITHIN);
+        if let Some(at) = settled.filter(|at| now < *at) {
+            self.read_again_at = Some(at);
+            return false;
         }
+        self.confirmed_until = sent_at.filter(|_| is_named).map(|sent_at| sent_at + LEADER_LEASE);
+        self.confirmed_until.is_some()
     }
 }

@@ -10,21 +10,20 @@
 //! replica itself may be disconnected.
 
 mod claim;
-
-use std::collections::VecDeque;
-use std::sync::Arc;
+mod interface;
 
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, OnDeadline, Publication, Standing, View};
 use redislease_core::op::Attempt;
 use redislease_core::time::{Drift, Millis, Time};
 
-use super::effect::Command;
-use super::facts::{Authority, Granted, OpenQuorum};
+use super::output::Output;
 use super::restarts::Restarts;
+use super::{Authority, Command, Granted, OpenQuorum};
 use crate::election::takeover::{LEADER_LEASE, LEADER_STOP_BUDGET};
 use crate::election::{Cluster, HolderName};
-use claim::Name;
+use claim::{Name, READ_AGAIN, WithoutLock};
+pub use interface::{LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 /// The renewal interval of the lock.
 const LEADER_RENEW: Millis = Millis(1000);
@@ -37,53 +36,6 @@ const LOOK_AGAIN: Millis = Millis(300);
 /// How long after an outage of the quorum only the previous leader contends: it knows when its terms have ended, and
 /// another replica would have to wait.
 const HEAD_START: Millis = Millis(1500);
-/// The pause before repeating an unanswered read.
-const READ_AGAIN: Millis = Millis(1000);
-
-/// The inputs of a turn, in addition to the recorded state.
-#[derive(Clone, Debug, Default)]
-pub struct LeadershipFacts {
-    /// The quorum, as long as this process is connected to it.
-    pub quorum: Option<Arc<OpenQuorum>>,
-    /// Whether fewer than a majority of its nodes vote according to this process, after each was tried; or this process
-    /// cannot open the quorum, and `named` is another replica that may have opened it.
-    pub quorum_lost: bool,
-    /// The instance in `RedisQuorum.status.leader`, from the newest watch event, write or read.
-    pub named: Option<String>,
-    /// When a call to the API server was last answered.
-    pub api_answered_at: Option<Time>,
-}
-
-/// One input.
-#[derive(Clone, Debug)]
-pub enum LeadershipEvent {
-    /// A turn.
-    Facts(LeadershipFacts),
-    /// The lock's machine has a new view.
-    View(View),
-    /// The machine of the lock has ended.
-    KeeperEnded,
-    /// `RedisQuorum.status.leader` on the API server; `Err` if it did not answer.
-    QuorumRead(Result<Option<String>, ()>),
-    /// This process is about to end: the lock is released.
-    Stop,
-}
-
-/// One effect.
-#[derive(Clone, Debug, PartialEq)]
-pub enum LeadershipEffect {
-    /// Send a command to the keeper of the lock. `Open` carries no keys: the key of the lock is derived from the cluster.
-    Keeper(Command),
-    /// Make sure that the API server is asked.
-    Probe,
-    /// Read the `RedisQuorum`.
-    ReadQuorum,
-    /// Write this process into `RedisQuorum.status.leader`, with the resource version that was read.
-    Claim,
-    /// The authority over the quorum's leases has changed.
-    Authority(Authority),
-}
-
 /// The election of one replica on one quorum.
 #[derive(Clone, Debug)]
 pub struct Leadership {
@@ -100,8 +52,7 @@ pub struct Leadership {
     quorum_back_since: Option<Time>,
     probed_at: Option<Time>,
     stopping: bool,
-    deadline: Option<Time>,
-    effects: VecDeque<LeadershipEffect>,
+    out: Output<LeadershipEffect>,
 }
 
 /// The machine of the lock.
@@ -133,8 +84,7 @@ impl Leadership {
             quorum_back_since: None,
             probed_at: None,
             stopping: false,
-            deadline: None,
-            effects: VecDeque::new(),
+            out: Output::new(),
         }
     }
 
@@ -167,19 +117,40 @@ impl Leadership {
                 self.lock = None;
                 self.restarts.panicked(now);
             }
-            LeadershipEvent::QuorumRead(read) => self.quorum_read(now, read),
+            LeadershipEvent::QuorumRead(named) => self.quorum_read(now, named),
             LeadershipEvent::Stop => self.stop(),
         }
     }
 
     /// The next effect to execute.
     pub fn poll_effect(&mut self) -> Option<LeadershipEffect> {
-        self.effects.pop_front()
+        self.out.poll()
     }
 
     /// The time of the next turn if no event arrives before.
     pub const fn next_deadline(&self) -> Option<Time> {
-        self.deadline
+        self.out.deadline()
+    }
+
+    fn quorum_read(&mut self, now: Time, named: Result<Option<String>, ()>) {
+        let is_named = named.map(|named| named.as_deref() == Some(self.instance()));
+        if self.name.quorum_read(now, is_named) {
+            (self.seen_other, self.outdated) = (false, self.other());
+        }
+    }
+
+    /// Decides the authority of this process over its running terms without the lock.
+    fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
+        let situation = WithoutLock {
+            named: facts.named.as_deref(),
+            instance: &self.holder.pod,
+            api_answered_at: facts.api_answered_at,
+            quorum_lost_since: self.quorum_lost_since,
+            seen_other: self.seen_other,
+            authority: self.authority,
+        };
+        let authority = self.name.without_lock(now, &situation, &mut self.out);
+        self.set(authority);
     }
 
     fn show(&mut self, view: View) {
@@ -190,7 +161,7 @@ impl Leadership {
     }
 
     fn turn(&mut self, now: Time, facts: &LeadershipFacts) {
-        self.deadline = None;
+        self.out.begin_turn();
         if self.stopping {
             return;
         }
@@ -220,11 +191,11 @@ impl Leadership {
         {
             self.release();
             self.lock = None;
-            self.command(Command::Close);
+            self.out.emit(Command::Close);
         }
         if let (None, Some(quorum)) = (&self.lock, &facts.quorum) {
             if let Some(at) = self.restarts.waits_until(now) {
-                return self.wake_at(at);
+                return self.out.wake_at(at);
             }
             self.restarts.started(now);
             self.lock = Some(Lock {
@@ -236,7 +207,7 @@ impl Leadership {
                 released: None,
             });
             let config = durations(quorum);
-            self.command(Command::Open { quorum: Some(quorum.clone()), keys: Vec::new(), config });
+            self.out.emit(Command::Open { quorum: Some(quorum.clone()), keys: Vec::new(), config });
         }
     }
 
@@ -246,7 +217,7 @@ impl Leadership {
         if let Standing::Publishing(term) = &lock.view.standing {
             let attempt = term.id.attempt;
             if lock.published.replace(attempt) != Some(attempt) {
-                self.command(Command::Published { attempt, outcome: Publication::Written });
+                self.out.emit(Command::Published { attempt, outcome: Publication::Written });
             }
         }
     }
@@ -298,13 +269,13 @@ impl Leadership {
                 self.release();
                 return self.set(Authority::Renew);
             }
-            Some(probed) => self.wake_at(probed + LEADER_LEASE),
+            Some(probed) => self.out.wake_at(probed + LEADER_LEASE),
             None if now >= answered + HEARTBEAT => {
                 self.probed_at = Some(now);
-                self.emit(LeadershipEffect::Probe);
-                self.wake_at(now + LEADER_LEASE);
+                self.out.emit(LeadershipEffect::Probe);
+                self.out.wake_at(now + LEADER_LEASE);
             }
-            None => self.wake_at(answered + HEARTBEAT),
+            None => self.out.wake_at(answered + HEARTBEAT),
         }
         self.set(Authority::Lead);
     }
@@ -329,19 +300,19 @@ impl Leadership {
         let looks_at = lock.view.refused_by.as_ref().map_or(retry_at, |_| retry_at.min(lock.tried_at + LOOK_AGAIN));
         let waits = lock.wanted_at.map(|wanted| wanted + READ_AGAIN);
         if let Some(at) = waits.into_iter().chain([looks_at]).filter(|at| now < *at).max() {
-            return self.wake_at(at);
+            return self.out.wake_at(at);
         }
         let led_before = facts.named.as_deref() == Some(self.instance());
         let head_start = self.quorum_back_since.map(|since| since + HEAD_START);
         if let Some(at) = head_start.filter(|at| !led_before && now < *at) {
-            return self.wake_at(at);
+            return self.out.wake_at(at);
         }
         let answered = facts.api_answered_at;
         if answered.is_none_or(|answered| answered + HEARTBEAT < now) {
             let asked = self.probed_at.is_some_and(|probed| answered.is_none_or(|answered| answered < probed));
             if !asked {
                 self.probed_at = Some(now);
-                self.emit(LeadershipEffect::Probe);
+                self.out.emit(LeadershipEffect::Probe);
             }
             return;
         }
@@ -350,10 +321,10 @@ impl Leadership {
             (lock.wanted_at, lock.tried_at) = (Some(now), now);
         }
         if now < retry_at {
-            self.command(Command::TryNow);
+            self.out.emit(Command::TryNow);
         }
-        self.command(Command::Want(self.holder.clone()));
-        self.wake_at(now + READ_AGAIN);
+        self.out.emit(Command::Want(self.holder.clone()));
+        self.out.wake_at(now + READ_AGAIN);
     }
 
     /// Releases the lock: this process has stopped deciding.
@@ -361,13 +332,13 @@ impl Leadership {
         let Some(lock) = &mut self.lock else { return };
         if let Some(term) = lock.view.standing.term().map(|term| term.id.clone()) {
             lock.released = Some(term.attempt);
-            self.command(Command::End { term, proof: true });
+            self.out.emit(Command::End { term, proof: true });
         }
     }
 
     fn stop(&mut self) {
         self.stopping = true;
-        self.deadline = None;
+        self.out.begin_turn();
         self.set(Authority::Follow);
         self.release();
     }
@@ -375,20 +346,8 @@ impl Leadership {
     fn set(&mut self, authority: Authority) {
         if self.authority != authority {
             self.authority = authority;
-            self.emit(LeadershipEffect::Authority(authority));
+            self.out.emit(LeadershipEffect::Authority(authority));
         }
-    }
-
-    fn wake_at(&mut self, at: Time) {
-        self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
-    }
-
-    fn emit(&mut self, effect: LeadershipEffect) {
-        self.effects.push_back(effect);
-    }
-
-    fn command(&mut self, command: Command) {
-        self.emit(LeadershipEffect::Keeper(command));
     }
 }
 

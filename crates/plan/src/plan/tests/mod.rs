@@ -21,10 +21,10 @@ use redislease_core::time::{Millis, Time};
 use serde_json::json;
 
 use super::*;
-use crate::api::ValidLease;
-use crate::api::conditions::ConditionStatus;
-use crate::election::{Electorate, Eligibility, PodFacts, Sighting, WorkloadFacts};
-use crate::status::NoticeReason;
+use crate::api::conditions::{ConditionReason as _, ConditionStatus, ConditionType};
+use crate::api::{RedisLease, ValidLease};
+use crate::election::{Cluster, Electorate, Eligibility, PodFacts, Sighting, WorkloadFacts};
+use crate::status::{Notice, NoticeReason};
 
 /// The lease of the specs below, in milliseconds.
 const LEASE: u64 = 30_000;

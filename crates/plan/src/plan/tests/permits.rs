@@ -93,7 +93,6 @@ fn a_status_waits_for_a_permit_of_its_kind_and_keeps_no_content() {
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
     assert_eq!(story.status_write(), None);
     assert_eq!(uses(&story), PermitUses { end: PermitUse::Waits, ..PermitUses::default() });
-    assert!(!story.reconciler.status.is_writing());
     story.facts.permitted.end = true;
     story.turn();
     assert_eq!(story.status_write().map(|write| write.priority), Some(Priority::End));

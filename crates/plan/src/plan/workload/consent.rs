@@ -7,6 +7,7 @@ use crate::api::ValidLease;
 use crate::api::names::{ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, LEASE_ANNOTATION, REPLICAS_ANNOTATION};
 use crate::api::validated::ClusterActivation;
 use crate::election::WorkloadFacts;
+use crate::plan::facts::{CandidateFacts, Facts};
 
 /// Why the lease must not start or stop the workload, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +19,14 @@ pub enum Missing {
     Way(String),
 }
 
+/// Why the lease must not start or stop its workload, if the workload was read.
+pub fn missing_consent(facts: &Facts) -> Option<Missing> {
+    let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
+    missing(facts.spec.valid.as_ref()?, electorate.workload()?)
+}
+
 /// Why the lease must not start or stop the workload; `None` if it may.
-pub fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
+fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
     let activation = spec.cluster?;
     let (kind, lease) = (workload.kind.as_str(), &spec.name);
     let title = format!("{kind} {}/{}", workload.namespace, workload.name);

@@ -15,90 +15,88 @@ use redislease_core::lease::{Refusal, Standing};
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
-use super::Reconciler;
 use super::activation::switched;
-use super::desired_roles::{DesiredRole, carries};
-use super::effect::{Command, PodChange, Priority};
+use super::confirmation::Confirmation;
+use super::context::Context;
+use super::desired_role::{DesiredRole, carries};
 use super::entitlement::Entitlement;
-use super::facts::{CandidateFacts, Facts};
-use super::inputs::Inputs;
+use super::keeper_link::KeeperLink;
+use super::output::Effects;
+use super::role_writer::{RoleWriter, next_withdrawal};
+use super::{Command, Facts, PodChange, Priority};
 use crate::api::names::{self, PodRole};
-use crate::election::{HolderName, Object, WorkloadFacts};
+use crate::election::{HolderName, WorkloadFacts};
 
 mod consent;
 mod state;
 
-pub(super) use consent::Missing;
+pub(super) use consent::{Missing, missing_consent};
 pub(super) use state::WorkloadState;
 
-/// Annotations of a write; `None` removes one.
-type Marks = Vec<(String, Option<String>)>;
+/// One turn of a workload.
+pub(super) struct Assignment<'a> {
+    pub context: &'a Context<'a>,
+    pub is_status_known: bool,
+    pub entitlement: &'a Entitlement,
+    pub state: &'a mut WorkloadState,
+    pub writer: &'a mut RoleWriter,
+    pub confirmation: &'a mut Confirmation,
+    pub out: &'a mut Effects,
+}
 
-impl Reconciler {
+impl Assignment<'_> {
     /// Reconciles the workload with the entitlement.
-    pub(super) fn assign_workload(&mut self, now: Time, inputs: &Inputs, facts: &Facts, entitlement: &Entitlement) {
+    pub fn run(mut self) {
+        let turn = self.context.turn;
+        let (now, inputs) = (turn.now, &turn.inputs);
         // Pods of an earlier spec.
-        for pod in &facts.strays {
-            if self.needed(pod.object(), &DesiredRole::NONE) {
-                self.write_role(now, pod.object(), DesiredRole::NONE, Priority::Standby, None);
-            }
-        }
-        let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()).cloned() else {
-            return;
-        };
+        self.writer.clear(now, &turn.facts.strays, Priority::Standby, self.out);
+        let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()) else { return };
         if inputs.refused {
-            self.workload = WorkloadState::default();
-        } else if self.workload.see(now, &workload, self.is_marked(&workload)) {
-            self.attempt_at_once(now);
+            *self.state = WorkloadState::default();
+        } else if self.state.see(now, workload, self.is_marked(workload)) {
+            self.attempt_at_once();
         }
         if inputs.deleting || inputs.refused {
-            self.unmark(now, &workload);
-        } else if entitlement.holder.as_ref().is_some_and(|(uid, _)| *uid == workload.uid) {
+            unmark(now, workload, self.writer, self.out);
+        } else if self.entitlement.holder.as_ref().is_some_and(|(uid, _)| *uid == workload.uid) {
             // How it is to run is not certain.
             if !inputs.differs {
-                self.start_workload(now, facts, entitlement, &workload);
+                self.start(workload);
             }
-        } else if self.is_contending() && !self.may_be_active(workload.object()) {
+        } else if self.context.is_contending() && !self.writer.may_be_active(workload.object()) {
             // If the attempt succeeds, one write sets role and token.
-        } else if self.is_ours(&workload) || (!inputs.differs && self.others_hold(now)) {
-            self.stop_workload(now, entitlement, &workload);
+        } else if self.is_ours(workload) || (!inputs.differs && self.others_hold()) {
+            self.stop(workload);
         }
     }
 
-    /// Why the lease must not start or stop its workload, if the workload was read.
-    pub(super) fn missing_consent(&self, facts: &Facts) -> Option<Missing> {
-        let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
-        let spec = self.spec.valid.as_ref().filter(|spec| spec.cluster.is_some())?;
-        consent::missing(spec, electorate.workload()?)
-    }
-
-    /// The workload holds the lease.
-    fn start_workload(&mut self, now: Time, facts: &Facts, entitlement: &Entitlement, workload: &WorkloadFacts) {
-        let Some((_, token)) = entitlement.holder else { return };
+    fn start(&mut self, workload: &WorkloadFacts) {
+        let &Context { turn, keeper, .. } = self.context;
+        let Some((_, token)) = self.entitlement.holder else { return };
         let active = self.switched(workload, PodRole::Active, Some(token));
         let change = active.change;
-        let is_active = carries(workload.object(), &self.identity.name, &active);
+        let is_active = carries(workload.object(), &turn.identity.name, &active);
         if is_active && change == PodChange::None && self.is_marked(workload) {
             return;
         }
-        if !is_active && self.workload.is_due() {
+        if !is_active && self.state.is_due() {
             // A start of an earlier term may still be under way: this write moves the version past it.
-            return self.withdraw_workload(now, entitlement, workload, DesiredRole::standby(Some(token)));
+            return self.withdraw(workload, DesiredRole::standby(Some(token)));
         }
-        let may_grant = self.status.is_known() && self.grants_in_flight(entitlement) && self.holds(entitlement);
-        if !may_grant || facts.stop_at.is_some_and(|stop_at| now >= stop_at) {
+        let may_grant = self.is_status_known
+            && self.writer.grants_in_flight(self.entitlement)
+            && self.context.may_grant(self.entitlement);
+        if !may_grant || !self.confirmation.is_confirmed(turn.now, workload.object(), keeper.held(), self.out) {
             return;
         }
-        if !self.is_start_confirmed(now, workload.object()) {
-            return;
-        }
-        let marks = vec![(names::owner_annotation(&self.identity.name), Some(self.owner_of(workload)))];
-        self.write_marked(now, workload.object(), (active, marks), Priority::Active, facts.stop_at);
+        let marks = vec![(names::owner_annotation(&turn.identity.name), Some(self.owner_of(workload)))];
+        let (object, stop_at) = (workload.object(), turn.facts.stop_at);
+        self.writer.write_marked(turn.now, object, (active, marks), Priority::Active, stop_at, self.out);
     }
 
-    /// The workload does not hold the lease.
-    fn stop_workload(&mut self, now: Time, entitlement: &Entitlement, workload: &WorkloadFacts) {
-        let standing = self.link.as_ref().map(|link| &link.view.standing);
+    fn stop(&mut self, workload: &WorkloadFacts) {
+        let standing = self.context.keeper.standing();
         if matches!(standing, Some(Standing::Held(_))) {
             // The status does not name the term any more, for example after a restore of the API server. It is published again, or
             // its end follows.
@@ -106,107 +104,91 @@ impl Reconciler {
         }
         // An unconfirmed term may continue: only the label moves.
         let doubtful = matches!(standing, Some(Standing::Uncertain(_)));
-        let token = entitlement.newest_token();
+        let token = self.entitlement.newest_token();
         let standby =
             if doubtful { DesiredRole::standby(token) } else { self.switched(workload, PodRole::Standby, token) };
-        let is_standby = carries(workload.object(), &self.identity.name, &standby) && standby.change == PodChange::None;
-        if !is_standby || self.workload.is_due() || !self.is_marked(workload) {
-            self.withdraw_workload(now, entitlement, workload, standby);
+        let lease = &self.context.turn.identity.name;
+        let is_standby = carries(workload.object(), lease, &standby) && standby.change == PodChange::None;
+        if !is_standby || self.state.is_due() || !self.is_marked(workload) {
+            self.withdraw(workload, standby);
         }
     }
 
-    fn withdraw_workload(
-        &mut self,
-        now: Time,
-        entitlement: &Entitlement,
-        workload: &WorkloadFacts,
-        standby: DesiredRole,
-    ) {
-        if let Some(later) = self.later_token(entitlement, workload.object()) {
-            return self.verify_latest(later);
+    fn withdraw(&mut self, workload: &WorkloadFacts, standby: DesiredRole) {
+        if self.writer.must_verify(self.entitlement, workload.object(), self.out) {
+            return;
         }
-        let lease = &self.identity.name;
+        let (now, lease) = (self.context.turn.now, &self.context.turn.identity.name);
         let (owner, withdrawn) = (names::owner_annotation(lease), names::withdrawn_annotation(lease));
-        let next = withdrawals(workload.annotations.get(&withdrawn)).checked_add(1).unwrap_or(0);
-        let marks =
-            vec![(owner, Some(self.owner_of(workload))), (withdrawn, Some(format!("{}.{next}", entitlement.latest)))];
-        if self.write_marked(now, workload.object(), (standby, marks), Priority::Active, None) {
-            self.workload.withdrawal_sent();
-        }
-    }
-
-    /// The marks that a write removes with the role.
-    pub(super) fn removed_marks(&self, workload: Object<'_>, desired: &DesiredRole) -> Marks {
-        if workload.workload.is_none() || desired.role.is_some() {
-            return Vec::new();
-        }
-        let lease = &self.identity.name;
-        [names::owner_annotation(lease), names::withdrawn_annotation(lease)].map(|mark| (mark, None)).into()
-    }
-
-    /// Removes label and annotations of the lease. Nothing else of the workload changes.
-    fn unmark(&mut self, now: Time, workload: &WorkloadFacts) {
-        if workload.marked_by().any(|lease| lease == self.identity.name) {
-            self.write_role(now, workload.object(), DesiredRole::NONE, Priority::Active, None);
-        }
-    }
-
-    /// Unmarks the workloads that are not the candidate of the lease any more.
-    pub(super) fn unmark_strays(&mut self, now: Time, facts: &Facts) {
-        for workload in &facts.stray_workloads {
-            if facts.allowed.switches(workload.kind) {
-                self.unmark(now, workload);
-            }
+        let next = next_withdrawal(workload.annotations.get(&withdrawn));
+        let marks = vec![
+            (owner, Some(self.owner_of(workload))),
+            (withdrawn, Some(format!("{}.{next}", self.entitlement.latest))),
+        ];
+        let desired = (standby, marks);
+        if self.writer.write_marked(now, workload.object(), desired, Priority::Active, None, self.out) {
+            self.state.withdrawal_sent();
         }
     }
 
     /// What the workload is to be with this role.
     fn switched(&self, workload: &WorkloadFacts, role: PodRole, token: Option<Token>) -> DesiredRole {
-        match self.spec.valid.as_ref().and_then(|spec| spec.cluster) {
+        match self.context.turn.spec.and_then(|spec| spec.cluster) {
             Some(activation) => switched(activation, workload, role, token),
             None => DesiredRole { role: Some(role), token, ..DesiredRole::NONE },
         }
     }
 
     fn owner_of(&self, workload: &WorkloadFacts) -> String {
-        format!("{}.{}", self.identity.uid, workload.uid)
+        format!("{}.{}", self.context.turn.identity.uid, workload.uid)
     }
 
     /// Whether this lease has written this object. A tool that replaces all annotations removes the mark again and again; the
     /// workload is stopped all the same when its term ends.
     fn is_ours(&self, workload: &WorkloadFacts) -> bool {
-        self.is_marked(workload) || self.workload.was_ours(workload)
+        self.is_marked(workload) || self.state.was_ours(workload)
     }
 
     /// Whether the mark of the workload says that this lease has written this object.
     fn is_marked(&self, workload: &WorkloadFacts) -> bool {
-        let owner = workload.annotations.get(&names::owner_annotation(&self.identity.name));
+        let owner = workload.annotations.get(&names::owner_annotation(&self.context.turn.identity.name));
         owner.is_some_and(|owner| *owner == self.owner_of(workload))
     }
 
     /// Whether an attempt that began after the workload was first seen was answered: another cluster or another lease holds the
     /// lease, and its keys still last.
-    fn others_hold(&self, now: Time) -> bool {
-        let Some(link) = &self.link else { return false };
-        let (Some(Refusal { asked_at, until }), Some(by)) = (link.view.refusal, &link.view.refused_by) else {
-            return false;
-        };
+    fn others_hold(&self) -> bool {
+        let Context { turn, keeper, .. } = self.context;
+        let Some(view) = keeper.view() else { return false };
+        let (Some(Refusal { asked_at, until }), Some(by)) = (view.refusal, &view.refused_by) else { return false };
         let Ok(name) = by.metadata.parse::<HolderName>() else { return false };
-        let is_other = name.cluster.uid != self.identity.cluster.uid
-            || (&name.namespace, &name.lease) != (&self.identity.namespace, &self.identity.name);
-        is_other && self.workload.is_known_before(asked_at) && now < until
+        let is_other = name.cluster.uid != turn.identity.cluster.uid
+            || (&name.namespace, &name.lease) != (&turn.identity.namespace, &turn.identity.name);
+        is_other && self.state.is_known_before(asked_at) && turn.now < until
     }
 
     /// Only an attempt can tell who holds the lease.
-    fn attempt_at_once(&mut self, now: Time) {
-        let waits = self.link.as_ref().is_some_and(|link| link.next_attempt_at().is_some_and(|at| now < at));
-        if waits {
-            self.command(Command::TryNow);
+    fn attempt_at_once(&mut self) {
+        let Context { turn, keeper, .. } = self.context;
+        let waits = |link: &KeeperLink| link.next_attempt_at().is_some_and(|at| turn.now < at);
+        if keeper.link().is_some_and(waits) {
+            self.out.emit(Command::TryNow);
         }
     }
 }
 
-/// The number in the annotation `<token>.<n>`.
-fn withdrawals(annotation: Option<&String>) -> u64 {
-    annotation.and_then(|value| value.rsplit_once('.')?.1.parse().ok()).unwrap_or(0)
+/// Removes label and annotations of the lease. Nothing else of the workload changes.
+fn unmark(now: Time, workload: &WorkloadFacts, writer: &mut RoleWriter, out: &mut Effects) {
+    if workload.marked_by().any(|lease| lease == writer.lease()) {
+        writer.write(now, workload.object(), DesiredRole::NONE, Priority::Active, None, out);
+    }
+}
+
+/// Unmarks the workloads that are not the candidate of the lease any more.
+pub(super) fn unmark_strays(now: Time, facts: &Facts, writer: &mut RoleWriter, out: &mut Effects) {
+    for workload in &facts.stray_workloads {
+        if facts.allowed.switches(workload.kind) {
+            unmark(now, workload, writer, out);
+        }
+    }
 }

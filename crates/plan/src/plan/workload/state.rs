@@ -6,13 +6,13 @@ use redislease_core::time::Time;
 
 use crate::api::names::PodRole;
 use crate::election::WorkloadFacts;
-use crate::plan::desired_roles::DesiredRole;
+use crate::plan::desired_role::DesiredRole;
 use crate::plan::entitlement::Entitlement;
 use crate::plan::event::RoleOutcome;
 
 /// The state about the workload of one lease, from a gain of authority to its loss.
 #[derive(Clone, Debug, Default)]
-pub(in crate::plan) struct WorkloadState {
+pub struct WorkloadState {
     /// The UID of the workload, and since when it is known.
     known: Option<(String, Time)>,
     /// The greatest version that was seen: a lower one follows a restore of the API server.

@@ -58,12 +58,12 @@ proptest! {
     #[test]
     fn status_is_consistent_after_any_inputs(steps in steps()) {
         let mut scenario = Scenario::new();
-        for (view, up, ready, decided, obstacle, expired) in steps {
+        for (view, up, ready, decided, obstacle, withheld) in steps {
             let before = scenario.status.clone();
             scenario.view = view;
             scenario.up = up;
             scenario.pods = ready.map(|ready| vec![pod("a", ready), pod("b", !ready)]);
-            scenario.expired = expired;
+            scenario.withheld = withheld;
             scenario.obstacle = obstacle.then(|| (LeaseReady::Suspended, "Suspended.".into()));
             if let (Some((cause, proof)), Some(attempt)) = (decided, before.attempt.as_deref()) {
                 scenario.observed_terms.record_decision(attempt.parse().unwrap(), cause, proof);

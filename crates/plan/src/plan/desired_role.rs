@@ -1,16 +1,10 @@
-//! The desired label and token of each pod, from the entitlement.
-
-use std::sync::Arc;
+//! The desired label and token of a pod or workload.
 
 use redislease_core::op::Token;
 
-use super::activation::Activator;
 use super::effect::PodChange;
-use super::entitlement::Entitlement;
-use super::facts::{Facts, PodKnowledge};
-use super::inputs::Inputs;
 use crate::api::names::{self, PodRole};
-use crate::election::{Object, PodFacts, Run};
+use crate::election::{Object, Run};
 
 /// The desired label and token of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,52 +41,6 @@ impl DesiredRole {
     pub const DELETED: Self = Self { change: PodChange::Delete, ..Self::NONE };
 }
 
-/// The desired role of each pod. Finished pods are written only if they carry a role or token.
-pub(super) fn desired_roles(
-    lease: &str,
-    entitlement: &Entitlement,
-    inputs: &Inputs,
-    facts: &Facts,
-    activator: &Activator,
-) -> Vec<(Arc<PodFacts>, DesiredRole)> {
-    let label = names::role_label(lease);
-    // A started pod is deleted when it carries the token of the latest term, also after that term has ended.
-    let held = entitlement.holder.as_ref().map(|(_, token)| *token);
-    let token = if activator.starts_pods() { entitlement.newest_token() } else { held };
-    let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
-    let desired = |pod: &PodFacts, role| activator.desired(pod, role, token);
-    let mut desired_roles = Vec::new();
-    let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
-        // A pod that was started keeps its label until it has stopped: without it, the pod would not be found again, and the
-        // next one would not wait for it.
-        let desired = if Some(&pod.uid) == holder {
-            desired(pod, PodRole::Active)
-        } else if pod.finished && role_of(pod.object(), &label).is_none() {
-            return;
-        } else if (candidate || activator.may_run(pod)) && !inputs.deleting {
-            desired(pod, PodRole::Standby)
-        } else {
-            DesiredRole::NONE
-        };
-        desired_roles.push((pod.clone(), desired));
-    };
-    match &inputs.electorate {
-        Some(electorate) => {
-            electorate.pods().for_each(|pod| add(pod, true));
-            facts.strays.iter().for_each(|pod| add(pod, false));
-        }
-        // While the candidates are unknown, every pod with a role counts as a candidate.
-        None => facts.strays.iter().for_each(|pod| add(pod, true)),
-    }
-    if let PodKnowledge::Here(sighting) = &facts.holder
-        && Some(&sighting.facts.uid) == holder
-        && !desired_roles.iter().any(|(pod, _)| pod.uid == sighting.facts.uid)
-    {
-        desired_roles.push((sighting.facts.clone(), desired(&sighting.facts, PodRole::Active)));
-    }
-    desired_roles
-}
-
 pub(super) fn role_of<'a>(pod: Object<'a>, label: &str) -> Option<&'a str> {
     pod.labels.get(label).map(String::as_str)
 }
@@ -112,6 +60,7 @@ pub(super) fn carries(pod: Object<'_>, lease: &str, desired: &DesiredRole) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::election::PodFacts;
 
     #[test]
     fn label_and_token_of_a_pod() {

@@ -6,7 +6,7 @@ use redislease_core::time::Millis;
 
 use super::*;
 use crate::api::validated::{Workload, WorkloadKind};
-use crate::election::{Candidate, Run};
+use crate::election::{Run, WorkloadFacts};
 
 fn of_cluster(name: &str, version: u64) -> RedisLease {
     let mut lease = lease("n", name, version, &of_deployment("d"));
@@ -97,7 +97,7 @@ fn a_lease_that_becomes_one_of_a_cluster_waits_for_the_next_read() {
         index.lease_gone(&metadata);
         index.remove(id);
     }
-    assert!(index.namespaces.is_empty(), "{:?}", index.namespaces);
+    assert!(index.pods.namespaces().next().is_none());
 }
 
 #[test]

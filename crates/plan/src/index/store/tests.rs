@@ -1,14 +1,14 @@
-#[path = "pod_tests.rs"]
 mod pods;
-#[path = "workload_tests.rs"]
+mod quorums;
 mod workloads;
 
+use kube::core::Expression;
 use serde_json::json;
 
 use super::*;
 use crate::api::conditions::LeaseReady;
 use crate::election::Electorate;
-use kube::core::Expression;
+use crate::plan::CandidateFacts;
 
 const NOW: Time = Time(1000);
 
@@ -40,6 +40,14 @@ fn pod(namespace: &str, name: &str, version: u64, labels: &[(&str, &str)]) -> Po
         labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         ..PodFacts::running(name)
     }
+}
+
+fn answered(index: &mut Index, asked: Asked, facts: PodFacts) {
+    index.answered(asked, Candidate::Pod(Arc::new(facts)), NOW);
+}
+
+fn answered_now(index: &mut Index, facts: PodFacts) {
+    answered(index, index.pod_lists().ask(), facts);
 }
 
 fn index() -> Index {
@@ -134,7 +142,7 @@ fn the_last_event_of_a_pod_decides_whether_its_stop_is_proven() {
 
 /// The version in which the pod `p` is known.
 fn version(index: &Index) -> Option<String> {
-    index.namespaces.get("n")?.pod("uid-p")?.facts.resource_version.clone()
+    index.pods.namespace("n")?.pod("uid-p")?.facts.resource_version.clone()
 }
 
 /// Handles a list of pods as the watch does.
@@ -153,17 +161,17 @@ fn an_answer_neither_replaces_a_list_nor_restores_a_pod() {
     let mut index = index();
     let before = index.pod_lists().ask();
     index.pod_seen(pod("n", "p", 5, &[]), NOW);
-    index.pod_answered(before, pod("n", "p", 4, &[]), NOW);
+    answered(&mut index, before, pod("n", "p", 4, &[]));
     assert_eq!(version(&index).as_deref(), Some("5"), "an older answer that arrives later is ignored");
     index.pod_lists().begin();
     index.pod_list_begins();
     let during = index.pod_lists().ask();
-    index.pod_answered(during, pod("n", "p", 6, &[]), NOW);
+    answered(&mut index, during, pod("n", "p", 6, &[]));
     index.pod_lists().end();
     index.pod_list_ends(NOW);
     assert_eq!(version(&index), None, "it was deleted before the list was made");
     for asked in [before, during, index.pod_lists().ask()] {
-        index.pod_answered(asked, pod("n", "p", 7, &[]), NOW);
+        answered(&mut index, asked, pod("n", "p", 7, &[]));
         assert_eq!(version(&index), None, "an answer does not restore a deleted pod");
     }
     index.pod_seen(pod("n", "p", 8, &[]), NOW);
@@ -177,26 +185,26 @@ fn an_answer_neither_replaces_a_list_nor_restores_a_pod() {
 #[test]
 fn an_answer_adds_a_pod_only_if_no_list_has_begun_since_it_was_asked_for() {
     let mut index = index();
-    let knows = |index: &Index| index.namespaces.get("n").is_some_and(|pods| pods.pod("uid-p").is_some());
+    let knows = |index: &Index| index.pods.namespace("n").is_some_and(|pods| pods.pod("uid-p").is_some());
     let before = index.pod_lists().ask();
     // The watch has requested a list, which the index has not handled yet.
     index.pod_lists().begin();
     let during = index.pod_lists().ask();
     for asked in [before, during] {
-        index.pod_answered(asked, pod("n", "p", 1, &[]), NOW);
+        answered(&mut index, asked, pod("n", "p", 1, &[]));
         assert!(!knows(&index));
     }
     index.pod_lists().end();
     let after = index.pod_lists().ask();
-    index.pod_answered(after, pod("n", "p", 1, &[]), NOW);
+    answered(&mut index, after, pod("n", "p", 1, &[]));
     assert!(!knows(&index), "the pending list would remove the pod and no event would restore it");
     index.pod_list_begins();
     index.pod_list_ends(NOW);
     for asked in [before, during] {
-        index.pod_answered(asked, pod("n", "p", 1, &[]), NOW);
+        answered(&mut index, asked, pod("n", "p", 1, &[]));
         assert!(!knows(&index));
     }
-    index.pod_answered(after, pod("n", "p", 1, &[]), NOW);
+    answered(&mut index, after, pod("n", "p", 1, &[]));
     assert!(knows(&index));
     // A list that broke off and begins again.
     index.pod_lists().begin();
@@ -206,8 +214,8 @@ fn an_answer_adds_a_pod_only_if_no_list_has_begun_since_it_was_asked_for() {
     index.pod_seen(pod("n", "p", 1, &[]), NOW);
     index.pod_lists().end();
     index.pod_list_ends(NOW);
-    index.pod_answered(index.pod_lists().ask(), pod("n", "q", 1, &[]), NOW);
-    assert!(knows(&index) && index.namespaces["n"].pod("uid-q").is_some());
+    answered_now(&mut index, pod("n", "q", 1, &[]));
+    assert!(knows(&index) && index.pods.namespace("n").unwrap().pod("uid-q").is_some());
 }
 
 #[test]
@@ -224,7 +232,7 @@ fn a_complete_list_counts_even_with_lower_versions() {
     assert_eq!(version(&index).as_deref(), Some("30"));
     // An answer that arrives during the list is newer than the list.
     index.pod_list_begins();
-    index.pod_answered(index.pod_lists().ask(), pod("n", "p", 60, &[]), NOW);
+    answered_now(&mut index, pod("n", "p", 60, &[]));
     index.pod_seen(pod("n", "p", 31, &[]), NOW);
     index.pod_list_ends(NOW);
     assert_eq!(version(&index).as_deref(), Some("60"));
@@ -262,7 +270,7 @@ fn a_lease_that_is_created_again_is_another_lease() {
     index.remove(first);
     index.remove(second);
     index.pod_deleted(&pod("n", "p", 2, &[]), NOW);
-    assert!(index.snapshot(first, Time(0)).is_none() && index.namespaces.is_empty());
+    assert!(index.snapshot(first, Time(0)).is_none() && index.pods.namespaces().next().is_none());
 }
 
 #[test]
@@ -336,142 +344,4 @@ fn a_workload_that_is_read_before_the_pods_are_listed_is_not_one_without_pods() 
     };
     // With thousands of workloads, a hurried read of each after a restart would delay those that are really missing.
     assert!(again(false) > again(true), "{:?} is not later than {:?}", again(false), again(true));
-}
-
-#[test]
-fn a_lease_gets_only_relevant_changes_of_its_quorum() {
-    let mut index = index();
-    let open = Arc::new(crate::plan::OpenQuorum {
-        id: 1,
-        name: "default".into(),
-        fingerprint: "f".into(),
-        quorum: redislease_core::quorum::Quorum::of(3).unwrap(),
-        longest_lease: redislease_core::time::Millis(60_000),
-        command_timeout: redislease_core::time::Millis(500),
-    });
-    let facts = |up| {
-        Some(Arc::new(QuorumFacts {
-            read: true,
-            open: Some(open.clone()),
-            up,
-            evaluated: true,
-            ..QuorumFacts::default()
-        }))
-    };
-    let mut with_token = lease("n", "a", 1, &app("a"));
-    with_token.status = Some(crate::api::RedisLeaseStatus { fencing_token: Some(42), ..Default::default() });
-    let a = index.lease_seen(with_token, NOW).unwrap();
-    assert_eq!(index.raised_floors(), [("default".to_owned(), redislease_core::op::Token(42))]);
-    assert!(index.raised_floors().is_empty());
-    let mut by_hand = lease("n", "a", 2, &app("a"));
-    let token = redislease_core::op::Token::FIRST_IMPLAUSIBLE;
-    let status = crate::api::RedisLeaseStatus { fencing_token: Some(token.0.cast_signed()), ..Default::default() };
-    by_hand.status = Some(status);
-    index.lease_seen(by_hand, NOW);
-    assert!(index.raised_floors().is_empty(), "no Redis node can have given it");
-    let implausible = ImplausibleToken { namespace: "n".into(), name: "a".into(), token };
-    assert_eq!(index.implausible_tokens(), [implausible].into());
-    assert!(index.implausible_tokens().is_empty());
-    due(&mut index);
-    assert!(!index.snapshot(a, Time(0)).unwrap().quorum.read, "the quorums are not listed yet");
-    index.quorums_read();
-    assert_eq!(due(&mut index), [a]);
-    let missing = index.snapshot(a, Time(0)).unwrap().quorum;
-    assert!(missing.read && missing.obstacle.as_ref().unwrap().1.contains("redislease-system/default, which does not"));
-    for (up, concerned) in [(1, true), (2, true), (3, false), (2, false), (1, true)] {
-        index.quorum_changed("default", facts(up));
-        assert_eq!(!due(&mut index).is_empty(), concerned, "{up}");
-        assert_eq!(index.snapshot(a, Time(0)).unwrap().quorum.up, up);
-    }
-    index.quorum_changed("default", None);
-    assert_eq!(due(&mut index), [a]);
-}
-
-#[test]
-fn an_edit_that_does_not_fit_the_quorum_keeps_the_candidates() {
-    let mut index = index();
-    let quorum: crate::api::RedisQuorum = serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisQuorum",
-        "metadata": {"namespace": "redislease-system", "name": "default"},
-        "spec": {"nodes": [{"name": "a", "address": "a:1"}], "allowSingleNode": true, "maxLeaseDuration": "30s"},
-    }))
-    .unwrap();
-    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
-    index.pod_seen(pod("n", "a", 1, &[("app", "a")]), NOW);
-    index.pod_seen(pod("n", "b", 1, &[("app", "b")]), NOW);
-    let edit = |version: u64, app_label: &str, duration: &str| {
-        let mut edited = lease("n", "l", version, &app(app_label));
-        edited.spec.lease_duration = serde_json::from_value(json!(duration)).unwrap();
-        edited
-    };
-    let id = index.lease_seen(edit(1, "a", "30s"), NOW).unwrap();
-    index.quorum_changed("default", Some(Arc::new(QuorumFacts { read: true, valid, ..QuorumFacts::default() })));
-    let candidate = |index: &mut Index| electorate(index, id).pods().next().unwrap().name.clone();
-    assert_eq!(candidate(&mut index), "a");
-
-    index.lease_seen(edit(2, "b", "31s"), NOW);
-    assert_eq!(candidate(&mut index), "a");
-    assert!(index.snapshot(id, NOW).unwrap().spec.problem.unwrap().contains("maxLeaseDuration"));
-    // While the quorum is unknown, nothing says whether the edit fits.
-    index.quorum_changed("default", None);
-    index.lease_seen(edit(3, "b", "29s"), NOW);
-    assert_eq!(candidate(&mut index), "a");
-
-    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
-    index.quorum_changed("default", Some(Arc::new(QuorumFacts { read: true, valid, ..QuorumFacts::default() })));
-    assert_eq!(candidate(&mut index), "b");
-    assert_eq!(index.snapshot(id, NOW).unwrap().spec.problem, None);
-}
-
-#[test]
-fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
-    let mut index = index();
-    index.quorums_read();
-    let id = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
-    let missing = index.snapshot(id, Time(0)).unwrap().quorum.obstacle.clone();
-    let quorum: crate::api::RedisQuorum = serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisQuorum",
-        "metadata": {"namespace": "redislease-system", "name": "default"},
-        "spec": {
-            "nodes": [{"name": "a", "address": "a:1"}], "allowSingleNode": true,
-            "allowedNamespaces": {"matchLabels": {"team": "shop"}},
-        },
-    }))
-    .unwrap();
-    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
-    let mismatch = Some("node a (a:1): another configuration".to_owned());
-    index.quorum_changed(
-        "default",
-        Some(Arc::new(QuorumFacts { read: true, valid, mismatch, ..QuorumFacts::default() })),
-    );
-    due(&mut index);
-    let facts = |index: &mut Index| index.snapshot(id, Time(0)).unwrap().quorum;
-    let seen = |index: &mut Index, labels: &[(&str, &str)]| {
-        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        index.namespace_seen(NamespaceFacts { name: "n".into(), labels });
-    };
-
-    let unknown = facts(&mut index);
-    assert_eq!((unknown.denied, unknown.obstacle.as_ref().unwrap().0), (false, LeaseReady::QuorumUnavailable));
-
-    index.namespace_list_begins();
-    seen(&mut index, &[("team", "other")]);
-    index.namespace_list_ends();
-    assert_eq!(due(&mut index), [id]);
-    let denied = facts(&mut index);
-    assert_eq!((denied.denied, &denied.obstacle, &denied.mismatch), (true, &missing, &None));
-
-    seen(&mut index, &[("team", "shop")]);
-    assert_eq!(due(&mut index), [id]);
-    assert!(!facts(&mut index).denied && facts(&mut index).obstacle.is_none());
-    seen(&mut index, &[("team", "shop")]);
-    assert_eq!(due(&mut index), [], "nothing has changed");
-
-    // A list without the namespace: its labels are unknown, which is no denial.
-    index.namespace_list_begins();
-    index.namespace_list_ends();
-    assert_eq!(due(&mut index), [id]);
-    assert!(!facts(&mut index).denied && facts(&mut index).obstacle.is_some());
 }

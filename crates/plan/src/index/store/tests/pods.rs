@@ -37,7 +37,7 @@ fn the_same_facts_again_replace_nothing() {
     index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
     let before = electorate(&mut index, a);
     due(&mut index);
-    index.pod_answered(index.pod_lists().ask(), pod("n", "p", 1, &[("app", "a")]), NOW);
+    answered_now(&mut index, pod("n", "p", 1, &[("app", "a")]));
     index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
     assert_eq!(due(&mut index), []);
     assert!(Arc::ptr_eq(&before, &electorate(&mut index, a)), "one copy of the facts, not one for each event");
@@ -69,7 +69,7 @@ fn deleted_pods_are_forgotten_unless_a_lease_names_them() {
     let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
     let stopped = |number: u32| PodFacts { stopped: true, ..pod("n", &format!("p{number}"), 1, &[]) };
     let known = |index: &Index, number: u32| {
-        let found = index.pods.find(&index.namespaces["n"], &format!("uid-p{number}"));
+        let found = index.pods.find("n", &format!("uid-p{number}"));
         found == PodKnowledge::Gone { stopped: true }
     };
     index.set_holder(a, Some("uid-p0"));

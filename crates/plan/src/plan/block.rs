@@ -1,0 +1,80 @@
+//! The wait for a term on a quorum whose nodes are not known any more.
+
+use redislease_core::op::Attempt;
+use redislease_core::time::{Drift, Millis, Time};
+
+use super::facts::OpenQuorum;
+use super::inputs::Turn;
+use super::keeper_link::KeeperLink;
+use super::output::Effects;
+use super::recorded::Recorded;
+use crate::api::RedisLease;
+use crate::api::validated::MAX_LEASE;
+
+/// The tolerated difference between the wall clocks of two processes when a wait is continued after a restart.
+const WALL_CLOCK_MARGIN: Millis = Millis(10_000);
+
+/// The wait for a term whose quorum was replaced by another configuration while no operator ran.
+#[derive(Clone, Debug)]
+struct Wait {
+    /// The configuration on which it was acquired.
+    fingerprint: String,
+    until: Time,
+}
+
+/// The wait, if there is one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block(Option<Wait>);
+
+impl Block {
+    /// The term in the status was acquired on a quorum with another configuration, whose nodes are unknown to this
+    /// process. It waits for the longest lease duration that the API allows, until the keys have certainly expired. The
+    /// wait ends at once if the quorum gets its earlier configuration back. Returns the message during the wait.
+    pub fn update(
+        &mut self,
+        turn: &Turn<'_>,
+        quorum: &OpenQuorum,
+        link: Option<&KeeperLink>,
+        out: &mut Effects,
+    ) -> Option<String> {
+        if self.0.as_ref().is_none_or(|wait| wait.fingerprint == quorum.fingerprint) {
+            self.0 = Wait::new(turn, quorum, link);
+        }
+        let wait = self.0.as_ref().filter(|wait| turn.now < wait.until)?;
+        out.wake_at(wait.until);
+        Some(format!(
+            "The term that the status names was taken on a quorum of another configuration ({} instead of {}), whose \
+             nodes are not known. The operator waits one hour, the longest lease, from when it first saw this, or until \
+             the quorum has its old configuration again.",
+            wait.fingerprint, quorum.fingerprint
+        ))
+    }
+}
+
+impl Wait {
+    fn new(turn: &Turn<'_>, quorum: &OpenQuorum, link: Option<&KeeperLink>) -> Option<Self> {
+        let &Turn { now, lease, facts, .. } = turn;
+        let recorded = Recorded::of(lease)?;
+        if link.is_some_and(|link| link.quorum.is_some() && link.knows(recorded.attempt)) {
+            return None;
+        }
+        let status = lease.status.as_ref()?;
+        let fingerprint = status.quorum.as_ref().map(|quorum| quorum.fingerprint.clone())?;
+        if fingerprint == quorum.fingerprint {
+            return None;
+        }
+        let wait = Drift::STANDARD.most(Millis::from(MAX_LEASE));
+        let waited = waited_before(lease, recorded.attempt, facts.wall);
+        Some(Self { fingerprint, until: now + wait.saturating_sub(waited) })
+    }
+}
+
+/// How long an earlier process has certainly waited for this term: it recorded the end in the status when it began to
+/// wait.
+fn waited_before(lease: &RedisLease, attempt: Attempt, wall: jiff::Timestamp) -> Millis {
+    let Some(status) = lease.status.as_ref() else { return Millis::ZERO };
+    let named = status.attempt.as_ref().and_then(|text| text.parse().ok()) == Some(attempt);
+    let end = status.history.first().filter(|past| named && Some(past.fencing_token) == status.fencing_token);
+    let since = end.and_then(|past| u64::try_from(wall.duration_since(past.end_time.0).as_millis()).ok());
+    since.map_or(Millis::ZERO, |since| Millis(since).saturating_sub(WALL_CLOCK_MARGIN))
+}

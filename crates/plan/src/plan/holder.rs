@@ -1,0 +1,167 @@
+//! What is known about the holder, the direct reads of its pod and its Kubernetes node, and why its term must end.
+
+use redislease_core::lease::{Standing, View};
+use redislease_core::op::Attempt;
+use redislease_core::time::{Millis, Time};
+
+use super::handover::Handovers;
+use super::inputs::{Inputs, Turn};
+use super::keeper_link::KeeperLink;
+use super::output::Effects;
+use super::recorded::{Recorded, latest_token};
+use super::{Effect, PodKnowledge, Read};
+use crate::api::RedisLease;
+use crate::api::validated::WorkloadKind;
+use crate::election::{Electorate, EndCause, HandoverOrder, HolderName, HolderPod, Sighting};
+
+/// The pause before repeating an unanswered read.
+const READ_AGAIN: Millis = Millis(1000);
+/// The interval between two reads of the Kubernetes node of a vanished holder.
+const NODE_AGAIN: Millis = Millis(5000);
+
+/// The state about the holder that is kept between turns.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HolderReads {
+    read: HolderRead,
+    /// Since when the holder of this term has had a scheduling gate.
+    gated_since: Option<(Attempt, Time)>,
+    node_again_at: Option<Time>,
+    node_reading: bool,
+}
+
+/// The read of the holder's pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum HolderRead {
+    #[default]
+    None,
+    UnderWay,
+    /// The read was answered: the next turn uses the result.
+    Fresh,
+    /// The read was not answered.
+    AgainAt(Time),
+}
+
+impl HolderReads {
+    pub const fn holder_read(&mut self, now: Time, answered: bool) {
+        self.read = if answered { HolderRead::Fresh } else { HolderRead::AgainAt(Time(now.0 + READ_AGAIN.0)) };
+    }
+
+    pub fn node_read(&mut self, now: Time) {
+        self.node_reading = false;
+        self.node_again_at = Some(now + NODE_AGAIN);
+    }
+
+    /// Whether the holder was read just now. The next turn does not count the same read.
+    pub fn take_fresh(&mut self) -> bool {
+        let is_fresh = self.read == HolderRead::Fresh;
+        if is_fresh {
+            self.read = HolderRead::None;
+        }
+        is_fresh
+    }
+
+    /// A holder with a scheduling gate cannot run. The time in which it must be started begins with its term.
+    /// While an earlier pod may still run (`is_held_up`), it is not the holder that fails to start.
+    pub fn wait(&mut self, now: Time, view: &View, holder: &PodKnowledge, is_held_up: bool) -> Option<Sighting> {
+        let (Standing::Held(term), PodKnowledge::Here(sighting)) = (&view.standing, holder) else {
+            self.gated_since = None;
+            return None;
+        };
+        if sighting.facts.gates.is_empty() {
+            self.gated_since = None;
+            return None;
+        }
+        let counts = |(attempt, _): &(Attempt, Time)| *attempt == term.id.attempt && !is_held_up;
+        let known = self.gated_since.filter(counts);
+        let (_, since) = *self.gated_since.insert(known.unwrap_or((term.id.attempt, now)));
+        Some(Sighting { not_ready_since: Some(since), not_running_since: Some(since), ..Sighting::clone(sighting) })
+    }
+
+    pub fn read_holder(&mut self, now: Time, holder: &HolderName, workload: Option<WorkloadKind>, out: &mut Effects) {
+        match self.read {
+            HolderRead::UnderWay | HolderRead::Fresh => return,
+            HolderRead::AgainAt(at) if now < at => return out.wake_at(at),
+            HolderRead::AgainAt(_) | HolderRead::None => {}
+        }
+        self.read = HolderRead::UnderWay;
+        out.emit(Effect::Read(Read::Holder { pod: holder.pod.clone(), uid: holder.pod_uid.clone(), workload }));
+    }
+
+    /// A pod that vanished without a last event proves nothing; the out-of-service taint on its node does.
+    pub fn read_node(&mut self, now: Time, lease: &RedisLease, holder: &HolderName, out: &mut Effects) {
+        let shown = lease.status.as_ref().and_then(|status| status.holder.as_ref());
+        let shown = shown.filter(|shown| shown.pod_uid == holder.pod_uid);
+        let Some(node) = shown.and_then(|shown| shown.node.clone()) else { return };
+        if self.node_reading {
+            return;
+        }
+        if let Some(at) = self.node_again_at.filter(|at| now < *at) {
+            return out.wake_at(at);
+        }
+        self.node_reading = true;
+        out.emit(Effect::Read(Read::Node { node, uid: holder.pod_uid.clone() }));
+    }
+}
+
+/// What is known about the holder. `waiting` replaces what was seen of a pod that may not start yet.
+pub(super) fn holder_pod<'a>(
+    knowledge: &'a PodKnowledge,
+    waiting: Option<&'a Sighting>,
+    name: Option<&HolderName>,
+    inputs: &Inputs,
+) -> HolderPod<'a> {
+    match knowledge {
+        PodKnowledge::Unseen => HolderPod::Unseen,
+        PodKnowledge::Here(sighting) => {
+            let sighting = waiting.unwrap_or(sighting);
+            HolderPod::Here { sighting, candidate: inputs.is_candidate(&sighting.facts.uid) }
+        }
+        PodKnowledge::Workload => {
+            HolderPod::Workload { candidate: name.is_some_and(|holder| inputs.is_candidate(&holder.pod_uid)) }
+        }
+        PodKnowledge::Gone { stopped } => HolderPod::Gone { stopped: *stopped },
+    }
+}
+
+/// Why a running term must end regardless of its holder's state.
+///
+/// `overdue`: it could not be published in time.
+pub(super) fn revoked(turn: &Turn<'_>, link: &KeeperLink, handover: &Handovers, overdue: bool) -> Option<EndCause> {
+    let Turn { lease, inputs, .. } = turn;
+    if inputs.deleting {
+        return Some(EndCause::Deleted);
+    }
+    if inputs.suspended {
+        return Some(EndCause::Suspended);
+    }
+    if inputs.denied {
+        return Some(EndCause::NamespaceNotAllowed);
+    }
+    if inputs.refused || inputs.forbidden {
+        return Some(EndCause::NoLongerCandidate);
+    }
+    if inputs.replaces(link) {
+        return Some(EndCause::QuorumChanged);
+    }
+    if overdue {
+        return Some(EndCause::NotPublished);
+    }
+    let running = link.view.standing.term()?;
+    let recorded = Recorded::of(lease);
+    let ours = recorded.as_ref().is_some_and(|recorded| recorded.attempt == running.id.attempt);
+    let ended = ours && recorded.is_some_and(|recorded| !recorded.active);
+    // The status names another term with at least this token, or none: another process has ended this term.
+    let passed =
+        !matches!(link.view.standing, Standing::Publishing(_)) && !ours && latest_token(lease) >= running.id.token;
+    if ended || passed {
+        return Some(EndCause::EndedElsewhere);
+    }
+    handover.ends(running.id.attempt).then_some(EndCause::HandoverRequested)
+}
+
+/// After a term whose pod was never started, another pod goes first.
+pub(super) fn never_started<'a>(lease: &'a RedisLease, electorate: &Electorate) -> Option<HandoverOrder<'a>> {
+    let past = lease.status.as_ref()?.history.first()?;
+    let waits = electorate.eligible.iter().any(|pod| pod.name == past.pod && !pod.running);
+    (waits && past.reason == EndCause::HolderUnhealthy.as_str()).then_some(HandoverOrder { to: None, from: &past.pod })
+}

@@ -1,0 +1,58 @@
+//! What goes into and comes out of an election between the replicas.
+
+use std::sync::Arc;
+
+use redislease_core::lease::View;
+use redislease_core::time::Time;
+
+use crate::plan::{Authority, Command, OpenQuorum};
+
+/// The inputs of a turn, in addition to the recorded state.
+#[derive(Clone, Debug, Default)]
+pub struct LeadershipFacts {
+    /// The quorum, as long as this process is connected to it.
+    pub quorum: Option<Arc<OpenQuorum>>,
+    /// Whether fewer than a majority of its nodes vote according to this process, after each was tried; or this process
+    /// cannot open the quorum, and `named` is another replica that may have opened it.
+    pub quorum_lost: bool,
+    /// The instance in `RedisQuorum.status.leader`, from the newest watch event, write or read.
+    pub named: Option<String>,
+    /// When a call to the API server was last answered.
+    pub api_answered_at: Option<Time>,
+}
+
+/// One input.
+#[derive(Clone, Debug)]
+pub enum LeadershipEvent {
+    /// A turn.
+    Facts(LeadershipFacts),
+    /// The lock's machine has a new view.
+    View(View),
+    /// The machine of the lock has ended.
+    KeeperEnded,
+    /// `RedisQuorum.status.leader` on the API server; `Err` if it did not answer.
+    QuorumRead(Result<Option<String>, ()>),
+    /// This process is about to end: the lock is released.
+    Stop,
+}
+
+/// One effect.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LeadershipEffect {
+    /// Send a command to the keeper of the lock. `Open` carries no keys: the key of the lock is derived from the cluster.
+    Keeper(Command),
+    /// Make sure that the API server is asked.
+    Probe,
+    /// Read the `RedisQuorum`.
+    ReadQuorum,
+    /// Write this process into `RedisQuorum.status.leader`, with the resource version that was read.
+    Claim,
+    /// The authority over the quorum's leases has changed.
+    Authority(Authority),
+}
+
+impl From<Command> for LeadershipEffect {
+    fn from(command: Command) -> Self {
+        Self::Keeper(command)
+    }
+}

@@ -1,0 +1,374 @@
+//! The state machine of one lease: it puts the parts together and is the only one that knows all of them.
+
+use std::sync::Arc;
+
+use redislease_core::lease::{Standing, TermId, View};
+use redislease_core::time::Time;
+
+use super::block::Block;
+use super::contend::Contention;
+use super::context::Context;
+use super::handover::Handovers;
+use super::holder::{HolderReads, holder_pod, never_started, revoked};
+use super::inputs::{Inputs, Objections, Turn};
+use super::keeper::Keeper;
+use super::keeper_link::holder_of;
+use super::metrics::Metrics;
+use super::output::{Effects, Output};
+use super::publish::Publisher;
+use super::recorded::Recorded;
+use super::roles::Roles;
+use super::{Authority, Effect, Event, Facts, Identity, PermitUses, PodKnowledge};
+use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
+use crate::api::validated::{Candidates, Readiness};
+use crate::api::{RedisLeaseStatus, ValidLease};
+use crate::election::{Electorate, EndCause, Situation, Step, decide, takeover};
+use crate::status::{self, Composed, Obstacle, QuorumOutlook, compose};
+
+/// One lease of this cluster, identified by the resource's UID: a resource that was created again is another lease.
+#[derive(Clone, Debug)]
+pub struct Reconciler {
+    identity: Arc<Identity>,
+    block: Block,
+    keeper: Keeper,
+    contention: Contention,
+    holder: HolderReads,
+    handover: Handovers,
+    status: Publisher,
+    metrics: Metrics,
+    roles: Roles,
+    /// Whether the spec that the last turn used makes a workload the only candidate.
+    is_for_workload: bool,
+    /// Since when no pod has held the lease.
+    pub(super) unheld_since: Option<Time>,
+    /// The resource is deleted, and this process must not remove the labels before it decides again.
+    clears_later: bool,
+    out: Effects,
+}
+
+impl Reconciler {
+    /// Creates a reconciler without facts.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            roles: Roles::new(&identity.name),
+            identity: Arc::new(identity),
+            block: Block::default(),
+            keeper: Keeper::default(),
+            contention: Contention::default(),
+            holder: HolderReads::default(),
+            handover: Handovers::default(),
+            status: Publisher::default(),
+            metrics: Metrics::default(),
+            is_for_workload: false,
+            unheld_since: None,
+            clears_later: false,
+            out: Output::new(),
+        }
+    }
+
+    /// The identity of the lease.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The pod of the running term, or else of the ending one: name and UID. The facts must contain its state.
+    pub fn holder(&self) -> Option<(String, String)> {
+        let holder = holder_of(self.view()?)?;
+        Some((holder.pod, holder.pod_uid))
+    }
+
+    /// The last view of the keeper machine.
+    pub fn view(&self) -> Option<&View> {
+        self.keeper.view()
+    }
+
+    /// Whether the lease needs a turn after the next answer of the API server.
+    pub const fn awaits_api_answer(&self) -> bool {
+        self.contention.awaits_api_answer()
+    }
+
+    /// The permits that the lease uses or waits for.
+    pub fn permit_uses(&self) -> PermitUses {
+        PermitUses { attempt: self.contention.permit(), ..self.status.permit_uses() }
+    }
+
+    /// Takes one event.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Facts(facts) => self.turn(now, &facts),
+            Event::View(view) => self.keeper.show(view, &mut self.out),
+            Event::KeeperEnded => self.keeper.ended(now, &mut self.out),
+            Event::StatusWritten(outcome) => {
+                self.status.written(now, outcome, &mut self.keeper, &mut self.contention, &mut self.out);
+            }
+            Event::LeaseRead(read) => {
+                self.out.lease_was_read();
+                self.roles.lease_read(read.as_ref().ok().and_then(Option::as_deref));
+                self.status.lease_read(&read, &self.keeper, &mut self.out);
+            }
+            Event::HolderRead { answered } => self.holder.holder_read(now, answered),
+            Event::StartableRead { answered } => self.roles.pods_read(now, answered),
+            Event::NodeRead { answered: _ } => self.holder.node_read(now),
+            Event::RoleWritten { uid, outcome } => self.roles.written(now, &uid, &outcome, &mut self.out),
+        }
+    }
+
+    /// The next effect to execute.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        let mut effect = self.out.poll()?;
+        if let Effect::Report(notice) = &mut effect
+            && self.is_for_workload
+        {
+            // The holder is no pod.
+            notice.on_pods.clear();
+        }
+        Some(effect)
+    }
+
+    /// The time of the next turn if no event arrives before.
+    pub const fn next_deadline(&self) -> Option<Time> {
+        self.out.deadline()
+    }
+
+    /// Whether nothing is left to do for a lease whose resource is deleted.
+    pub const fn is_finished(&self) -> bool {
+        self.keeper.link().is_none() && !self.status.is_writing() && !self.roles.is_writing() && !self.clears_later
+    }
+
+    fn turn(&mut self, now: Time, facts: &Facts) {
+        self.out.begin_turn();
+        self.status.begin_turn();
+        self.contention.begin_turn(facts.lease.is_some() && facts.authority == Authority::Lead);
+        if facts.authority == Authority::Follow {
+            return self.follow();
+        }
+        let Some(lease) = &facts.lease else { return self.finalize(now, facts) };
+        // Whether a quorum is missing is known only after every quorum was read once.
+        if !facts.quorum.read {
+            return;
+        }
+        let identity = self.identity.clone();
+        let (spec, inputs) = (facts.spec.valid.as_deref(), Inputs::default());
+        let mut turn = Turn { now, identity: &identity, lease, facts, spec, inputs };
+        turn.inputs = self.resolve(&turn);
+        self.keeper.configure(facts.authority, turn.spec, &mut self.out);
+        if facts.authority == Authority::Renew {
+            self.roles.authority_lost();
+            self.give_up_unpublished(now);
+            return self.keeper.drop_unconfirmed(now, &mut self.out);
+        }
+        if let Some(at) = self.keeper.waits_until(now) {
+            // Nothing is known about a running term before it is adopted again.
+            return self.out.wake_at(at);
+        }
+        self.keeper.sync(&turn, &mut self.out);
+        self.decide(&turn);
+        self.measure_gap(&turn);
+        // A view that is older than the last command must not be written to the status.
+        if !self.keeper.is_behind() {
+            self.show(&turn);
+        }
+        let is_used =
+            self.status.is_known() && (self.contention.is_contending(self.keeper.link()) || self.status.is_writing());
+        self.contention.update_permit(now, is_used, &mut self.out);
+    }
+
+    /// Writes the status, then the roles that follow from it.
+    fn show(&mut self, turn: &Turn<'_>) {
+        self.roles.review_start(turn, &mut self.out);
+        let composed = self.compose(turn);
+        self.metrics.count(turn.lease, &composed, self.unheld_since.is_some(), &mut self.out);
+        let (keeper, contention) = (&self.keeper, &self.contention);
+        let context = Context { turn, keeper, contention, unheld_since: self.unheld_since };
+        self.status.write(&context, composed, &mut self.out);
+        self.roles.assign(&context, &self.status, &mut self.out);
+    }
+
+    fn follow(&mut self) {
+        self.clears_later = false;
+        self.keeper.close(&mut self.out);
+        self.contention = Contention::default();
+        self.holder = HolderReads::default();
+        self.handover = Handovers::default();
+        self.block = Block::default();
+        self.unheld_since = None;
+        self.metrics.forget();
+        self.status.forget(&mut self.out);
+        self.roles.forget(&mut self.out);
+    }
+
+    /// The resource is deleted: the term ends, the labels are removed, and the keeper machine stays until the last key has expired.
+    fn finalize(&mut self, now: Time, facts: &Facts) {
+        let stopped = match &facts.holder {
+            PodKnowledge::Here(sighting) => sighting.facts.stopped,
+            PodKnowledge::Gone { stopped } => *stopped,
+            PodKnowledge::Unseen | PodKnowledge::Workload => false,
+        };
+        self.keeper.retire(stopped, &mut self.out);
+        self.status.withdraw(&mut self.out);
+        self.clears_later = !matches!(facts.authority, Authority::Lead | Authority::End);
+        if !self.clears_later {
+            self.roles.clear(now, facts, &mut self.out);
+        }
+    }
+
+    fn resolve(&mut self, turn: &Turn<'_>) -> Inputs {
+        let (link, out) = (self.keeper.link(), &mut self.out);
+        self.is_for_workload = turn.spec.is_some_and(|spec| spec.cluster.is_some());
+        // Without a term to end, a quorum that the namespace may not use is like one that does not exist.
+        let has_term = link.is_some_and(|link| !link.is_idle()) || Recorded::of(turn.lease).is_some();
+        let quorum = turn.facts.quorum.open.clone().filter(|_| !turn.facts.quorum.denied || has_term);
+        self.handover.follow(turn, link, out);
+        let objections = Objections {
+            forbidden: self.roles.forbidden(turn.now, out),
+            block: quorum.as_ref().and_then(|quorum| self.block.update(turn, quorum, link, out)),
+            cools_down: self.contention.cooldown_until(turn.now).is_some(),
+            yields: self.handover.obstacle(),
+        };
+        Inputs::resolve(turn, quorum, objections)
+    }
+
+    /// Decides the next step and sends it to the keeper.
+    fn decide(&mut self, turn: &Turn<'_>) {
+        let Turn { now, lease, facts, spec, inputs, .. } = turn;
+        let Some(link) = self.keeper.link() else { return self.contention.not_due() };
+        if link.is_behind() {
+            return;
+        }
+        let overdue = self.contention.unpublished_too_long(*now, link, &mut self.out);
+        let fresh = self.holder.take_fresh();
+        self.handover.review(turn, link);
+        self.handover.end_unobservable(turn);
+        let holder_name = holder_of(&link.view);
+        let workload = spec.and_then(ValidLease::candidate_kind);
+        if let (PodKnowledge::Unseen, Some(holder)) = (&facts.holder, &holder_name)
+            && facts.pods_listed
+            && !fresh
+        {
+            // Another replica may have elected a pod that this process has not observed yet: an unobserved pod is not
+            // proof.
+            self.holder.read_holder(*now, holder, workload, &mut self.out);
+        }
+        let is_held_up = self.roles.start_waits().is_some();
+        let waiting = self.holder.wait(*now, &link.view, &facts.holder, is_held_up);
+        let unknown = Arc::default();
+        let electorate = inputs.electorate.as_ref().unwrap_or(&unknown);
+        let view = link.view.clone();
+        let decision = decide(&Situation {
+            now: *now,
+            view: &view,
+            holder: holder_pod(&facts.holder, waiting.as_ref(), holder_name.as_ref(), inputs),
+            electorate,
+            handover: self.handover.order().or_else(|| never_started(lease, electorate)),
+            readiness: spec.map_or(Readiness::UNKNOWN, |spec| spec.readiness),
+            grace_period: spec.map_or_else(Default::default, |spec| spec.grace_period),
+            may_begin: facts.authority == Authority::Lead && inputs.may_begin() && facts.pods_listed,
+            revoked: revoked(turn, link, &self.handover, overdue),
+            fresh,
+        });
+        for at in [decision.again_at, self.contention.cooldown_until(*now)].into_iter().flatten() {
+            self.out.wake_at(at);
+        }
+        let Some(link) = self.keeper.link_mut() else { return };
+        match decision.step {
+            Step::Keep => self.contention.not_due(),
+            Step::LookAgain => {
+                if let Some(holder) = &holder_name {
+                    self.holder.read_holder(*now, holder, workload, &mut self.out);
+                }
+            }
+            Step::Want { name, uid } => self.contention.contend(turn, (name, uid), link, &mut self.out),
+            Step::Forget => self.contention.stop(link, &mut self.out),
+            Step::End { term, proof, cause } => self.end(*now, term, proof, cause),
+        }
+        if let (PodKnowledge::Gone { stopped: false }, Some(holder)) = (&facts.holder, &holder_name) {
+            self.holder.read_node(*now, lease, holder, &mut self.out);
+        }
+    }
+
+    fn end(&mut self, now: Time, term: TermId, proof: bool, cause: EndCause) {
+        self.contention.not_due();
+        let Some(link) = self.keeper.link_mut() else { return };
+        if !link.request_end(term.attempt, proof) {
+            return;
+        }
+        if cause == EndCause::NotPublished {
+            self.contention.cool_down(now, link.config.ttl, term.token, &mut self.out);
+        }
+        self.keeper.end(term, proof, cause, &mut self.out);
+    }
+
+    /// Ends a term that could not be published for one lease duration. Without the API server this process may make no
+    /// other decision, but renewing the term indefinitely would keep all other clusters from the lease.
+    fn give_up_unpublished(&mut self, now: Time) {
+        let Some(link) = self.keeper.link().filter(|link| !link.is_behind()) else { return };
+        if self.contention.unpublished_too_long(now, link, &mut self.out)
+            && let Some(term) = link.running().cloned()
+        {
+            self.end(now, term, false, EndCause::NotPublished);
+        }
+    }
+
+    /// How long no pod has held the lease. A term of another cluster, a lease without a desired holder, and an unknown
+    /// state do not count.
+    fn measure_gap(&mut self, turn: &Turn<'_>) {
+        let Turn { now, lease, .. } = turn;
+        let standing = self.keeper.standing();
+        let held = matches!(standing, Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)));
+        let reason = LeaseActive::HeldByPeerCluster.as_str();
+        let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
+        let elsewhere = active.is_some_and(|active| active.reason == reason);
+        let yields = self.handover.obstacle().is_some();
+        let cools_down = self.contention.cooldown_until(*now).is_some();
+        let no_gap = held || elsewhere || lease.spec.suspend || yields || is_between_runs(turn) || cools_down;
+        self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(*now)) };
+    }
+
+    fn compose(&self, turn: &Turn<'_>) -> Composed {
+        let Turn { now, identity, lease, facts, spec, inputs } = turn;
+        let none = RedisLeaseStatus::default();
+        let link = self.keeper.link();
+        let quorum = link.and_then(|link| link.quorum.as_ref()).or(inputs.quorum.as_ref());
+        let current = facts.quorum.open.as_ref();
+        let takeover_risk = spec.and_then(takeover::risk);
+        compose(&status::Inputs {
+            previous: lease.status.as_ref().unwrap_or(&none),
+            generation: lease.metadata.generation,
+            now: facts.wall,
+            cluster: &identity.cluster,
+            namespace: &identity.namespace,
+            lease: &identity.name,
+            view: self.keeper.view(),
+            observed_terms: self.keeper.terms(),
+            withheld: inputs.blocked,
+            obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
+            electorate: inputs.electorate.as_deref().filter(|_| facts.pods_listed),
+            quorum: quorum
+                .filter(|quorum| current.is_some_and(|now| now.id == quorum.id && facts.quorum.evaluated))
+                .map(|quorum| QuorumOutlook {
+                    name: &quorum.name,
+                    fingerprint: &quorum.fingerprint,
+                    up: facts.quorum.up,
+                    majority: quorum.quorum.majority(),
+                    mismatch: facts.quorum.mismatch.as_deref(),
+                }),
+            leaderless: self.unheld_since.map(|since| now.since(since).into()),
+            takeover_risk: takeover_risk.as_deref(),
+            start: self.roles.start_waits(),
+            handover: self.handover.outlook(),
+        })
+    }
+}
+
+/// Whether the workload is a Job or a CronJob of which no pod is known to run, and nothing else prevents a term.
+fn is_between_runs(turn: &Turn<'_>) -> bool {
+    let Turn { inputs, spec, .. } = turn;
+    if inputs.obstacle.is_some() {
+        return false;
+    }
+    let candidates = spec.map(|spec| &spec.candidates);
+    let ends = matches!(candidates, Some(Candidates::Workload(workload)) if workload.kind.runs_to_completion());
+    let has_ended =
+        |electorate: &Electorate| electorate.workload().is_none() && electorate.pods().all(|pod| pod.finished);
+    ends && inputs.electorate.as_deref().is_none_or(has_ended)
+}

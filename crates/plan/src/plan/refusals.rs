@@ -1,0 +1,97 @@
+//! What the users see of role writes that the API server refuses.
+
+use redislease_core::time::{Millis, Time};
+
+use super::desired_role::DesiredRole;
+use super::output::Effects;
+use super::role_writer::Writing;
+use super::{Effect, Measure, PodChange, RoleOutcome, lacks_right};
+use crate::status::NoticeReason;
+
+/// How long the operator waits before it tries again whether it has the right to write to a workload.
+const FORBIDDEN: Millis = Millis(300_000);
+
+/// The last refusal. Boxed: most leases have none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refusals(Option<Box<Refusal>>);
+
+/// A role write that the API server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Refusal {
+    /// The UID of the pod or workload.
+    uid: String,
+    change: PodChange,
+    why: String,
+    /// Until when no new term begins: the operator has no right to write to the workload.
+    forbidden_until: Option<Time>,
+}
+
+impl Refusals {
+    pub fn of_deletion(&self, uid: &str) -> Option<&str> {
+        let refusal = self.0.as_ref().filter(|one| one.uid == uid && one.change == PodChange::Delete);
+        refusal.map(|refusal| refusal.why.as_str())
+    }
+
+    /// Why the workload cannot be started and stopped, if the operator has no right to write to it: the term ends, so that another
+    /// cluster can start its workload.
+    pub fn forbidden(&mut self, now: Time, out: &mut Effects) -> Option<String> {
+        let until = self.0.as_ref()?.forbidden_until?;
+        if now >= until {
+            self.0 = None;
+            return None;
+        }
+        out.wake_at(until);
+        let why = &self.0.as_ref()?.why;
+        Some(format!(
+            "The operator has no right to start and stop the workload: {why}. Grant it, for example with the roles of the chart; the \
+             operator tries again within 5 minutes."
+        ))
+    }
+
+    /// Takes the answer to a write of the object. Each refusal is reported, and so is a deletion: nothing else shows the users why
+    /// their pod stops or waits.
+    pub fn answered(&mut self, now: Time, writing: &Writing, outcome: &RoleOutcome, out: &mut Effects) {
+        let Writing { uid, pod, kind, desired: DesiredRole { change, .. }, .. } = writing;
+        let (kind, change, on_pods) = (*kind, *change, vec![(pod.clone(), uid.clone())]);
+        let refused = match outcome {
+            RoleOutcome::Refused(why) => Some(why.clone()),
+            RoleOutcome::Altered(altered) => Some(altered.to_string()),
+            // Only an answer says that it is not refused any more.
+            RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => return,
+            RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone => None,
+        };
+        let Some(why) = refused else {
+            if self.0.as_ref().is_some_and(|refused| refused.uid == *uid) {
+                self.0 = None;
+            }
+            if change == PodChange::Delete && *outcome == RoleOutcome::Written {
+                let note = format!(
+                    "{pod} does not hold the lease any more and is deleted: spec.activation.schedulingGate is true"
+                );
+                out.report(NoticeReason::PodDeleted, note, on_pods);
+            }
+            return;
+        };
+        let altered = matches!(outcome, RoleOutcome::Altered(_));
+        out.emit(Effect::Measure(Measure::WriteRefused { kind, altered }));
+        let is_forbidden = kind.is_some() && matches!(outcome, RoleOutcome::Refused(why) if lacks_right(why));
+        let forbidden_until = is_forbidden.then_some(now + FORBIDDEN);
+        let refusal = Refusal { uid: uid.clone(), change, why: why.clone(), forbidden_until };
+        // A refused write is repeated: the same refusal is reported once.
+        let is_same = |known: &Refusal| (&known.uid, known.change, &known.why) == (&refusal.uid, change, &why);
+        let is_known = self.0.as_deref().is_some_and(is_same);
+        self.0 = Some(Box::new(refusal));
+        if is_known {
+            return;
+        }
+        let (reason, what) = match change {
+            PodChange::Delete => {
+                (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
+            }
+            PodChange::Run(_) => (NoticeReason::ActivationRefused, "cannot be scaled, suspended or resumed"),
+            PodChange::Start => (NoticeReason::ActivationRefused, "holds the lease and cannot be started"),
+            PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
+        };
+        out.report(reason, format!("{pod} {what}: {why}"), on_pods);
+    }
+}
