@@ -32,6 +32,7 @@
 
 mod acquire;
 mod builder;
+mod deadlines;
 mod error;
 mod guard;
 pub mod guide;

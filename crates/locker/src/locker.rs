@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redislease_lock::clock;
 use redislease_lock::keeper::Keeper;
 use redislease_lock::nodes::{Config, NodeState, Nodes};
 use tokio_util::sync::CancellationToken;
 
+use crate::deadlines::Deadlines;
 use crate::inspect::{self, Inspection};
 use crate::local::Local;
 use crate::node::Node;
@@ -33,6 +33,8 @@ pub(crate) struct Inner {
     pub nodes: Nodes,
     pub keeper: Keeper,
     pub local: Arc<Local>,
+    /// The ends of locks with `max_hold`.
+    pub deadlines: Arc<Deadlines>,
     /// The owner of a request that names none.
     pub owner: String,
     pub observer: Observed,
@@ -72,8 +74,8 @@ impl Locker {
         let word = redislease_lock::nodes::random::nonce()
             .map_err(|error| InvalidConfig(format!("the operating system provides no random numbers: {error}")))?;
         let owner = format!("{host}/{}/{:08x}", std::process::id(), word & 0xffff_ffff);
-        let local = Arc::default();
-        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, owner, observer, closed: CancellationToken::new() })))
+        let (local, deadlines, closed) = (Arc::default(), Arc::default(), CancellationToken::new());
+        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, deadlines, owner, observer, closed })))
     }
 
     /// Waits until a majority of the servers votes. On servers that were never used, this takes one
@@ -88,7 +90,7 @@ impl Locker {
         let (done, waited) = tokio::sync::oneshot::channel();
         self.0.nodes.spawn(async move {
             let votes = |nodes: &Vec<_>| majority <= nodes.iter().filter(|node| is_up(node)).count();
-            let ready = clock::within(timeout.into(), statuses.wait_for(votes)).await.is_ok_and(|ready| ready.is_ok());
+            let ready = tokio::time::timeout(timeout, statuses.wait_for(votes)).await.is_ok_and(|ready| ready.is_ok());
             // The caller may have dropped the future.
             let _ = done.send(ready);
         });
