@@ -185,9 +185,7 @@ impl Attempts {
         let key = self.plan.name.clone();
         match refusal {
             Refusal::ClockStoodStill(until) => AcquireError::ClockStoodStill { key, free_in: until.since(now).into() },
-            Refusal::Held(by, _) if inner.local.holds(&self.plan.keys, by.attempt) => {
-                AcquireError::AlreadyHeldHere { key }
-            }
+            Refusal::Held(by, _) if inner.local.holds(by.attempt) => AcquireError::AlreadyHeldHere { key },
             Refusal::Held(by, free_at) => {
                 let free_in = free_at.map_or(Millis::ZERO, |at| at.since(now)).into();
                 AcquireError::Held { key, by: split(&by.metadata).0.to_owned(), free_in }

@@ -66,7 +66,7 @@ impl fmt::Debug for Guard {
 
 impl Guard {
     pub(crate) fn new(locker: Locker, keys: Keys, config: Config, session: Session, term: TermId) -> Self {
-        locker.0.local.held(&keys, term.attempt);
+        locker.0.local.held(term.attempt);
         Self { locker, keys, config, session, term, since: clock::now(), deadline: None }
     }
 
