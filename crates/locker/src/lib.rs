@@ -45,6 +45,7 @@ mod renewals;
 mod request;
 mod retry;
 mod state;
+mod url;
 
 pub use builder::{LockerBuilder, Tls};
 pub use error::{AcquireError, InvalidConfig, Lost, NotReady};

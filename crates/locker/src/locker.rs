@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redislease_lock::keeper::Keeper;
-use redislease_lock::nodes::{Config, NodeState, Nodes};
+use redislease_lock::nodes::{Config, NodeState, Nodes, StartError};
 use tokio_util::sync::CancellationToken;
 
 use crate::deadlines::Deadlines;
@@ -61,14 +61,14 @@ impl Inner {
 
 impl Locker {
     /// Begins the configuration with the URLs of the servers, `redis://host:port` or `rediss://host:port`: 3 or 5 independent Redis
-    /// masters. Each can have a name, as in `a=redis://host:port`, see [`LockerBuilder::node`].
+    /// masters. Each can have a name, as in `a=redis://host:port`, see [`LockerBuilder::node`]. A URL can have a user and a password,
+    /// as in `redis://user:password@host:port`, where `%40` is `@` and `%25` is `%`.
     pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockerBuilder {
         LockerBuilder::new(urls)
     }
 
     pub(crate) fn start(namespace: String, config: &Config, observer: Observed) -> Result<Self, InvalidConfig> {
-        let nodes =
-            Nodes::start(config, Arc::new(observer.clone())).map_err(|error| InvalidConfig(error.to_string()))?;
+        let nodes = Nodes::start(config, Arc::new(observer.clone())).map_err(invalid)?;
         let keeper = Keeper::on_nodes(Arc::new(()));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let word = redislease_lock::nodes::random::nonce()
@@ -137,6 +137,18 @@ impl Locker {
         self.0.closed.cancel();
         self.0.keeper.shutdown().await;
     }
+}
+
+/// The same without the words of an operator.
+fn invalid(error: StartError) -> InvalidConfig {
+    InvalidConfig(match error {
+        StartError::Address { node, address, .. } => format!(
+            "node {node}: the address `{address}` in its URL is not `host:port`: write a host name, an IPv4 address, or an IPv6 \
+             address in brackets, and a port from 1 to 65535"
+        ),
+        StartError::System { source, .. } => format!("the thread for the connections cannot be started: {source}"),
+        other @ StartError::Size { .. } => other.to_string(),
+    })
 }
 
 fn is_up(node: &redislease_lock::nodes::NodeStatus) -> bool {
