@@ -23,6 +23,19 @@ use crate::{AcquireError, Locker, Lost, Renewals};
 /// Dropping a guard releases the lock. That never blocks and never panics, with or without a runtime, also while a panic unwinds.
 /// But dropping does not stop work that was spawned, or that blocks: such work may go on while another process has the lock. And at
 /// the end of a program the release may not be sent any more: call [`release`](Self::release), or the lock expires with its TTL.
+///
+/// Work that blocks looks at the lock before each effect. Work that awaits can be left to [`run`](Self::run).
+///
+/// ```
+/// # use redislease_locker::{Guard, Lost};
+/// # fn write(_row: u32, _token: u64) {}
+/// fn work(guard: &Guard) -> Result<(), Lost> {
+///     for row in 0..1000 {
+///         write(row, guard.check()?);
+///     }
+///     Ok(())
+/// }
+/// ```
 #[must_use = "a guard that is dropped releases its lock"]
 pub struct Guard {
     locker: Locker,
@@ -127,7 +140,8 @@ impl Guard {
     }
 
     /// Renews the lock now, with a longer TTL for this and all later renewals: at least the present one, and at most the
-    /// [`longest_lease`](crate::LockerBuilder::longest_lease). Returns the token when a majority has confirmed it.
+    /// [`longest_lease`](crate::LockerBuilder::longest_lease). Returns the token when a majority has confirmed it. If the future is
+    /// dropped, the longer TTL is used all the same.
     ///
     /// # Errors
     /// [`AcquireError::Invalid`] if the TTL does not fit; the lock stays as it is. [`AcquireError::Lost`] if it was lost.
