@@ -13,7 +13,7 @@ pub(crate) async fn story(urls: Vec<String>, ttl: Duration) -> Result<(), Box<dy
     let locker = Locker::builder(urls).longest_lease(ttl * 2).build()?;
     locker.ready(ttl * 6).await?;
 
-    // Obtain with Metadata. Without NoRetry the deadline is the TTL, as there.
+    // Obtain with Metadata. It waits for one TTL by default; `try_acquire` makes one attempt, as Obtain without a RetryStrategy.
     let mut guard = locker.lock("my-key").ttl(ttl).metadata("job 17").acquire().await?;
     println!("Token {}, TTL {:?}", guard.token(), guard.valid_for());
     match locker.inspect("my-key").await {

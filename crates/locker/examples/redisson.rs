@@ -14,7 +14,8 @@ pub(crate) async fn story(urls: Vec<String>, lease: Duration) -> Result<(), Box<
     locker.ready(lease * 3).await?;
 
     // tryLock(wait, lease): with a lease there is no watchdog there. Here `max_hold` ends the lock, and the guard says so.
-    let guard = locker.lock("account").wait(lease).max_hold(lease / 5).acquire().await?;
+    let short = lease / 5;
+    let guard = locker.lock("account").wait(lease).ttl(short).max_hold(short).acquire().await?;
     let ended = guard.run(std::future::pending::<()>()).await;
     assert_eq!(ended, Err(Lost::MaxHold), "the work is dropped");
     drop(guard);

@@ -110,23 +110,34 @@ impl Attempts {
                 return Ok(term);
             }
             if let Some(failure) = self.status().read(|lock| lock.failure().cloned()) {
-                return Err(self.with_expiry(self.why(failure)).await);
+                return Err(self.explained(self.why(failure)).await);
             }
         }
     }
 
-    /// Asks the servers when the keys of the other holder expire, if the last attempt has not shown it: one that cannot get a majority
-    /// any more is over with the answer of a single server.
-    async fn with_expiry(&self, mut error: AcquireError) -> AcquireError {
-        let held = if let AcquireError::TimedOut { last, .. } = &mut error { &mut **last } else { &mut error };
-        if let AcquireError::Held { free_in, .. } = held
-            && self.status().read(|lock| lock.view().refusal.is_none())
-        {
-            let nodes = &self.plan.locker.0.nodes;
-            let answers = nodes.read(&self.plan.keys[0]).await;
-            if let Inspection::Held { ttl_left, .. } = inspect::decide(nodes.quorum(), &answers) {
-                *free_in = ttl_left;
+    /// Asks the servers for what the last attempt has not shown.
+    async fn explained(&self, mut error: AcquireError) -> AcquireError {
+        let nodes = &self.plan.locker.0.nodes;
+        let last = if let AcquireError::TimedOut { last, .. } = &mut error { &mut **last } else { &mut error };
+        match last {
+            // An attempt that cannot get a majority any more is over with the answer of a single server, which does not show when a
+            // majority is free.
+            AcquireError::Held { free_in, .. } if self.status().read(|lock| lock.view().refusal.is_none()) => {
+                let answers = nodes.read(&self.plan.keys[0]).await;
+                if let Inspection::Held { ttl_left, .. } = inspect::decide(nodes.quorum(), &answers) {
+                    *free_in = ttl_left;
+                }
             }
+            // An answer that cannot be read is no vote.
+            AcquireError::TooSlow { .. } => {
+                for key in &*self.plan.keys {
+                    if inspect::is_foreign(nodes.quorum(), &nodes.read(key).await) {
+                        *last = AcquireError::Foreign { key: key.clone() };
+                        break;
+                    }
+                }
+            }
+            _ => {}
         }
         error
     }
@@ -185,9 +196,7 @@ impl Attempts {
         let key = self.plan.name.clone();
         match refusal {
             Refusal::ClockStoodStill(until) => AcquireError::ClockStoodStill { key, free_in: until.since(now).into() },
-            Refusal::Held(by, _) if inner.local.holds(&self.plan.keys, by.attempt) => {
-                AcquireError::AlreadyHeldHere { key }
-            }
+            Refusal::Held(by, _) if inner.local.holds(by.attempt) => AcquireError::AlreadyHeldHere { key },
             Refusal::Held(by, free_at) => {
                 let free_in = free_at.map_or(Millis::ZERO, |at| at.since(now)).into();
                 AcquireError::Held { key, by: split(&by.metadata).0.to_owned(), free_in }

@@ -10,13 +10,17 @@ use redislease_lock::nodes::{self, Config, Credentials, NodeConfig, TlsFiles};
 
 use crate::node::PROGRAM;
 use crate::observer::Observed;
+use crate::url::{Server, credentials, named};
 use crate::{InvalidConfig, Locker, Observer};
 
 /// The generation of every configuration.
 const GENERATION: u64 = 1;
 
+/// The longest namespace and the longest prefix, in bytes.
+const MAX_NAME: usize = 128;
+
 /// Collects the configuration of a [`Locker`], see [`Locker::builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LockerBuilder {
     /// Name and URL.
     nodes: Vec<(String, String)>,
@@ -29,6 +33,20 @@ pub struct LockerBuilder {
     single_node: bool,
     beside_operator: bool,
     observer: Observed,
+}
+
+impl fmt::Debug for LockerBuilder {
+    /// Shows no URL: it can contain a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<_> = self.nodes.iter().map(|(name, _)| name).collect();
+        f.debug_struct("LockerBuilder")
+            .field("nodes", &nodes)
+            .field("namespace", &self.namespace)
+            .field("prefix", &self.prefix)
+            .field("longest_lease", &self.longest_lease)
+            .field("command_timeout", &self.command_timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The certificates for connections with TLS, in PEM.
@@ -88,14 +106,15 @@ impl LockerBuilder {
         self
     }
 
-    /// A first part of all keys, for example the name of the program. Programs exclude each other only in the same namespace. It
-    /// contains no slash. Default: `default`.
+    /// A first part of all keys, for example the name of the program, 1 to 128 bytes. Programs exclude each other only in the same
+    /// namespace. It contains no slash and no control character. Default: `default`.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// The prefix of all keys on the servers, also of the token counter. Default: `redislease`.
+    /// The prefix of all keys on the servers, also of the token counter, 1 to 128 bytes. Each prefix has its own locks, tokens and
+    /// `longest_lease`. Default: `redislease`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -147,6 +166,13 @@ impl LockerBuilder {
 
     /// Starts the thread of the [`Locker`]. It connects in the background; [`Locker::ready`] waits for that.
     ///
+    /// ```
+    /// # use redislease_locker::Locker;
+    /// let error = Locker::builder(["redis://a:6379"]).build().unwrap_err();
+    /// assert!(error.to_string().starts_with("one server: use 3 or 5 independent Redis masters."));
+    /// assert!(Locker::builder(["redis://a:6379"]).single_node().build().is_ok());
+    /// ```
+    ///
     /// # Errors
     /// A value is invalid, or the operating system cannot start a thread. The text names the value and what to do.
     pub fn build(self) -> Result<Locker, InvalidConfig> {
@@ -166,6 +192,7 @@ impl LockerBuilder {
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         self.check_names()?;
+        check_addresses(&servers)?;
         let quorum = self.quorum()?;
         let uses_tls = servers.iter().any(|server| server.tls);
         if uses_tls && self.tls.is_none() {
@@ -175,7 +202,7 @@ impl LockerBuilder {
             return invalid("tls() applies to all servers: write every URL with `rediss://`");
         }
         let tls = self.tls.as_ref().map(|tls| nodes::Tls::new(tls.0.clone())).transpose();
-        let tls = tls.map_err(|error| InvalidConfig(format!("tls(): the certificates, {error}")))?;
+        let tls = tls.map_err(|error| InvalidConfig(format!("tls(): {}", certificates(&error))))?;
         let mut in_urls = servers.iter().map(|server| &server.credentials);
         let first = in_urls.next().cloned().flatten();
         if self.credentials.is_none() && in_urls.any(|other| *other != first) {
@@ -198,14 +225,13 @@ impl LockerBuilder {
     }
 
     fn check_names(&self) -> Result<(), InvalidConfig> {
-        if self.namespace.is_empty() || self.namespace.contains(|letter: char| letter == '/' || letter.is_control()) {
-            return invalid(&format!(
-                "namespace {:?}: use at least one character, no slash and no control character",
-                self.namespace
-            ));
+        for (what, name) in [("namespace", &self.namespace), ("prefix", &self.prefix)] {
+            if name.is_empty() || name.len() > MAX_NAME {
+                return invalid(&format!("{what} has {} bytes: use 1 to {MAX_NAME}", name.len()));
+            }
         }
-        if self.prefix.is_empty() || self.prefix.len() > 128 {
-            return invalid(&format!("prefix {:?}: use 1 to 128 bytes", self.prefix));
+        if self.namespace.contains(|letter: char| letter == '/' || letter.is_control()) {
+            return invalid(&format!("namespace {:?}: use no slash and no control character", self.namespace));
         }
         for (index, (name, _)) in self.nodes.iter().enumerate() {
             if name.contains(|letter: char| matches!(letter, ',' | ';') || letter.is_control()) {
@@ -244,58 +270,29 @@ impl LockerBuilder {
     }
 }
 
-/// One server, from its URL.
-struct Server {
-    name: String,
-    address: String,
-    tls: bool,
-    credentials: Option<Credentials>,
+/// What is wrong with certificates, in the words of [`Tls`].
+fn certificates(problem: &str) -> String {
+    let problem = problem.trim_start_matches("whose keys ").trim_start_matches("whose key ").trim_start_matches("but ");
+    problem
+        .replace("`ca.crt`", "the certificate authority")
+        .replace("`tls.crt` and `tls.key`", "the client's certificate and key")
+        .replace("`tls.crt`", "the client's certificate")
+        .replace("`tls.key`", "the client's key")
 }
 
-impl Server {
-    /// # Errors
-    /// What to do. The text shows no part of the URL: it may be a part of a password.
-    fn parse(name: &str, url: &str) -> Result<Self, &'static str> {
-        let (tls, rest) = match url.split_once("://") {
-            Some(("redis", rest)) => (false, rest),
-            Some(("rediss", rest)) => (true, rest),
-            _ => return Err("write its URL as `redis://host:port` or `rediss://host:port`"),
-        };
-        let (user, rest) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
-        let (address, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let has_port =
-            address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-        if !has_port {
-            return Err("name host and port in its URL, as in `redis://host:6379`");
+/// # Errors
+/// Two servers have the same address. Two names of one server are found when it answers.
+fn check_addresses(servers: &[Server]) -> Result<(), InvalidConfig> {
+    for (index, server) in servers.iter().enumerate() {
+        let same = |other: &&Server| other.address.eq_ignore_ascii_case(&server.address);
+        if let Some(other) = servers[..index].iter().find(same) {
+            return invalid(&format!(
+                "nodes {} and {} have the same address: use a separate server for each node",
+                other.name, server.name
+            ));
         }
-        if !database.is_empty() && database != "0" {
-            return Err("only database 0 can be used: end its URL after the port");
-        }
-        if name.is_empty() {
-            return Err("give it a name of at least one character");
-        }
-        let credentials = user.map(|user| {
-            let (user, password) = user.split_once(':').unwrap_or((user, ""));
-            credentials(user, password)
-        });
-        Ok(Self { name: name.to_owned(), address: address.to_owned(), tls, credentials })
     }
-}
-
-/// The name and the URL of `name=url`. Without a name, it is the `host:port` of the URL.
-fn named(text: String) -> (String, String) {
-    let is_url = |text: &str| text.starts_with("redis://") || text.starts_with("rediss://");
-    if let Some((name, url)) = text.split_once('=').filter(|(_, url)| is_url(url)) {
-        return (name.to_owned(), url.to_owned());
-    }
-    let rest = text.split_once("://").map_or(text.as_str(), |(_, rest)| rest);
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-    let address = rest.split_once('/').map_or(rest, |(address, _)| address);
-    (address.to_owned(), text)
-}
-
-fn credentials(user: &str, password: &str) -> Credentials {
-    Credentials { username: Some(user.to_owned()).filter(|user| !user.is_empty()), password: password.to_owned() }
+    Ok(())
 }
 
 fn invalid<T>(text: &str) -> Result<T, InvalidConfig> {
@@ -325,9 +322,10 @@ mod tests {
         let config = LockerBuilder::new(["a=redis://h:1", "b=redis://h:2", "redis://user:x=redis@h:3/0"]).config();
         assert!(config.unwrap_err().to_string().contains("different users"));
         let url = "redis://user:p=w,x@h:3/0";
-        let config = LockerBuilder::new([url.replace("h:3", "h:1"), format!("b={url}"), url.to_owned()]).config();
+        let [first, second] = ["h:1", "h:2"].map(|address| url.replace("h:3", address));
+        let config = LockerBuilder::new([first, format!("b={second}"), url.to_owned()]).config();
         let names = config.unwrap().nodes.into_iter().map(|node| (node.name, node.address)).collect::<Vec<_>>();
-        assert_eq!(names, [("h:1", "h:1"), ("b", "h:3"), ("h:3", "h:3")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert_eq!(names, [("h:1", "h:1"), ("b", "h:2"), ("h:3", "h:3")].map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
 
     /// A list that was split at the comma of a password has such parts.
@@ -355,6 +353,13 @@ mod tests {
     }
 
     #[test]
+    fn the_debug_text_shows_no_password() {
+        let builder = LockerBuilder::new(URLS).credentials("user", "secret").tls(Tls::new("").client("", "secret"));
+        let text = format!("{builder:?}");
+        assert!(text.contains("a:1") && !text.contains("secret"), "{text}");
+    }
+
+    #[test]
     fn invalid_values_are_named_with_what_to_do() {
         let new = || LockerBuilder::new(URLS);
         refused(&new(), "credentials()");
@@ -363,6 +368,10 @@ mod tests {
         refused(&new().node("a:1", "redis://d:4"), "twice");
         refused(&new().node("d", "http://u:secret@d:4"), "redis://host:port");
         refused(&new().node("d", "redis://d"), "server 4: name host and port");
+        refused(&new().node("d", "redis://A:1").node("e", "redis://e:5"), "nodes a:1 and d have the same address");
+        refused(&new().node("d", "redis://u:100%@d:4"), "write a `%` in its user or password as `%25`");
+        refused(&new().namespace("n".repeat(129)), "namespace has 129 bytes: use 1 to 128");
+        refused(&new().namespace(""), "namespace has 0 bytes");
         refused(&new().node("", "redis://d:4"), "a name of");
         refused(&new().node("d,e", "redis://d:4"), "without comma");
         refused(&new().namespace("a\0b"), "no control character");

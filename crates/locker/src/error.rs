@@ -74,6 +74,15 @@ pub enum AcquireError {
         /// The first key of the request.
         key: String,
     },
+    /// Another program has written to a key of the request. It blocks the lock until somebody deletes it.
+    #[error(
+        "the Redis key {key:?} has a value that this library did not write: delete it on all servers if no other program needs it, \
+         or choose another key, namespace or prefix"
+    )]
+    Foreign {
+        /// The key as the servers name it.
+        key: String,
+    },
     /// The clock of this process stood still, as on a virtual machine that was paused or migrated. It makes no attempt until every
     /// lock that was held then has expired.
     #[error(

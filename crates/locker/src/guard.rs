@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redislease_core::backoff::Entropy;
 use redislease_core::lease::{Config, TermId};
 use redislease_core::lock::{Input, Lock};
 use redislease_core::time::{Millis, Time};
 use redislease_lock::clock;
 use tokio_util::sync::CancellationToken;
 
+use crate::deadlines::Place;
 use crate::local::Keys;
 use crate::state::{Session, Status};
 use crate::{AcquireError, Locker, Lost, Renewals};
@@ -23,6 +23,19 @@ use crate::{AcquireError, Locker, Lost, Renewals};
 /// Dropping a guard releases the lock. That never blocks and never panics, with or without a runtime, also while a panic unwinds.
 /// But dropping does not stop work that was spawned, or that blocks: such work may go on while another process has the lock. And at
 /// the end of a program the release may not be sent any more: call [`release`](Self::release), or the lock expires with its TTL.
+///
+/// Work that blocks looks at the lock before each effect. Work that awaits can be left to [`run`](Self::run).
+///
+/// ```
+/// # use redislease_locker::{Guard, Lost};
+/// # fn write(_row: u32, _token: u64) {}
+/// fn work(guard: &Guard) -> Result<(), Lost> {
+///     for row in 0..1000 {
+///         write(row, guard.check()?);
+///     }
+///     Ok(())
+/// }
+/// ```
 #[must_use = "a guard that is dropped releases its lock"]
 pub struct Guard {
     locker: Locker,
@@ -31,6 +44,8 @@ pub struct Guard {
     session: Session,
     term: TermId,
     since: Time,
+    /// With `max_hold`.
+    deadline: Option<Place>,
 }
 
 /// What a release has done, see [`Guard::release`].
@@ -64,16 +79,16 @@ impl fmt::Debug for Guard {
 
 impl Guard {
     pub(crate) fn new(locker: Locker, keys: Keys, config: Config, session: Session, term: TermId) -> Self {
-        locker.0.local.held(&keys, term.attempt);
-        Self { locker, keys, config, session, term, since: clock::now() }
+        locker.0.local.held(term.attempt);
+        Self { locker, keys, config, session, term, since: clock::now(), deadline: None }
     }
 
     /// The program has this guard now. A guard that no program has had is released at once.
-    pub(crate) fn acquired(self) -> Self {
+    pub(crate) fn acquired(mut self) -> Self {
         self.session.0.input(Input::Taken);
-        if self.status().read(|lock| lock.next_deadline().is_some()) {
-            self.watch_max_hold();
-        }
+        let inner = &self.locker.0;
+        let ends_at = self.session.0.status.read(Lock::next_deadline);
+        self.deadline = ends_at.map(|at| inner.deadlines.add(&inner.nodes, at, self.session.0.clone()));
         self
     }
 
@@ -125,7 +140,8 @@ impl Guard {
     }
 
     /// Renews the lock now, with a longer TTL for this and all later renewals: at least the present one, and at most the
-    /// [`longest_lease`](crate::LockerBuilder::longest_lease). Returns the token when a majority has confirmed it.
+    /// [`longest_lease`](crate::LockerBuilder::longest_lease). Returns the token when a majority has confirmed it. If the future is
+    /// dropped, the longer TTL is used all the same.
     ///
     /// # Errors
     /// [`AcquireError::Invalid`] if the TTL does not fit; the lock stays as it is. [`AcquireError::Lost`] if it was lost.
@@ -181,10 +197,11 @@ impl Guard {
     /// [`CancellationToken`].
     pub fn lost_token(&self) -> CancellationToken {
         let (token, status) = (CancellationToken::new(), self.status().clone());
-        let (cancelled, closed) = (token.clone(), self.locker.0.closed.clone());
+        // The thread of the nodes may end before the task has its turn.
+        let (cancelled, closed) = (token.clone().drop_guard(), self.locker.0.closed.clone());
         self.locker.0.nodes.spawn(async move {
             lost(&status, &closed).await;
-            cancelled.cancel();
+            drop(cancelled);
         });
         token
     }
@@ -212,9 +229,9 @@ impl Guard {
     }
 
     /// Releases the lock, and waits until a majority of the servers has deleted the keys, at most one
-    /// [`command_timeout`](crate::LockerBuilder::command_timeout). Before the time of
-    /// [`hold_at_least`](crate::Request::hold_at_least) has passed, the keys stay until then ([`Released::Kept`]). The work must have stopped. If the future is dropped, the lock is
-    /// released all the same.
+    /// [`command_timeout`](crate::LockerBuilder::command_timeout). The work must have stopped. Before the time of
+    /// [`hold_at_least`](crate::Request::hold_at_least) has passed, the keys stay until then ([`Released::Kept`]). If the future is
+    /// dropped, the lock is released all the same.
     pub async fn release(self) -> Released {
         if let Err(lost) = self.check() {
             return Released::AlreadyLost(lost);
@@ -249,24 +266,13 @@ impl Guard {
         self.session.0.input(Input::LetGo);
         self.locker.0.local.released(&self.keys, self.term.attempt);
     }
-
-    /// Ends the lock at the time of [`max_hold`](crate::Request::max_hold).
-    fn watch_max_hold(&self) {
-        let driver = self.session.0.clone();
-        self.locker.0.nodes.spawn(async move {
-            while let Some(at) = driver.status.read(Lock::next_deadline) {
-                tokio::select! {
-                    // The lock is already over.
-                    () = driver.status.wait_for(|lock| (lock.has_ended() || lock.is_over()).then_some(())) => return,
-                    _ = clock::sleep_until(at) => driver.input(Input::Wake { paused_until: None, entropy: Entropy(0) }),
-                }
-            }
-        });
-    }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if let Some(place) = self.deadline {
+            self.locker.0.deadlines.remove(place);
+        }
         self.let_go();
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redislease_core::op::{Stage, Stored};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
+use redislease_lock::nodes::Shown;
 
 /// What the servers show about a key, see [`Locker::inspect`](crate::Locker::inspect).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +26,8 @@ pub enum Inspection {
         /// When another program can get the lock if the holder does not renew it.
         ttl_left: Duration,
     },
-    /// No majority of the servers shows the same: they do not answer, or an attempt is under way.
+    /// No majority of the servers shows the same: they do not answer, an attempt is under way, or another program has written to the
+    /// key ([`AcquireError::Foreign`](crate::AcquireError::Foreign)).
     Undecided,
 }
 
@@ -39,15 +41,24 @@ pub fn split(text: &str) -> (&str, &str) {
     text.split_once('\n').unwrap_or((text, ""))
 }
 
+/// Whether so many servers have a value that another program wrote that no majority can take the key.
+pub fn is_foreign(quorum: Quorum, answers: &[Shown]) -> bool {
+    answers.iter().filter(|answer| **answer == Shown::Foreign).count() >= quorum.blocking()
+}
+
 /// What the answers of the servers mean. A server without an answer is not in the list.
-pub fn decide(quorum: Quorum, answers: &[Option<(Stored, Millis)>]) -> Inspection {
+pub fn decide(quorum: Quorum, answers: &[Shown]) -> Inspection {
     let majority = quorum.majority();
-    if answers.iter().filter(|answer| answer.is_none()).count() >= majority {
+    if answers.iter().filter(|answer| **answer == Shown::Nothing).count() >= majority {
         return Inspection::Free;
     }
     let mut terms: HashMap<_, Vec<(&Stored, Millis)>> = HashMap::new();
-    for (value, left) in answers.iter().flatten().filter(|(value, _)| value.stage != Stage::Pending) {
-        terms.entry((value.attempt, value.number)).or_default().push((value, *left));
+    for answer in answers {
+        if let Shown::Value(value, left) = answer
+            && value.stage != Stage::Pending
+        {
+            terms.entry((value.attempt, value.number)).or_default().push((value, *left));
+        }
     }
     let Some(mut shown) = terms.into_values().find(|shown| shown.len() >= majority) else {
         return Inspection::Undecided;
@@ -76,17 +87,21 @@ mod tests {
     #[test]
     fn a_majority_of_equal_values_decides() {
         let quorum = Quorum::of(5).unwrap();
-        let term = |left| Some((value(Stage::Term, 1, 70), Millis(left)));
-        let pending = |number| Some((value(Stage::Pending, 1, number), Millis(9)));
-        assert_eq!(decide(quorum, &[None, None, None, term(9)]), Inspection::Free);
+        let none = || Shown::Nothing;
+        let term = |left| Shown::Value(value(Stage::Term, 1, 70), Millis(left));
+        let pending = |number| Shown::Value(value(Stage::Pending, 1, number), Millis(9));
+        assert_eq!(decide(quorum, &[none(), none(), none(), term(9)]), Inspection::Free);
         assert_eq!(decide(quorum, &[]), Inspection::Undecided);
-        assert_eq!(decide(quorum, &[None, None, term(5), term(6), pending(70)]), Inspection::Undecided);
-        let sealed = Some((value(Stage::Sealed, 1, 70), Millis(4)));
-        let held = decide(quorum, &[sealed, term(6), term(8), term(7), None]);
+        assert_eq!(decide(quorum, &[none(), none(), term(5), term(6), pending(70)]), Inspection::Undecided);
+        let sealed = Shown::Value(value(Stage::Sealed, 1, 70), Millis(4));
+        let held = decide(quorum, &[sealed, term(6), term(8), term(7), none()]);
         let (owner, metadata) = ("me".to_owned(), "for: this\n".to_owned());
         assert_eq!(held, Inspection::Held { owner, metadata, token: 70, ttl_left: Duration::from_millis(6) });
-        let other = Some((value(Stage::Term, 2, 70), Millis(4)));
-        assert_eq!(decide(quorum, &[other.clone(), other, term(8), term(7), None]), Inspection::Undecided);
+        let other = Shown::Value(value(Stage::Term, 2, 70), Millis(4));
+        assert_eq!(decide(quorum, &[other.clone(), other, term(8), term(7), none()]), Inspection::Undecided);
+        let foreign = || Shown::Foreign;
+        assert_eq!(decide(quorum, &[foreign(), foreign(), foreign(), none(), none()]), Inspection::Undecided);
+        assert!(is_foreign(quorum, &[foreign(), foreign(), foreign()]) && !is_foreign(quorum, &[foreign(), none()]));
     }
 
     #[test]

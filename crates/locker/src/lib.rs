@@ -20,8 +20,8 @@
 //! ```
 //!
 //! A [`Locker`] connects to the servers on a thread of its own, which also renews every lock. [`Request::acquire`] returns a
-//! [`Guard`]. The guard has a fencing token, which is greater than the token of every earlier lock in the same [`Locker`]
-//! configuration, and it says at any time how long the lock is still valid.
+//! [`Guard`]. The guard has a fencing token, which is greater than the token of every earlier lock on the same servers and
+//! prefix, and it says at any time how long the lock is still valid.
 //!
 //! * [`guide::limits`]: what a lock can and cannot do. Read it first.
 //! * [`guide::fencing`]: how the token makes late writes harmless.
@@ -32,6 +32,7 @@
 
 mod acquire;
 mod builder;
+mod deadlines;
 mod error;
 mod guard;
 pub mod guide;
@@ -44,6 +45,7 @@ mod renewals;
 mod request;
 mod retry;
 mod state;
+mod url;
 
 pub use builder::{LockerBuilder, Tls};
 pub use error::{AcquireError, InvalidConfig, Lost, NotReady};
@@ -55,3 +57,4 @@ pub use observer::Observer;
 pub use renewals::Renewals;
 pub use request::Request;
 pub use retry::Retry;
+pub use tokio_util::sync::CancellationToken;

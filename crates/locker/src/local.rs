@@ -1,7 +1,9 @@
-//! The locks and waiting requests of one `Locker`: a release wakes the request that has waited longest.
+//! The locks and waiting requests of one `Locker`: a release wakes the request that has waited longest for one of its keys.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use redislease_core::op::Attempt;
 use tokio::sync::Notify;
@@ -9,52 +11,61 @@ use tokio::sync::Notify;
 /// The keys of a request, as they are named on the servers.
 pub type Keys = Arc<[String]>;
 
+/// The requests that wait for one key.
 #[derive(Debug, Default)]
-struct Entry {
-    holder: Option<Attempt>,
+struct Queue {
     waiting: usize,
     released: Arc<Notify>,
 }
 
-/// The locks and waiting requests of one `Locker`, by their keys.
 #[derive(Debug, Default)]
-pub struct Local(Mutex<HashMap<Keys, Entry>>);
+struct Locks {
+    /// The attempts whose locks this `Locker` has.
+    held: HashSet<Attempt>,
+    queues: HashMap<String, Queue>,
+}
+
+/// The locks and waiting requests of one `Locker`.
+#[derive(Debug, Default)]
+pub struct Local(Mutex<Locks>);
 
 impl Local {
-    fn entries(&self) -> MutexGuard<'_, HashMap<Keys, Entry>> {
-        // The map is consistent between any two statements that change it.
+    fn locks(&self) -> MutexGuard<'_, Locks> {
+        // The maps are consistent between any two statements that change them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A guard has the lock.
-    pub fn held(&self, keys: &Keys, attempt: Attempt) {
-        self.entries().entry(keys.clone()).or_default().holder = Some(attempt);
+    /// A guard has a lock.
+    pub fn held(&self, attempt: Attempt) {
+        self.locks().held.insert(attempt);
     }
 
     /// The guard of `attempt` was released.
     pub fn released(&self, keys: &Keys, attempt: Attempt) {
-        let mut entries = self.entries();
-        let Some(entry) = entries.get_mut(keys) else { return };
-        if entry.holder == Some(attempt) {
-            entry.holder = None;
+        let mut locks = self.locks();
+        if !locks.held.remove(&attempt) {
+            return;
         }
-        entry.released.notify_one();
-        if entry.waiting == 0 && entry.holder.is_none() {
-            entries.remove(keys);
+        for queue in keys.iter().filter_map(|key| locks.queues.get(key)) {
+            queue.released.notify_one();
         }
     }
 
-    /// Whether a guard has the lock by this attempt.
-    pub fn holds(&self, keys: &Keys, attempt: Attempt) -> bool {
-        self.entries().get(keys).is_some_and(|entry| entry.holder == Some(attempt))
+    /// Whether a guard has its lock by this attempt.
+    pub fn holds(&self, attempt: Attempt) -> bool {
+        self.locks().held.contains(&attempt)
     }
 
-    /// Begins to wait for a release of the keys.
+    /// Begins to wait for a release of one of the keys.
     pub fn wait(self: &Arc<Self>, keys: &Keys) -> Waiting {
-        let mut entries = self.entries();
-        let entry = entries.entry(keys.clone()).or_default();
-        entry.waiting += 1;
-        Waiting { local: self.clone(), keys: keys.clone(), released: entry.released.clone() }
+        let mut locks = self.locks();
+        let mut join = |key: &String| {
+            let queue = locks.queues.entry(key.clone()).or_default();
+            queue.waiting += 1;
+            queue.released.clone()
+        };
+        let released = keys.iter().map(&mut join).collect();
+        Waiting { local: self.clone(), keys: keys.clone(), released }
     }
 }
 
@@ -63,23 +74,34 @@ impl Local {
 pub struct Waiting {
     local: Arc<Local>,
     keys: Keys,
-    released: Arc<Notify>,
+    /// By key.
+    released: Vec<Arc<Notify>>,
 }
 
 impl Waiting {
-    /// Returns after a release, if no request that has waited longer takes it.
+    /// Returns after a release of one of the keys, if no request that has waited longer takes it.
     pub async fn released(&self) {
-        self.released.notified().await;
+        if let [released] = &*self.released {
+            return released.notified().await;
+        }
+        let mut releases: Vec<_> = self.released.iter().map(|released| Box::pin(released.notified())).collect();
+        poll_fn(|context| {
+            let mut polled = releases.iter_mut().map(|release| release.as_mut().poll(context));
+            if polled.any(|polled| polled.is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut entries = self.local.entries();
-        let Some(entry) = entries.get_mut(&self.keys) else { return };
-        entry.waiting -= 1;
-        if entry.waiting == 0 && entry.holder.is_none() {
-            entries.remove(&self.keys);
+        let mut locks = self.local.locks();
+        for key in &*self.keys {
+            let Some(queue) = locks.queues.get_mut(key) else { continue };
+            queue.waiting -= 1;
+            if queue.waiting == 0 {
+                locks.queues.remove(key);
+            }
         }
     }
 }
@@ -88,28 +110,31 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
 
-    fn keys(name: &str) -> Keys {
-        [name.to_owned()].into()
+    fn keys(names: &[&str]) -> Keys {
+        names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[tokio::test]
-    async fn a_release_wakes_one_request_for_these_keys() {
+    async fn a_release_wakes_one_request_for_each_of_its_keys() {
         let local = Arc::new(Local::default());
-        local.held(&keys("a"), Attempt(1));
-        assert!(local.holds(&keys("a"), Attempt(1)) && !local.holds(&keys("b"), Attempt(1)));
-        let (first, second, other) = (local.wait(&keys("a")), local.wait(&keys("a")), local.wait(&keys("b")));
-        local.released(&keys("a"), Attempt(1));
+        local.held(Attempt(1));
+        assert!(local.holds(Attempt(1)) && !local.holds(Attempt(2)));
+        let (first, second) = (local.wait(&keys(&["a"])), local.wait(&keys(&["a"])));
+        let (other, both) = (local.wait(&keys(&["c"])), local.wait(&keys(&["d", "b"])));
+        local.released(&keys(&["a", "b"]), Attempt(1));
+        assert!(!local.holds(Attempt(1)));
         tokio::select! {
             biased;
-            () = other.released() => panic!("other keys"),
+            () = other.released() => panic!("another key"),
             () = first.released() => {}
         }
         tokio::select! {
             biased;
             () = second.released() => panic!("only one is woken"),
-            () = tokio::task::yield_now() => {}
+            () = both.released() => {}
         }
-        drop((first, second, other));
-        assert!(local.entries().is_empty(), "nothing is left");
+        drop((first, second, other, both));
+        let locks = local.locks();
+        assert!(locks.held.is_empty() && locks.queues.is_empty(), "nothing is left");
     }
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redislease_lock::clock;
 use redislease_lock::keeper::Keeper;
-use redislease_lock::nodes::{Config, NodeState, Nodes};
+use redislease_lock::nodes::{Config, NodeState, Nodes, StartError};
 use tokio_util::sync::CancellationToken;
 
+use crate::deadlines::Deadlines;
 use crate::inspect::{self, Inspection};
 use crate::local::Local;
 use crate::node::Node;
@@ -33,6 +33,8 @@ pub(crate) struct Inner {
     pub nodes: Nodes,
     pub keeper: Keeper,
     pub local: Arc<Local>,
+    /// The ends of locks with `max_hold`.
+    pub deadlines: Arc<Deadlines>,
     /// The owner of a request that names none.
     pub owner: String,
     pub observer: Observed,
@@ -59,21 +61,21 @@ impl Inner {
 
 impl Locker {
     /// Begins the configuration with the URLs of the servers, `redis://host:port` or `rediss://host:port`: 3 or 5 independent Redis
-    /// masters. Each can have a name, as in `a=redis://host:port`, see [`LockerBuilder::node`].
+    /// masters. Each can have a name, as in `a=redis://host:port`, see [`LockerBuilder::node`]. A URL can have a user and a password,
+    /// as in `redis://user:password@host:port`, where `%40` is `@` and `%25` is `%`.
     pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockerBuilder {
         LockerBuilder::new(urls)
     }
 
     pub(crate) fn start(namespace: String, config: &Config, observer: Observed) -> Result<Self, InvalidConfig> {
-        let nodes =
-            Nodes::start(config, Arc::new(observer.clone())).map_err(|error| InvalidConfig(error.to_string()))?;
+        let nodes = Nodes::start(config, Arc::new(observer.clone())).map_err(invalid)?;
         let keeper = Keeper::on_nodes(Arc::new(()));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let word = redislease_lock::nodes::random::nonce()
             .map_err(|error| InvalidConfig(format!("the operating system provides no random numbers: {error}")))?;
         let owner = format!("{host}/{}/{:08x}", std::process::id(), word & 0xffff_ffff);
-        let local = Arc::default();
-        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, owner, observer, closed: CancellationToken::new() })))
+        let (local, deadlines, closed) = (Arc::default(), Arc::default(), CancellationToken::new());
+        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, deadlines, owner, observer, closed })))
     }
 
     /// Waits until a majority of the servers votes. On servers that were never used, this takes one
@@ -88,7 +90,7 @@ impl Locker {
         let (done, waited) = tokio::sync::oneshot::channel();
         self.0.nodes.spawn(async move {
             let votes = |nodes: &Vec<_>| majority <= nodes.iter().filter(|node| is_up(node)).count();
-            let ready = clock::within(timeout.into(), statuses.wait_for(votes)).await.is_ok_and(|ready| ready.is_ok());
+            let ready = tokio::time::timeout(timeout, statuses.wait_for(votes)).await.is_ok_and(|ready| ready.is_ok());
             // The caller may have dropped the future.
             let _ = done.send(ready);
         });
@@ -135,6 +137,18 @@ impl Locker {
         self.0.closed.cancel();
         self.0.keeper.shutdown().await;
     }
+}
+
+/// The same without the words of an operator.
+fn invalid(error: StartError) -> InvalidConfig {
+    InvalidConfig(match error {
+        StartError::Address { node, address, .. } => format!(
+            "node {node}: the address `{address}` in its URL is not `host:port`: write a host name, an IPv4 address, or an IPv6 \
+             address in brackets, and a port from 1 to 65535"
+        ),
+        StartError::System { source, .. } => format!("the thread for the connections cannot be started: {source}"),
+        other @ StartError::Size { .. } => other.to_string(),
+    })
 }
 
 fn is_up(node: &redislease_lock::nodes::NodeStatus) -> bool {

@@ -72,7 +72,19 @@ fn mismatch(message: &str) -> String {
 fn for_programs(message: &str) -> String {
     [
         ("set `spec.tls` in the RedisQuorum", "write `rediss://` and call tls()"),
+        ("remove `spec.tls` from the RedisQuorum", "write `redis://` and do not call tls()"),
         ("in the RedisQuorum's secret", "in credentials() or in the URLs"),
+        ("in the key `ca.crt` of the TLS secret: add the authority that signed it to `ca.crt`",
+         "that was passed to tls(): add the authority that signed it"),
+        ("set `spec.tls.serverName` to", "set the server name in tls() to"),
+        ("add the keys `tls.crt` and `tls.key` to the TLS secret", "pass one and its key to tls()"),
+        ("that signed `tls.crt`, or replace `tls.crt` and `tls.key` in the TLS secret",
+         "that signed it, or pass another one to tls()"),
+        ("replace `tls.crt` and `tls.key` in the TLS secret", "pass another one to tls()"),
+        ("restore the spec under which it was admitted, or choose another keyPrefix, or stop every operator that uses it for its \
+          longest lease and then delete the marker on every node",
+         "name the same nodes and the same longest_lease in all programs. To change all of them: stop every program for one longest_lease, \
+          and delete the marker on every server"),
     ]
     .iter()
     .fold(message.to_owned(), |text, (operator, program)| text.replace(operator, program))
@@ -84,7 +96,7 @@ pub(crate) const PROGRAM: &str = "programs;";
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.state, self.message.is_empty()) {
-            (NodeState::Waits(left), _) => {
+            (NodeState::Waits(left), _) if !left.is_zero() => {
                 write!(f, "{} (it votes in {} s)", self.message, left.as_millis().div_ceil(1000))
             }
             (_, true) => write!(f, "node {} votes", self.name),

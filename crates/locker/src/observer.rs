@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redislease_lock::contain::contained;
 use redislease_lock::nodes::{NodeStatus, NodesObserver};
 
 use crate::{AcquireError, Lost, Node};
@@ -12,7 +13,8 @@ use crate::{AcquireError, Lost, Node};
 /// [`LockerBuilder::observer`](crate::LockerBuilder::observer). It depends on no library of either kind. A method that is not
 /// implemented ignores its report. `key` is the first key of the request.
 ///
-/// Some methods are called on the thread that renews all locks: none may block or panic.
+/// Some methods are called on the thread that renews all locks, so none may block: a report that takes longer than the validity of
+/// the locks loses them. A panic is caught, and ends only its report. A method may call the [`Locker`](crate::Locker).
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,7 +43,7 @@ pub trait Observer: Send + Sync + 'static {
     /// A request got its lock after `waited`.
     fn acquired(&self, _key: &str, _token: u64, _waited: Duration) {}
 
-    /// A request ended without a lock. A request that was cancelled is not reported.
+    /// A request ended without a lock, also because a value of it is invalid. A request that was cancelled is not reported.
     fn failed(&self, _key: &str, _error: &AcquireError) {}
 
     /// A round of renewal ended: a majority confirmed the lock within this time, or `None`: no majority did.
@@ -74,7 +76,8 @@ impl Observed {
 
     pub fn report(&self, report: impl FnOnce(&dyn Observer)) {
         if let Some(observer) = &self.0 {
-            report(&**observer);
+            // A panic of the observer ends only its report: the panic hook of the program has shown it.
+            let _ = contained(|| report(&**observer));
         }
     }
 }

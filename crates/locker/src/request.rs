@@ -22,6 +22,12 @@ const MAX_OWNER: usize = 256;
 
 /// The longest metadata, in bytes.
 const MAX_METADATA: usize = 1024;
+/// The shortest interval of the renewals. A round has no longer than this to be answered.
+const MIN_RENEW: Duration = Duration::from_millis(10);
+/// The longest `longest_lease`.
+const LONGEST_LEASE: Duration = Duration::from_hours(1);
+/// How many bytes of a key an error shows.
+const SHOWN_KEY: usize = 64;
 
 /// The answer to a request.
 type Acquired = Result<Guard, AcquireError>;
@@ -67,9 +73,9 @@ impl Request {
         self
     }
 
-    /// How often the lock is renewed. Two renewals and the stop budget must fit into the validity, which is 0.99 of `ttl` less
-    /// 52 ms.
-    /// Default: a third of `ttl` less the stop budget.
+    /// How often the lock is renewed, at least 10 ms. The servers must answer an attempt or a renewal within this time too, if it is
+    /// shorter than the [`command_timeout`](crate::LockerBuilder::command_timeout). Two renewals and the stop budget must fit into the
+    /// validity, which is 0.99 of `ttl` less 52 ms. Default: a third of `ttl` less the stop budget.
     pub const fn renew_every(mut self, interval: Duration) -> Self {
         self.renew_every = Some(interval);
         self
@@ -95,8 +101,9 @@ impl Request {
         self
     }
 
-    /// How long [`acquire`](Self::acquire) tries. Zero is one attempt. Default: `ttl`, which is enough after the crash of a holder
-    /// with the same `ttl`.
+    /// How long [`acquire`](Self::acquire) tries. Zero is one attempt. An attempt that has begun is not cut off: it takes at most one
+    /// [`command_timeout`](crate::LockerBuilder::command_timeout) more. Default: `ttl`, which is enough after the crash of a holder with
+    /// the same `ttl`.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -108,7 +115,9 @@ impl Request {
         self
     }
 
-    /// Ends the lock after this time, as if it were lost ([`Lost::MaxHold`](crate::Lost::MaxHold)). Default: no limit.
+    /// Ends the lock this long after [`acquire`](Self::acquire) returned, at least 1 ms, as if it were lost
+    /// ([`Lost::MaxHold`](crate::Lost::MaxHold)). The keys are not deleted then, because the work may still go on: they expire within one
+    /// `ttl`. Default: no limit.
     pub const fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
         self
@@ -139,7 +148,7 @@ impl Request {
         report(acquire::acquire(plan).await)
     }
 
-    /// Makes one attempt.
+    /// Makes one attempt. It replaces [`wait`](Self::wait) by zero.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and never [`AcquireError::TimedOut`].
@@ -164,9 +173,10 @@ impl Request {
 
     /// The checked values, and what to do with the answer.
     fn reported(self) -> Result<(Plan, impl FnOnce(Acquired) -> Acquired), AcquireError> {
-        let plan = self.plan()?;
-        let (observer, key) = (plan.locker.0.observer.clone(), plan.name.clone());
+        let observer = self.locker.0.observer.clone();
+        let key = self.keys.first().cloned().unwrap_or_default();
         let began = clock::now();
+        let plan = self.plan().inspect_err(|error| observer.report(|observer| observer.failed(&key, error)))?;
         let report = move |answer: Acquired| {
             let answer = answer.map(Guard::acquired);
             let waited = clock::now().since(began).into();
@@ -180,6 +190,17 @@ impl Request {
     }
 
     /// Checks the values without asking the servers: a program can do it when it starts.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redislease_locker::Locker;
+    /// let locker = Locker::builder(["redis://a:6379", "redis://b:6379", "redis://c:6379"]).build()?;
+    /// let request = locker.lock("report").ttl(Duration::from_secs(10)).stop_budget(Duration::from_secs(2));
+    /// request.check().expect("two renewals and the stop budget fit into 10 s");
+    /// let error = request.ttl(Duration::from_mins(2)).check().unwrap_err();
+    /// assert!(error.to_string().starts_with("ttl is 2m: use 200ms to 30s, the longest_lease of the Locker"));
+    /// # Ok::<(), redislease_locker::InvalidConfig>(())
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::Invalid`] names the value and what to do; [`AcquireError::Closed`] after [`Locker::shutdown`].
@@ -210,6 +231,9 @@ impl Request {
                 show(longest),
             ));
         }
+        if let Some(longest) = self.max_hold.filter(|longest| *longest < Duration::from_millis(1)) {
+            return invalid(format!("max_hold is {}: use at least 1ms", show(longest)));
+        }
         let lease = self.lease()?;
         Ok(Plan {
             keys: self.keys.iter().map(|key| inner.nodes.keyspace().lock(&inner.namespace, key)).collect(),
@@ -233,7 +257,9 @@ impl Request {
         }
         for (index, key) in self.keys.iter().enumerate() {
             if key.is_empty() || key.len() > MAX_KEY {
-                return invalid(format!("key {key:?} has {} bytes: use 1 to {MAX_KEY}", key.len()));
+                let shown = &key[..key.floor_char_boundary(SHOWN_KEY)];
+                let more = if shown.len() < key.len() { "..." } else { "" };
+                return invalid(format!("key {shown:?}{more} has {} bytes: use 1 to {MAX_KEY}", key.len()));
             }
             if self.keys[..index].contains(key) {
                 return invalid(format!("key {key:?} is named twice: name each key once"));
@@ -254,15 +280,28 @@ impl Request {
                 show(longest),
             ));
         }
+        if let Some(renew) = self.renew_every.filter(|renew| *renew < MIN_RENEW) {
+            return invalid(format!("renew_every is {}: use at least {}", show(renew), show(MIN_RENEW)));
+        }
         let stop_budget = self.stop_budget.unwrap_or(ttl / 10);
         let Some(renew) = renewal(ttl, self.renew_every, stop_budget) else {
             let renewals = self.renew_every.map(|renew| format!(" of renew_every {}", show(renew))).unwrap_or_default();
+            let shorter = if self.renew_every.is_some() { "renew_every or stop_budget" } else { "stop_budget" };
+            let least = shortest(self.renew_every, stop_budget);
+            let advice = if least <= longest {
+                format!("use a ttl of at least {}, or a shorter {shorter}", show(least))
+            } else if least <= LONGEST_LEASE {
+                format!(
+                    "use a shorter {shorter}, or a ttl of at least {} and a longer longest_lease in all programs",
+                    show(least)
+                )
+            } else {
+                format!("use a shorter {shorter}")
+            };
             return invalid(format!(
-                "ttl is {}, which has no room for two renewals{renewals} and the stop_budget {}: use a ttl of at least {}, or a \
-                 shorter renew_every or stop_budget",
+                "ttl is {}, which has no room for two renewals{renewals} and the stop_budget {}: {advice}",
                 show(ttl),
                 show(stop_budget),
-                show(shortest(self.renew_every, stop_budget)),
             ));
         };
         Ok(Config {
@@ -286,7 +325,7 @@ fn renewal(ttl: Duration, asked_for: Option<Duration>, stop_budget: Duration) ->
     let renew = asked_for.unwrap_or(ttl.saturating_sub(stop_budget) / 3);
     let valid = Duration::from(Drift::STANDARD.least(ttl.into()));
     let needed = renew.saturating_mul(2).saturating_add(stop_budget);
-    (renew >= Duration::from_millis(1) && needed < valid).then_some(renew)
+    (renew >= MIN_RENEW && needed < valid).then_some(renew)
 }
 
 /// The shortest ttl with room for the renewals, in whole seconds.
@@ -301,8 +340,10 @@ fn shortest(asked_for: Option<Duration>, stop_budget: Duration) -> Duration {
     Duration::from_secs(long)
 }
 
+/// In whole milliseconds as the options of a command line, and otherwise exactly: a value that is too long must not look as its limit.
 fn show(span: Duration) -> String {
-    redislease_core::duration::text(span.into())
+    let millis = Millis::from(span);
+    if Duration::from(millis) == span { redislease_core::duration::text(millis) } else { format!("{span:?}") }
 }
 
 fn invalid<T>(text: String) -> Result<T, AcquireError> {

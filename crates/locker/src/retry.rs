@@ -7,9 +7,22 @@ use redislease_core::time::Millis;
 
 /// When a request that was refused tries again, see [`Request::retry`](crate::Request::retry).
 ///
-/// A delay is random between half of the stated one and the stated one, so that two programs that collided do not collide again.
+/// A delay is random between half of the stated one and the stated one, so that two programs that collided do not collide again. The
+/// shortest one is 1 ms.
 /// A request tries again before the delay has passed if the keys of the holder expire before, or if a guard of the same
-/// [`Locker`](crate::Locker) releases them.
+/// [`Locker`](crate::Locker) releases one of its keys and this request has waited longest for it.
+///
+/// The number of attempts is not limited: the time is, by [`Request::wait`](crate::Request::wait).
+///
+/// ```
+/// # use std::time::Duration;
+/// # use redislease_locker::{Locker, Retry};
+/// # let locker = Locker::builder(["redis://a:6379", "redis://b:6379", "redis://c:6379"]).build()?;
+/// let retry = Retry::Exponential { first: Duration::from_millis(20), max: Duration::from_secs(1) };
+/// let request = locker.lock("report").wait(Duration::from_secs(10)).retry(retry);
+/// assert!(request.check().is_ok());
+/// # Ok::<(), redislease_locker::InvalidConfig>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retry {
@@ -49,7 +62,9 @@ impl Retry {
             Self::Linear { step, max } => (Strategy::Linear, step, max),
             Self::Exponential { first, max } => (Strategy::Exponential, first, max),
         };
-        Backoff { strategy, min: Millis::from(min), max: Millis::from(max), limit: None, jitter: 0 }
+        // A delay of zero would make as many attempts as the connection carries, and would never grow.
+        let [min, max] = [min, max].map(|delay| Millis::from(delay).max(Millis(1)));
+        Backoff { strategy, min, max, limit: None, jitter: 0 }
     }
 }
 
@@ -70,5 +85,8 @@ mod tests {
         assert_eq!(delays(linear), [20, 40, 45, 45, 45].map(|delay| Some(ms(delay))));
         let exponential = Retry::Exponential { first: ms(10), max };
         assert_eq!(delays(exponential), [10, 20, 40, 45, 45].map(|delay| Some(ms(delay))));
+        let none = Retry::Exponential { first: ms(0), max };
+        assert_eq!(delays(none), [1, 2, 4, 8, 45].map(|delay| Some(ms(delay))), "it grows");
+        assert_eq!(delays(Retry::Constant(ms(0))), [Some(ms(1)); 5]);
     }
 }

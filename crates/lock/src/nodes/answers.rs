@@ -14,7 +14,7 @@ use super::connection::Failure;
 use super::extends::Extend;
 use super::gathered::Asked;
 use super::info::Info;
-use super::link::{Call, End, Link};
+use super::link::{Call, End, Link, Shown};
 use super::node::NodeTask;
 use super::pipe::Sent;
 use super::request::Request;
@@ -77,12 +77,14 @@ impl NodeTask {
                 let reply = script::read_value(value).map_err(ended_by)?;
                 match self.check_clock(at, received, reply) {
                     Some(Ok(Answer::Vote(found))) if self.admission.marker().is_some() => {
+                        let shown = found.map_or(Shown::Nothing, |(value, left)| Shown::Value(value, left));
                         // The sender may have given up.
-                        let _ = reading.answer.send(found);
+                        let _ = reading.answer.send(shown);
                     }
                     Some(Err(foreign)) => {
                         self.count(Reason::Protocol);
                         tracing::debug!(node = %self.context.name, address = %self.address, "{foreign}");
+                        let _ = reading.answer.send(Shown::Foreign);
                     }
                     _ => {}
                 }
@@ -267,6 +269,11 @@ impl NodeTask {
             Call::Votes(asked) => asked.len(),
             _ => 1,
         };
+        if let Call::Read(reading) = call
+            && error.code() == Some("WRONGTYPE")
+        {
+            let _ = reading.answer.send(Shown::Foreign);
+        }
         self.refused_requests(count, error);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::time::Millis;
 
@@ -99,6 +99,7 @@ impl Failure {
             Reason::Auth => {
                 "; set the user name and password in the RedisQuorum's secret, and check the user's permissions on the server"
             }
+            _ if error.kind() == ErrorKind::Parse => "; check that a Redis server listens on this address",
             _ => "",
         };
         Self { reason, text: format!("{doing}: {}{what_to_do}", brief(error.to_string())) }

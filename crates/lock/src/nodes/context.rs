@@ -8,7 +8,7 @@ use redislease_core::quorum::Node;
 
 use super::connection::Address;
 use super::node::Message;
-use super::status::{NodeState, NodeStatus};
+use super::status::{NodeState, NodeStatus, named};
 use super::{NodesObserver, Reason, Shared};
 use crate::mailbox::Mailbox;
 
@@ -48,7 +48,7 @@ impl Context {
 
     /// The prefix of messages about the node.
     pub fn about(&self, address: &Address) -> String {
-        format!("node {} ({address}): ", self.name)
+        format!("node {}: ", named(&self.name, &address.to_string()))
     }
 
     pub fn down(&self, address: &Address, reason: Reason, text: &str) {

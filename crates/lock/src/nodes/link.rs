@@ -45,12 +45,23 @@ pub(super) enum Call {
     },
 }
 
+/// What a node shows about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// It has no such key.
+    Nothing,
+    /// The value and its life.
+    Value(Stored, Millis),
+    /// A value or a TTL that RedisLease did not write.
+    Foreign,
+}
+
 /// A request for the value and TTL of a key.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub key: String,
     /// Dropped if the node has no vote or does not answer.
-    pub answer: oneshot::Sender<Option<(Stored, Millis)>>,
+    pub answer: oneshot::Sender<Shown>,
 }
 
 /// A future that runs concurrently with the task's loop.

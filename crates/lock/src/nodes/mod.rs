@@ -56,6 +56,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use access::Credentials;
 pub use keyspace::Keyspace;
+pub use link::Shown;
 pub use observer::NodesObserver;
 pub(crate) use outbox::Outbox;
 pub use probe::{Probe, Server, Unreachable};

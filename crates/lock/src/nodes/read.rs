@@ -1,17 +1,17 @@
 //! Reads the key of a lease, for people and monitoring.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
 use super::Nodes;
-use super::link::Reading;
+use super::link::{Reading, Shown};
 use super::node::Message;
-use super::script::Found;
-use crate::clock;
 
 impl Nodes {
     /// Reads the key of a lease on all nodes, for at most one command timeout. The result has one entry for each node that votes and
-    /// answers: its value and life, or `None` if the node has no such key. It may be old when it arrives, and is no vote.
-    pub async fn read(&self, key: &str) -> Vec<Found> {
+    /// answers. It may be old when it arrives, and is no vote.
+    pub async fn read(&self, key: &str) -> Vec<Shown> {
         let asked: Vec<_> = self
             .shared
             .ports
@@ -24,13 +24,13 @@ impl Nodes {
             })
             .collect();
         let (done, found) = oneshot::channel();
-        let deadline = clock::now() + self.command_timeout();
-        // The caller may have no runtime.
+        let timeout: Duration = self.command_timeout().into();
+        // The caller may have no runtime. A timer of tokio needs no file descriptor, and no validity depends on this one.
         self.spawn(async move {
             let mut answers = Vec::new();
+            let deadline = tokio::time::Instant::now() + timeout;
             for answered in asked {
-                let left = deadline.since(clock::now());
-                answers.extend(clock::within(left, answered).await.ok().and_then(Result::ok));
+                answers.extend(tokio::time::timeout_at(deadline, answered).await.ok().and_then(Result::ok));
             }
             let _ = done.send(answers);
         });

@@ -101,7 +101,7 @@ impl Board {
     /// Every node is down until it is reached.
     pub fn new(nodes: &[NodeConfig], observer: Arc<dyn NodesObserver>) -> Self {
         let statuses = nodes.iter().map(|NodeConfig { name, address }| NodeStatus {
-            message: format!("node {name} ({address}): not reached yet"),
+            message: format!("node {}: not reached yet", named(name, address)),
             name: name.clone(),
             address: address.clone(),
             state: NodeState::Down,
@@ -120,17 +120,21 @@ impl Board {
         self.statuses.subscribe()
     }
 
-    /// Changes the status of `node`; notifies the receivers if anything but its clock offset changed.
+    /// Changes the status of `node`; notifies the observer, and then the receivers, if anything but its clock offset changed. Only the
+    /// thread of the nodes calls this.
     pub fn update(&self, node: Node, change: impl FnOnce(&mut NodeStatus)) {
-        self.statuses.send_if_modified(|statuses| {
-            let Some(status) = statuses.get_mut(node.index()) else { return false };
-            let before = status.clone();
-            change(status);
-            let modified = NodeStatus { clock_offset_ms: status.clock_offset_ms, ..before.clone() } != *status;
-            if modified {
-                report(&before, status);
-                self.observer.changed(statuses);
-            }
+        // The list is not locked while the observer is called: it may read the list.
+        let mut statuses = self.statuses.borrow().clone();
+        let Some(status) = statuses.get_mut(node.index()) else { return };
+        let before = status.clone();
+        change(status);
+        let modified = NodeStatus { clock_offset_ms: status.clock_offset_ms, ..before.clone() } != *status;
+        if modified {
+            report(&before, status);
+            self.observer.changed(&statuses);
+        }
+        self.statuses.send_if_modified(|known| {
+            *known = statuses;
             modified
         });
     }
@@ -141,8 +145,13 @@ impl Board {
         let own = statuses.get(node.index())?.run_id.as_ref()?;
         let same =
             |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
-        statuses.iter().enumerate().find(same).map(|(_, status)| format!("{} ({})", status.name, status.address))
+        statuses.iter().enumerate().find(same).map(|(_, status)| named(&status.name, &status.address))
     }
+}
+
+/// The name of a node with its address, if that is not its name.
+pub(super) fn named(name: &str, address: &str) -> String {
+    if name == address { name.to_owned() } else { format!("{name} ({address})") }
 }
 
 fn report(before: &NodeStatus, after: &NodeStatus) {
@@ -151,7 +160,7 @@ fn report(before: &NodeStatus, after: &NodeStatus) {
     }
     let NodeStatus { name, address, state, message, .. } = after;
     match state {
-        NodeState::Up => tracing::info!(node = %name, %address, %state, "node {name} ({address}) votes"),
+        NodeState::Up => tracing::info!(node = %name, %address, %state, "node {} votes", named(name, address)),
         NodeState::Quarantined { .. } => {
             tracing::info!(node = %name, %address, %state, "{message}");
         }

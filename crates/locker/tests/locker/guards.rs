@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redislease_locker::{AcquireError, Lost, Released};
 
-use crate::support::{LONGEST, PATIENCE, eventually, locked, ms, on, once, three};
+use crate::support::{LONGEST, PATIENCE, eventually, locked, ms, on, once, servers, three};
 
 #[tokio::test]
 async fn a_lock_is_renewed_for_longer_than_its_ttl() {
@@ -118,4 +118,44 @@ async fn each_renewal_is_reported_and_the_loss_ends_them() {
     let lost = async { while renewals.next().await.is_ok() {} };
     tokio::time::timeout(PATIENCE, lost).await.unwrap();
     assert_eq!(renewals.next().await, Err(Lost::Missing));
+}
+
+/// A timer of the operating system for each of them would need more file descriptors than many processes may have. Without one, the
+/// thread that renews all locks did nothing but ask for it again.
+#[tokio::test]
+async fn a_thousand_locks_with_max_hold_share_one_timer() {
+    let (_servers, locker) = three().await;
+    let timers = || {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let names = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        names.filter(|name| name.to_string_lossy().contains("timerfd")).count()
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..1000 {
+        tasks.spawn(locker.lock(format!("k{number}")).wait(PATIENCE).max_hold(ms(1000)).acquire());
+    }
+    let guards: Vec<_> = tasks.join_all().await.into_iter().map(Result::unwrap).collect();
+    // Other tests in this process have lockers too.
+    assert!(timers() < 500, "{}", timers());
+    let longer = locker.lock("longer").max_hold(PATIENCE).acquire().await.unwrap();
+    let shorter = locker.lock("shorter").max_hold(ms(50)).acquire().await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, shorter.lost()).await.unwrap(), Lost::MaxHold);
+    for guard in &guards {
+        assert_eq!(tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap(), Lost::MaxHold);
+    }
+    assert_eq!(longer.check(), Ok(longer.token()));
+}
+
+/// The thread of the nodes may end before a task on it has its turn.
+#[tokio::test]
+async fn the_token_is_cancelled_also_by_the_last_guard_of_a_locker() {
+    let servers = servers(1);
+    for _ in 0..5 {
+        let locker = on(&servers).await;
+        let guard = locker.lock("k").acquire().await.unwrap();
+        let token = guard.lost_token();
+        drop(locker);
+        drop(guard);
+        tokio::time::timeout(PATIENCE, token.cancelled()).await.unwrap();
+    }
 }

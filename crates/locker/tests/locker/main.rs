@@ -11,6 +11,7 @@ mod hold;
 mod inspect;
 mod lost_time;
 mod many;
+mod messages;
 mod observer;
 mod peers;
 mod requests;

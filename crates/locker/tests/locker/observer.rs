@@ -1,11 +1,11 @@
 //! What a program learns for its metrics.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use redislease_locker::{AcquireError, Lost, Node, NodeState, Observer};
+use redislease_locker::{AcquireError, Locker, Lost, Node, NodeState, Observer};
 
-use crate::support::{LONGEST, PATIENCE, builder, eventually, ms, once, servers};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, confirmed, eventually, ms, once, servers};
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
@@ -83,9 +83,91 @@ async fn each_event_is_reported_once() {
     drop(guard);
     assert_eq!(log.take(), [format!("k acquired {token}"), format!("k lost {token}: Missing")]);
 
+    let error = once(&locker, "").acquire().await.unwrap_err();
+    assert_eq!(log.take(), [format!(" failed: {error}")], "also if nothing was sent");
+
     let guard = once(&locker, "k").ttl(LONGEST).max_hold(ms(50)).acquire().await.unwrap();
     let token = guard.token();
     assert_eq!(guard.lost().await, Lost::MaxHold);
     guard.release().await;
     assert_eq!(log.take(), [format!("k acquired {token}"), format!("k lost {token}: MaxHold")]);
+}
+
+/// Its methods do what a program may get wrong.
+#[derive(Clone, Default)]
+struct Careless {
+    panics: bool,
+    locker: Arc<OnceLock<Locker>>,
+}
+
+impl Careless {
+    fn reported(&self) {
+        if let Some(locker) = self.locker.get() {
+            assert_eq!(locker.nodes().len(), 3);
+            locker.lock("another").check().unwrap();
+        }
+        assert!(!self.panics, "planted");
+    }
+}
+
+impl Observer for Careless {
+    fn acquired(&self, _: &str, _: u64, _: Duration) {
+        self.reported();
+    }
+
+    fn failed(&self, _: &str, _: &AcquireError) {
+        self.reported();
+    }
+
+    fn renewed(&self, _: &str, _: Option<Duration>) {
+        self.reported();
+    }
+
+    fn lost(&self, _: &str, _: u64, _: Lost) {
+        self.reported();
+    }
+
+    fn released(&self, _: &str, _: u64, _: Duration) {
+        self.reported();
+    }
+
+    fn nodes_changed(&self, _: &[Node]) {
+        self.reported();
+    }
+}
+
+/// Without the catch, the last panic ends the whole process: it comes while another one unwinds.
+#[tokio::test]
+async fn an_observer_that_panics_costs_no_lock_and_no_process() {
+    let servers = servers(3);
+    let locker = builder(&servers).observer(Careless { panics: true, ..Careless::default() }).build().unwrap();
+    locker.ready(PATIENCE).await.unwrap();
+    let guard = locker.lock("k").ttl(ms(900)).wait(PATIENCE).acquire().await.unwrap();
+    once(&locker, "k").acquire().await.unwrap_err();
+    // Several renewals.
+    tokio::time::sleep(ms(1200)).await;
+    assert_eq!(guard.check(), Ok(guard.token()));
+    let task = tokio::spawn(async move {
+        let _guard = guard;
+        panic!("planted");
+    });
+    assert!(task.await.unwrap_err().is_panic());
+    once(&locker, "k").acquire().await.unwrap().release().await;
+}
+
+#[tokio::test]
+async fn an_observer_may_call_the_locker() {
+    let servers = servers(3);
+    let observer = Careless::default();
+    let locker = builder(&servers).observer(observer.clone()).build().unwrap();
+    assert!(observer.locker.set(locker.clone()).is_ok());
+    // Within a time, because a report that waits for itself would hold up this test for ever.
+    tokio::time::timeout(PATIENCE, all_up(&locker)).await.unwrap();
+    let guard = locker.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    once(&locker, "k").acquire().await.unwrap_err();
+    eventually("the lock on every server", || confirmed(&servers, "k") == 3).await;
+    servers[0].process().kill().unwrap();
+    eventually("the node to be down", || locker.nodes()[0].state == NodeState::Down).await;
+    guard.verify().await.unwrap();
+    guard.release().await;
 }

@@ -20,9 +20,19 @@ async fn invalid_values_are_refused_with_a_sentence() {
         (locker.lock("k").owner("a\nb"), "line breaks"),
         (locker.lock_all(keys()), "9 keys"),
         (locker.lock_all(["a", "a"]), "named twice"),
+        (locker.lock("k").ttl(LONGEST + Duration::from_nanos(1)), "ttl is 1.500000001s: use 200ms to 1s500ms"),
+        (locker.lock("k").renew_every(Duration::ZERO), "renew_every is 0s: use at least 10ms"),
+        (locker.lock("k").renew_every(ms(9)), "renew_every is 9ms: use at least 10ms"),
+        (locker.lock("k").renew_every(Duration::MAX), ": use a shorter renew_every or stop_budget"),
+        (
+            locker.lock("k").stop_budget(LONGEST),
+            ": use a shorter stop_budget, or a ttl of at least 2s and a longer longest_lease",
+        ),
+        (locker.lock("k").max_hold(Duration::ZERO), "max_hold is 0s: use at least 1ms"),
+        (locker.lock("é".repeat(1_000_000)), "é\"... has 2000000 bytes: use 1 to 512"),
     ] {
         match request.clone().acquire().await {
-            Err(AcquireError::Invalid(text)) => assert!(text.contains(part), "{text}"),
+            Err(AcquireError::Invalid(text)) => assert!(text.contains(part) && text.len() < 250, "{text}"),
             other => panic!("{request:?} gave {other:?}"),
         }
     }
@@ -122,6 +132,55 @@ async fn keys_together_are_all_or_none() {
     assert!(once(&locker, "a").acquire().await.is_err() && once(&locker, "b").acquire().await.is_err());
     assert_eq!(both.release().await, Released::Majority);
     assert_eq!((locked(&servers, "a"), locked(&servers, "b")), (0, 0));
+}
+
+/// Requests that share one of several keys with a guard of the same Locker.
+#[tokio::test]
+async fn a_guard_of_several_keys_is_known_by_each_of_them_and_its_release_wakes_who_waits_for_one() {
+    let (_servers, locker) = three().await;
+    let guard = locker.lock_all(["a", "b"]).try_acquire().await.unwrap();
+    for request in [locker.lock("b"), locker.lock_all(["c", "a"])] {
+        match request.try_acquire().await {
+            Err(AcquireError::AlreadyHeldHere { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // With delays this long, only the release can wake them.
+    let slow = Retry::Constant(PATIENCE / 3);
+    let requests = [locker.lock("b"), locker.lock_all(["c", "a"])];
+    let waiting = requests.map(|request| tokio::spawn(request.wait(PATIENCE).retry(slow).ttl(LONGEST).acquire()));
+    tokio::time::sleep(ms(100)).await;
+    let began = Instant::now();
+    guard.release().await;
+    for next in waiting {
+        next.await.unwrap().unwrap().release().await;
+    }
+    assert!(began.elapsed() < ms(1000), "{:?}", began.elapsed());
+}
+
+/// Without a name of its own, this failure looks as if another attempt had collided, for ever.
+#[tokio::test]
+async fn a_value_of_another_program_is_named() {
+    let (servers, locker) = three().await;
+    let key = "redislease:lock:default/k";
+    for (command, value) in [("SET", "theirs"), ("RPUSH", "theirs")] {
+        for server in &servers[..2] {
+            server.command(&[command, key, value]).unwrap();
+        }
+        let error = locker.lock_all(["other", "k"]).try_acquire().await.unwrap_err();
+        assert_eq!(error, AcquireError::Foreign { key: key.to_owned() });
+        assert!(
+            error.to_string().contains("\"redislease:lock:default/k\" has a value that this library did not write")
+        );
+        match locker.lock("k").wait(ms(100)).acquire().await {
+            Err(AcquireError::TimedOut { last, .. }) => assert_eq!(*last, error),
+            other => panic!("{other:?}"),
+        }
+        for server in &servers[..2] {
+            server.command(&["DEL", key]).unwrap();
+        }
+    }
+    locker.lock("k").acquire().await.unwrap().release().await;
 }
 
 #[tokio::test]
