@@ -130,7 +130,9 @@ impl Reconciler {
         let next = withdrawals(workload.annotations.get(&withdrawn)).checked_add(1).unwrap_or(0);
         let marks =
             vec![(owner, Some(self.owner_of(workload))), (withdrawn, Some(format!("{}.{next}", entitlement.latest)))];
-        if self.write_marked(now, workload.object(), (standby, marks), Priority::Active, None) {
+        // A stop is as urgent as the status that shows the end: another cluster may start one stop budget later.
+        let priority = if standby.change == PodChange::None { Priority::Active } else { Priority::End };
+        if self.write_marked(now, workload.object(), (standby, marks), priority, None) {
             self.workload.withdrawal_sent();
         }
     }
