@@ -158,7 +158,7 @@ impl Lease {
                 self.give_up(now, EndReason::Misses);
             }
             Decision::Unknown | Decision::Open => {
-                term.failed_rounds = term.failed_rounds.saturating_add(1);
+                term.note_failure();
                 term.next_round_at = t0 + pace;
                 self.effects.push_back(Effect::Renewed(undecided));
             }

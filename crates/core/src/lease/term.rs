@@ -21,15 +21,27 @@ pub(in crate::lease) enum Phase {
     Held,
     /// The status names the term, and no majority has confirmed it to this process. At `unconfirmed_at` it becomes
     /// `overdue`: this process says that it cannot confirm the term. With [`OnDeadline::Seal`] the term is lost at
-    /// `ends_at`, but not before the status has `shown` for one renewal interval that it is unconfirmed.
-    Adopting { unconfirmed_at: Time, ends_at: Time, overdue: bool, shown: Option<Time> },
+    /// `ends_at`, but not before the status has `shown` for one renewal interval that it is unconfirmed. Earlier, if it is
+    /// `overrun`.
+    Adopting { unconfirmed_at: Time, ends_at: Time, overdue: bool, shown: Option<Time>, overrun: Overrun },
+}
+
+/// Whether a term passed its deadline in time, while this process had no right to end it. If this process gets the right, no
+/// other process has kept the term: that one would have the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::lease) enum Overrun {
+    No,
+    /// It did, and no round has ended since then.
+    Yes,
+    /// A round has failed since then: with [`OnDeadline::Seal`] the term is lost.
+    Failed,
 }
 
 impl Phase {
     /// The status names the term; nothing else is known of it.
     fn unconfirmed(config: &Config, now: Time) -> Self {
         let (unconfirmed_at, ends_at) = (now + config.renew_interval, now + config.drift.most(config.ttl));
-        Self::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None }
+        Self::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None, overrun: Overrun::No }
     }
 }
 
@@ -118,6 +130,16 @@ impl Term {
         self.keys_until = self.keys_until.max(now + config.drift.most(config.ttl));
     }
 
+    /// A round has failed.
+    pub fn note_failure(&mut self) {
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
+        if let Phase::Adopting { overrun, .. } = &mut self.phase
+            && *overrun == Overrun::Yes
+        {
+            *overrun = Overrun::Failed;
+        }
+    }
+
     /// When an unconfirmed term is given up.
     fn lost_at(&self, config: &Config) -> Option<Time> {
         match self.phase {
@@ -168,7 +190,8 @@ impl Lease {
             && let Phase::Adopting { .. } = term.phase
         {
             let (unconfirmed_at, ends_at) = (now + lease, now + lease + lease);
-            term.phase = Phase::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None };
+            let overrun = Overrun::No;
+            term.phase = Phase::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None, overrun };
         }
     }
 
@@ -217,6 +240,11 @@ impl Lease {
         let is_late = now.since(due) > LATE_WAKE && !breaks!(self.rules, SealOnLateWake);
         if others_may_keep && (is_late || self.config.deadline == OnDeadline::Unconfirm) {
             self.unconfirm(now);
+            if let Some(Term { phase: Phase::Adopting { overrun, .. }, .. }) = &mut self.term
+                && !is_late
+            {
+                *overrun = Overrun::Yes;
+            }
             return;
         }
         if term.open_round().is_some() {
@@ -229,6 +257,11 @@ impl Lease {
         let Some(term) = &mut self.term else { return };
         if let Phase::Adopting { unconfirmed_at, overdue, .. } = &mut term.phase {
             *overdue |= now >= *unconfirmed_at;
+        }
+        if matches!(term.phase, Phase::Adopting { overrun: Overrun::Failed, .. })
+            && self.config.deadline == OnDeadline::Seal
+        {
+            return self.give_up(now, EndReason::Deadline);
         }
         match term.lost_at(&self.config) {
             Some(lost_at) if now >= lost_at && now.since(lost_at) > LATE_WAKE => term.unconfirm(&self.config, now),

@@ -226,12 +226,13 @@ fn what_happens_at_a_deadline_is_changed_at_the_very_instant_of_the_deadline() {
 }
 
 #[test]
-fn a_process_that_begins_to_lead_gives_an_unconfirmed_term_a_whole_lease_before_it_is_lost() {
+fn a_process_that_begins_to_lead_gives_an_adopted_term_a_whole_lease_before_it_is_lost() {
     let mut scenario = Scenario::new();
-    scenario.restart(unconfirming());
     let id = scenario.held();
+    scenario.restart(unconfirming());
     scenario.links = [Link::Down; 3];
-    scenario.pass(STOP + 6000);
+    scenario.give(Input::Adopt(id.clone()));
+    scenario.pass(6000);
     scenario.give(Input::UnconfirmedShown(id.attempt));
     scenario.pass(100_000);
     scenario.give(Input::Configure(config()));
@@ -254,4 +255,25 @@ fn the_keys_of_an_unconfirmed_term_may_live_for_a_whole_lease_that_another_proce
     scenario.give(Input::End { term: id, proof: false });
     let keys_until = scenario.lease.view().ending.as_ref().map(|ending| ending.keys_until);
     assert_eq!(keys_until, Some(Time(scenario.now + 30_302)));
+}
+
+/// A replica that could not decide for a moment, because its lock ended or another replica claimed to lead, while no node answered.
+#[test]
+fn a_deadline_that_passed_without_the_right_to_end_the_term_counts_when_the_right_is_back() {
+    for nodes_answer in [false, true] {
+        let mut scenario = Scenario::with(unconfirming(), None);
+        scenario.held();
+        scenario.pass(5000);
+        scenario.links = [Link::Silent; 3];
+        scenario.pass(STOP + 300);
+        assert!(is_unconfirmed(scenario.standing()), "{:?}", scenario.standing());
+        if nodes_answer {
+            scenario.links = [Link::Up; 3];
+        }
+        scenario.pass(3000);
+        scenario.sent.clear();
+        scenario.give(Input::Configure(config()));
+        assert_eq!(scenario.end_reason(), (!nodes_answer).then_some(EndReason::Deadline), "{:?}", scenario.standing());
+        assert_eq!((scenario.is_held(), no_seal(&scenario)), (nodes_answer, nodes_answer));
+    }
 }

@@ -304,6 +304,32 @@ fn who_waits_for_an_answer_gets_the_next_one_of_any_call() {
     assert_eq!(calls.answered_at(), Some(at), "a panic is no answer of the API server");
 }
 
+fn quorum() -> crate::api::RedisQuorum {
+    let quorum = json!({"metadata": {"name": "default", "namespace": "system"}, "spec": {"nodes": []}});
+    serde_json::from_value(quorum).unwrap()
+}
+
+/// The terms of a tenant end, all at once.
+#[test]
+fn the_name_of_the_leader_waits_for_one_call_of_a_tenant_with_many_ending_terms() {
+    let mut calls = Calls::new(1);
+    for number in 0..50 {
+        let mut ending = status(Priority::End);
+        if let Request::LeaseStatus { object, .. } = &mut ending {
+            let mut other = object.as_ref().clone();
+            other.metadata.uid = Some(format!("uid-{number}"));
+            *object = Arc::new(other);
+        }
+        calls.submit(Time(0), ending, number);
+    }
+    calls.submit(Time(0), Request::QuorumStatus(Box::new(quorum())), 99);
+    let (first, numbers) = effects(&mut calls, Time(0));
+    assert!(first.len() == 1 && !first[0].contains("default"), "{first:?}");
+    calls.answered(Time(1), numbers[0], Err(CallError::Conflict), MIDDLE);
+    let (second, _) = effects(&mut calls, Time(1));
+    assert!(second.iter().any(|sent| sent.contains("send") && sent.contains("default")), "{second:?}");
+}
+
 #[test]
 fn calls_that_decide_who_is_active_are_more_urgent_than_counts_and_events() {
     let event = |number| Request::Event {
@@ -316,6 +342,7 @@ fn calls_that_decide_who_is_active_are_more_urgent_than_counts_and_events() {
         (read(holder()), Level::End),
         (read(Read::Node { node: "k".into(), uid: "u".into() }), Level::End),
         (Request::ClusterUid, Level::End),
+        (Request::QuorumStatus(Box::new(quorum())), Level::End),
         (status(Priority::Publication), Level::Publication),
         (read(Read::Lease), Level::Publication),
         (role("lease", "4"), Level::Active),

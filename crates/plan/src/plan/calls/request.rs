@@ -145,7 +145,10 @@ impl Request {
             Self::Read { .. } | Self::Quorum { .. } | Self::Tokens { .. } | Self::ClusterUid | Self::Probe => {
                 Level::End
             }
-            Self::QuorumStatus(_) | Self::LeaseChange(_) => Level::Standby,
+            // It names the leader. A leader without the quorum contradicts the claim of another replica within seconds, or it has no
+            // right to end terms any more: this write must not wait for those of all ending terms.
+            Self::QuorumStatus(_) => Level::End,
+            Self::LeaseChange(_) => Level::Standby,
             Self::Event { .. } => Level::Events,
         }
     }

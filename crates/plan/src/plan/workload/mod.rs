@@ -125,8 +125,10 @@ impl Assignment<'_> {
             (owner, Some(self.owner_of(workload))),
             (withdrawn, Some(format!("{}.{next}", self.entitlement.latest))),
         ];
+        // A stop is as urgent as the status that shows the end: another cluster may start one stop budget later.
+        let priority = if standby.change == PodChange::None { Priority::Active } else { Priority::End };
         let desired = (standby, marks);
-        if self.writer.write_marked(now, workload.object(), desired, Priority::Active, None, self.out) {
+        if self.writer.write_marked(now, workload.object(), desired, priority, None, self.out) {
             self.state.withdrawal_sent();
         }
     }

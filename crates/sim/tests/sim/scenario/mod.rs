@@ -2,6 +2,7 @@
 
 mod api_outage;
 mod crash_points;
+mod cut_off;
 mod late_writes;
 mod pauses;
 mod replicas;

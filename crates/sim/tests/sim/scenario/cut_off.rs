@@ -1,0 +1,54 @@
+//! A cluster that no Redis node answers stops its workloads in time, with one replica and with two.
+
+use redislease_core::time::Millis;
+
+use super::{Outcome, all_pass, calm};
+use crate::api::workloads::replicas;
+use crate::chaos::swarm::Swarm;
+use crate::redis::clock::{MILLI, SECOND};
+use crate::world::World;
+
+/// The default durations of a lease, in seconds.
+const LEASE: u64 = 30;
+const GRACE: u64 = 10;
+
+/// Two clusters with this number of replicas each, and a workload that runs in one of them.
+fn of_two_clusters(each: usize) -> Swarm {
+    let mut swarm = calm((0..2 * each).map(|process| process % 2).collect());
+    (swarm.specs[0].lease, swarm.specs[0].renew, swarm.specs[0].grace) = (LEASE, 5000, GRACE);
+    swarm.longest = Millis(LEASE * 1000);
+    swarm.command_timeout = Millis(500);
+    (swarm.elects, swarm.clustered) = (true, 0b001);
+    swarm
+}
+
+fn the_workload_stops_in_time(seed: u64, each: usize) -> Outcome {
+    let mut world = World::scenario(of_two_clusters(each), seed, &[]);
+    let runs = |world: &World, cluster: usize| world.apis[cluster].workload_of(0).is_some_and(|one| replicas(one) > 0);
+    let settled = |world: &World| {
+        world.holding(0).is_some_and(|holding| runs(world, holding.cluster) && !runs(world, 1 - holding.cluster))
+    };
+    let is_settled = world.run_until_holds(120 * SECOND, settled);
+    world.require(is_settled, || "the workload does not run in one cluster".into())?;
+    world.run_for(5 * SECOND + seed * 137 * MILLI);
+    let cluster = world.holding(0).map_or(0, |holding| holding.cluster);
+    let of_cluster: Vec<usize> =
+        (0..world.processes.len()).filter(|&process| world.processes[process].cluster == cluster).collect();
+    of_cluster.iter().for_each(|&process| world.isolate(process, true));
+    // The last renewal was before, and the stop is due one stop budget before the end of the lease.
+    let within = (LEASE - GRACE) * SECOND;
+    let stopped = world.run_until_holds(within, |world| !runs(world, cluster));
+    world.require(stopped, || format!("cluster {cluster} still runs its workload {within} µs after the cut"))?;
+    let goes_on = world.run_until_holds(60 * SECOND, |world| runs(world, 1 - cluster));
+    world.require(goes_on, || "the other cluster does not run the workload".into())?;
+    of_cluster.iter().for_each(|&process| world.isolate(process, false));
+    world.run_for(60 * SECOND);
+    world.require(runs(&world, 1 - cluster) && !runs(&world, cluster), || "the workload has moved again".into())
+}
+
+#[test]
+fn a_cluster_without_redis_stops_its_workload_before_another_starts_it() {
+    for each in [1, 2] {
+        all_pass(1..=40, |seed| the_workload_stops_in_time(seed, each));
+    }
+}
