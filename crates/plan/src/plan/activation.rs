@@ -255,7 +255,10 @@ impl Reconciler {
             PodChange::Delete => {
                 (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
             }
-            PodChange::Run(_) => (NoticeReason::ActivationRefused, "cannot be scaled, suspended or resumed"),
+            PodChange::Run(Run::Replicas(0) | Run::Suspended(true)) => {
+                (NoticeReason::ActivationRefused, "does not hold the lease and runs on, because it cannot be stopped")
+            }
+            PodChange::Run(_) => (NoticeReason::ActivationRefused, "holds the lease and cannot be scaled or resumed"),
             PodChange::Start => (NoticeReason::ActivationRefused, "holds the lease and cannot be started"),
             PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
         };
