@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::{ControlPlane, ETCD_DATA, ETCD_SOCKET, listens};
-use crate::{Error, Result, watchdog::TempFolder};
+use crate::{Error, Process, Result, watchdog::TempFolder};
 
 /// A copy of the data of etcd.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl ControlPlane {
     /// [`Error::Io`], or the error of a process that does not start.
     pub fn restore(&self, backup: &Backup) -> Result<()> {
         let processes = || self.agents.iter().chain([&self.api_server, &self.etcd]);
-        processes().try_for_each(|process| process.kill())?;
+        processes().try_for_each(Process::kill)?;
         let (data, socket) = (self.folder.path().join(ETCD_DATA), self.folder.path().join(ETCD_SOCKET));
         fs::remove_dir_all(&data).map_err(Error::io("remove the data of etcd"))?;
         copy(&backup.0.path().join(ETCD_DATA), &data).map_err(Error::io("restore the data of etcd"))?;
@@ -40,7 +40,7 @@ impl ControlPlane {
         listens(&self.etcd, &socket)?;
         self.api_server.start()?;
         self.wait_ready()?;
-        self.agents.iter().try_for_each(|process| process.start())
+        self.agents.iter().try_for_each(Process::start)
     }
 }
 

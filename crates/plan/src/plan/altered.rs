@@ -85,7 +85,7 @@ impl RoleWrite {
             self.marks.iter().cloned().partition(|(key, value)| *key == withdrawn && value.is_some());
         let is_fence = matches!(self.change, PodChange::Fence(_));
         let change = if is_fence { PodChange::None } else { self.change };
-        (is_fence || !fences.is_empty()).then(|| Self { marks, change, ..self.clone() })
+        (is_fence || !fences.is_empty()).then(|| Self { change, marks, ..self.clone() })
     }
 
     fn altered_change(&self, lease: &str, stored: Object<'_>) -> Option<Altered> {

@@ -154,7 +154,9 @@ impl Request {
             Self::Role { write, .. } => write.priority.into(),
             Self::Workload(_) | Self::Read { read: Read::Startable, .. } => Level::Active,
             Self::Read { read: Read::Lease, .. } | Self::Secret { .. } => Level::Publication,
-            Self::Read { .. } | Self::Quorum { .. } | Self::Tokens { .. } | Self::ClusterUid | Self::Probe => Level::End,
+            Self::Read { .. } | Self::Quorum { .. } | Self::Tokens { .. } | Self::ClusterUid | Self::Probe => {
+                Level::End
+            }
             // It names the leader. A leader without the quorum contradicts the claim of another replica within seconds, or it has no
             // right to end terms any more: this write must not wait for those of all ending terms.
             Self::QuorumStatus(_) => Level::End,
