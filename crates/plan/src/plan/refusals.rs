@@ -6,6 +6,7 @@ use super::desired_role::DesiredRole;
 use super::output::Effects;
 use super::role_writer::Writing;
 use super::{Effect, Measure, PodChange, RoleOutcome, lacks_right};
+use crate::election::Run;
 use crate::status::NoticeReason;
 
 /// How long the operator waits before it tries again whether it has the right to write to a workload.
@@ -88,7 +89,10 @@ impl Refusals {
             PodChange::Delete => {
                 (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
             }
-            PodChange::Run(_) => (NoticeReason::ActivationRefused, "cannot be scaled, suspended or resumed"),
+            PodChange::Run(Run::Replicas(0) | Run::Suspended(true)) => {
+                (NoticeReason::ActivationRefused, "does not hold the lease and runs on, because it cannot be stopped")
+            }
+            PodChange::Run(_) => (NoticeReason::ActivationRefused, "holds the lease and cannot be scaled or resumed"),
             PodChange::Start => (NoticeReason::ActivationRefused, "holds the lease and cannot be started"),
             PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
         };

@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod objects;
+pub mod restore;
 pub mod server;
 pub mod watch;
 pub mod workloads;

@@ -134,6 +134,12 @@ impl ApiServer {
         }
     }
 
+    /// Neither the log nor a list shows what was before.
+    pub fn forget_past(&mut self) {
+        self.log.clear();
+        self.past.clear();
+    }
+
     /// The changes after `version`; `None` when the log does not reach back so far.
     pub fn changes_since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
         let first = self.log.front().map_or(self.state.version + 1, Change::version);

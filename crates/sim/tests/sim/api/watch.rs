@@ -75,17 +75,20 @@ impl World {
     pub fn open_watch(&mut self, process: usize, kind: Kind) {
         let (boot, cluster) = (self.processes[process].boot, self.processes[process].cluster);
         let retry = Event::WatchOpen { process, boot, kind };
-        if self.processes[process].api_cut > 0 {
+        let pause = if self.processes[process].api_cut > 0 {
             self.hit(Fault::ApiCut, Some(process));
-            return self.after(ANSWER_WITHIN, retry);
-        }
-        match self.apis[cluster].mode {
-            Mode::Hanging => return self.after(ANSWER_WITHIN, retry),
-            Mode::Refusing => {
-                let delay = self.rng.between(100, 1000) * MILLI;
-                return self.after(delay, retry);
+            Some(ANSWER_WITHIN)
+        } else {
+            match self.apis[cluster].mode {
+                Mode::Hanging => Some(ANSWER_WITHIN),
+                Mode::Refusing => Some(self.rng.between(100, 1000) * MILLI),
+                Mode::Up => None,
             }
-            Mode::Up => {}
+        };
+        if let Some(pause) = pause {
+            // The API server may come back with older data.
+            self.processes[process].streams[kind as usize].listed = false;
+            return self.after(pause, retry);
         }
         let mut stream = self.processes[process].streams[kind as usize];
         let expired = self.chaos && stream.listed && self.rng.permille(self.swarm.watch_expired);

@@ -32,6 +32,7 @@ pub enum Heal {
     Mutation(usize),
     Consent(usize, usize),
     Workload(usize, usize),
+    Restored(usize),
 }
 
 /// The effect before which a fault is injected.
@@ -222,6 +223,7 @@ impl World {
             Heal::Mutation(cluster) => self.apis[cluster].mutation = None,
             Heal::Consent(cluster, place) => _ = self.set_consent(cluster, place, Some(place)),
             Heal::Workload(cluster, place) => self.name_own_workload(cluster, place),
+            Heal::Restored(cluster) => self.serve_restored(cluster),
         }
     }
 

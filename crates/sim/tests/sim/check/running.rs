@@ -108,6 +108,12 @@ impl Running {
         self.terms.insert((cluster, holder));
     }
 
+    /// What is known by version says nothing any more.
+    pub fn versions_go_back(&mut self, cluster: usize) {
+        self.named_until.retain(|((of, _), _), _| *of != cluster);
+        self.withdrawn.retain(|(of, _), _| *of != cluster);
+    }
+
     pub fn disturbed(&mut self, cluster: usize, now: Micros) {
         self.disturbed_at.insert(cluster, now);
     }

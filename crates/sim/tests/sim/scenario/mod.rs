@@ -6,6 +6,7 @@ mod cut_off;
 mod late_writes;
 mod pauses;
 mod replicas;
+mod restores;
 mod returns;
 mod storms;
 

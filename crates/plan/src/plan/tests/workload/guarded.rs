@@ -153,3 +153,12 @@ fn a_workload_whose_marks_somebody_removes_is_stopped_when_its_term_ends() {
     let stops = PodChange::Run(Run::Replicas(0));
     assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
 }
+
+#[test]
+fn a_refused_stop_says_that_the_workload_runs_on() {
+    let mut story = Story::running();
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    story.workload_answered(RoleOutcome::Refused("the policy".into()));
+    let note = story.reported(NoticeReason::ActivationRefused).note;
+    assert_eq!(note, "billing does not hold the lease and runs on, because it cannot be stopped: the policy");
+}
