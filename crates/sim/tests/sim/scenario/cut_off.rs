@@ -34,14 +34,18 @@ fn the_workload_stops_in_time(seed: u64, each: usize) -> Outcome {
     let cluster = world.holding(0).map_or(0, |holding| holding.cluster);
     let of_cluster: Vec<usize> =
         (0..world.processes.len()).filter(|&process| world.processes[process].cluster == cluster).collect();
-    of_cluster.iter().for_each(|&process| world.isolate(process, true));
+    for &process in &of_cluster {
+        world.isolate(process, true);
+    }
     // The last renewal was before, and the stop is due one stop budget before the end of the lease.
     let within = (LEASE - GRACE) * SECOND;
     let stopped = world.run_until_holds(within, |world| !runs(world, cluster));
     world.require(stopped, || format!("cluster {cluster} still runs its workload {within} µs after the cut"))?;
     let goes_on = world.run_until_holds(60 * SECOND, |world| runs(world, 1 - cluster));
     world.require(goes_on, || "the other cluster does not run the workload".into())?;
-    of_cluster.iter().for_each(|&process| world.isolate(process, false));
+    for &process in &of_cluster {
+        world.isolate(process, false);
+    }
     world.run_for(60 * SECOND);
     world.require(runs(&world, 1 - cluster) && !runs(&world, cluster), || "the workload has moved again".into())
 }
