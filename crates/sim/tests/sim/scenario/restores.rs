@@ -34,7 +34,7 @@ fn everything_is_right_after_a_restore(seed: u64, processes: Vec<usize>, bugs: &
     world.require(ended, || "the terms do not end".into())?;
     world.suspend_lease(0, 0, false);
     world.run_for(seed % 10 * SECOND);
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         world.suspend_lease(0, 1, false);
         world.run_for(3 * SECOND);
     }
