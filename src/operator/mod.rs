@@ -39,6 +39,7 @@ use kube::{Api, Client};
 use prometheus::Registry;
 use redislease_lock::keeper::Keeper;
 use redislease_lock::nodes::random::Random;
+use redislease_plan::annotations::facts::LeaseFacts;
 use redislease_plan::api::{RedisLease, RedisQuorum};
 use redislease_plan::election::{Cluster, PodFacts};
 use redislease_plan::index::{Index, WorkloadChange};
@@ -274,7 +275,7 @@ impl Context {
 
     fn annotations(
         &self,
-        leases: mpsc::Receiver<Watched<annotations::LeaseFacts>>,
+        leases: mpsc::Receiver<Watched<LeaseFacts>>,
         changed: mpsc::Sender<WorkloadChange>,
         writer: &Writer,
         authorities: &Authorities,

@@ -18,10 +18,10 @@ use redislease_plan::plan::{
 };
 use serde_json::json;
 
-use crate::operator::annotations::Problem;
 use crate::operator::engine::{Engine, Input, Machine, Outside, PodName, Subject, Watched};
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
+use redislease_plan::annotations::Problem;
 
 /// The text of a warning that panics when it is carried out.
 pub(super) const PANICS: &str = "panic";

@@ -13,9 +13,9 @@ use redislease_plan::plan::calls::{Outcome, RoleAnswer};
 use redislease_plan::plan::{Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite};
 
 use super::mistakes::PodName;
-use crate::operator::annotations::Problem;
 use crate::operator::quorums::QuorumUpdate;
 use crate::operator::slot::News;
+use redislease_plan::annotations::Problem;
 
 /// One thing that happened.
 #[derive(Debug)]

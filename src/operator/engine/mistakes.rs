@@ -12,7 +12,7 @@ use redislease_plan::index::LeaseId;
 use redislease_plan::plan::Authority;
 
 use super::{Engine, Machine, Outside, Watched, subject};
-use crate::operator::annotations::{Problem, default_quorum, problems_of_lease, problems_of_pod};
+use redislease_plan::annotations::{Problem, default_quorum, problems_of_lease, problems_of_pod};
 
 /// Namespace, name and UID of a pod.
 #[derive(Clone, Copy, Debug)]

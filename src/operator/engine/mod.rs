@@ -37,10 +37,10 @@ use redislease_plan::index::{Entry, Index, LeaseId};
 use redislease_plan::plan::{Authority, Effect, Event, Facts, Identity, PERMITS, PermitUses, Permits, Permitted};
 use redislease_plan::status::{Notice, NoticeReason};
 
-use crate::operator::annotations::Problem;
 pub use input::{Input, Machine, Outside, Subject, Watched};
 use mistakes::Mistakes;
 pub use mistakes::PodName;
+use redislease_plan::annotations::Problem;
 pub use run::{channels, run};
 pub use shell::{CONTROLLER, Shell};
 use timers::Timers;

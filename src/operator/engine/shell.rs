@@ -27,11 +27,11 @@ use super::run::Inbox;
 use super::watcher::Watcher;
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::{OperatorMetrics, RefusedBecause};
-use crate::operator::annotations::Problem;
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::{News, Slot};
 use crate::operator::writer::Writer;
+use redislease_plan::annotations::Problem;
 
 /// The name of this controller in metrics.
 pub const CONTROLLER: &str = "lease";

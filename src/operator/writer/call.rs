@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::{owned, startable, tokens};
 use crate::metrics::operator::WriteKind;
-use crate::operator::annotations::Change;
 use crate::operator::kube_api::{self, CallError, call};
+use redislease_plan::annotations::decide::Change;
 
 /// The part of a request that its caller keeps until it is sent.
 pub(super) enum Payload {

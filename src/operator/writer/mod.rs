@@ -27,13 +27,13 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use redislease_core::time::Time;
 use redislease_lock::clock;
+use redislease_plan::annotations::decide::Change;
 use redislease_plan::index::{ListCount, WorkloadKey};
 use redislease_plan::plan::calls::{CONCURRENCY, Calls, Key, Level, Outcome, Request};
 use redislease_plan::status::{Notice, NoticeReason};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::annotations::Change;
 use super::engine::PodName;
 use super::leadership::Authorities;
 use crate::metrics::operator::OperatorMetrics;

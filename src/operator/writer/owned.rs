@@ -11,8 +11,9 @@ use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::index::WorkloadKey;
 use redislease_plan::plan::calls::Changed;
 
-use crate::operator::annotations::{Change, LeaseFacts, WorkloadFacts, is_unwanted};
 use crate::operator::kube_api::{CallError, call};
+use redislease_plan::annotations::decide::{Change, is_unwanted};
+use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts};
 
 /// Makes a change.
 ///
