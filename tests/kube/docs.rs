@@ -57,7 +57,7 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
 #[test]
 fn the_page_lists_every_annotation_and_event() {
     let page = read("docs/annotations.md");
-    let parse = read("src/operator/annotations/parse.rs");
+    let parse = read("crates/plan/src/annotations/parse.rs");
     let known = parse.split_once("pub const KNOWN").and_then(|(_, rest)| rest.split_once("];")).expect("the list").0;
     let known: Vec<&str> = known.split('"').skip(1).step_by(2).collect();
     assert!(known.contains(&"lease") && known.len() >= 6, "{known:?}");
@@ -65,7 +65,7 @@ fn the_page_lists_every_annotation_and_event() {
     let rows = section.expect("the section").lines().filter(|line| line.starts_with("| `redislease.io/"));
     let listed: Vec<&str> = rows.filter_map(|row| row.split(['`', '/']).nth(2)).collect();
     assert_eq!(listed, known);
-    let others = ["decide.rs", "problem.rs"].map(|file| read(&format!("src/operator/annotations/{file}")));
+    let others = ["decide.rs", "problem.rs"].map(|file| read(&format!("crates/plan/src/annotations/{file}")));
     let texts = [parse.clone(), others.concat()].concat();
     let reasons = texts.split("NoticeReason::").skip(1);
     let reasons: BTreeSet<&str> =

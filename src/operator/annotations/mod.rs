@@ -7,34 +7,17 @@
 //!
 //! Mistakes in the annotations of pods and of RedisLeases are reported by the [engine](super::engine), which knows them.
 //!
+//! The decisions are in [`redislease_plan::annotations`].
+//!
 //! | module | concept |
 //! |---|---|
-//! | [`facts`] | what is known about a workload and a lease (pure) |
-//! | [`parse`] | what annotations request, and what is wrong with them (pure) |
-//! | [`ways`] | what holds a lease, and how it becomes active (pure) |
-//! | [`leases`] | what is wrong with the annotations of a RedisLease (pure) |
-//! | [`pods`] | what is wrong with the annotations of a pod (pure) |
-//! | [`problem`] | the text of an event about an annotation (pure) |
-//! | [`suggest`] | the nearest valid text (pure) |
-//! | [`decide`] | what to do about one workload (pure) |
 //! | [`state`] | all facts, and which workloads need a decision (pure) |
 
-mod decide;
-mod facts;
-mod known;
-mod leases;
-mod parse;
-#[cfg(test)]
-mod parse_tests;
-mod parser;
-mod pods;
-mod problem;
 mod state;
-mod suggest;
 #[cfg(test)]
 mod tests;
-mod ways;
 
+use redislease_plan::engine::Watched;
 use std::fmt::Debug;
 use std::time::Instant;
 
@@ -48,6 +31,8 @@ use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained;
 use redislease_lock::nodes::random::Random;
+use redislease_plan::annotations::decide::Change;
+use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts, title};
 use redislease_plan::api::RedisLease;
 use redislease_plan::api::validated::WorkloadKind;
 use redislease_plan::index::{WorkloadChange, WorkloadKey};
@@ -57,20 +42,12 @@ use redislease_plan::status::Notice;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use super::engine::Watched;
 use super::leadership::Authorities;
 use super::supervisor::BoxedTask;
 use super::watched::{AHEAD, Namespaces};
 use super::watches::{self, Objects};
 use super::writer::Writer;
 use crate::metrics::operator::OperatorMetrics;
-pub use decide::{Change, is_unwanted};
-use facts::title;
-pub use facts::{LeaseFacts, WorkloadFacts};
-pub use leases::problems as problems_of_lease;
-pub use parse::default_quorum;
-pub use pods::problems as problems_of_pod;
-pub use problem::Problem;
 use state::{Effect, State};
 
 /// The name of this controller in metrics.

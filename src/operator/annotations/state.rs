@@ -7,14 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 use redislease_lock::contain::{Panicked, contained};
+use redislease_plan::annotations::Problem;
+use redislease_plan::annotations::decide::{Change, Decision, changed_back, decide, judge_existing, refused};
+use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts};
 use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::index::{WorkloadChange, WorkloadKey, is_older};
 use redislease_plan::plan::calls::Changed;
 
-use super::decide::{Change, Decision, changed_back, decide, judge_existing, refused};
-use super::facts::{LeaseFacts, WorkloadFacts};
-use super::problem::Problem;
-use crate::operator::engine::Watched;
+use redislease_plan::engine::Watched;
 
 /// The pause before a change that could not be made is tried again without an event.
 const AGAIN: Backoff =

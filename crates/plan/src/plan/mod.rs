@@ -10,6 +10,7 @@
 //! | [`reconciler`] | puts the parts together |
 //! | [`spec`], [`inputs`], [`block`] | the spec in use; the quorum and the candidates of a turn; why no new term may start |
 //! | [`keeper`], [`keeper_link`], [`durations`], [`restarts`] | the keeper machine: open, configure, adopt, end |
+//! | [`views`] | the newest view of a keeper machine, for a turn that comes later |
 //! | [`contend`], [`holder`], [`handover`] | when an attempt may start; what is known about the holder; requested handovers |
 //! | [`publish`], [`repeat`], [`recorded`], [`metrics`] | the writes of the status; the term in it; what the metrics show |
 //! | [`entitlement`], [`roles`], [`desired_role`], [`context`] | which pod may be `active`; label and token on pods |
@@ -56,6 +57,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 mod verification;
+mod views;
 mod workload;
 
 pub use altered::{Altered, withdrawal};
@@ -63,8 +65,8 @@ pub use effect::{Command, Effect, Measure, PodChange, Priority, Read, RoleWrite,
 pub use event::{Event, RoleOutcome, StatusOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, Identity, OpenQuorum, PodKnowledge, QuorumFacts};
 pub use fair_queue::FairQueue;
-pub use keeper_link::{must_be_read_before, needs_turn};
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
 pub use reconciler::Reconciler;
 pub use spec::{SpecCache, SpecFacts};
+pub use views::{News, Views};

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 use redislease_core::backoff::Entropy;
 use redislease_core::time::{Millis, Time};
+use redislease_plan::annotations::decide::is_unwanted;
+use redislease_plan::annotations::facts;
+use redislease_plan::annotations::parse::{Request, parse};
 use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::status::NoticeReason;
 use serde_json::json;
 
-use crate::operator::annotations::decide::is_unwanted;
-use crate::operator::annotations::facts;
-use crate::operator::annotations::parse::{Request, parse};
 use crate::operator::annotations::state::{Effect, State};
 use crate::operator::annotations::*;
 pub fn key(name: &str) -> WorkloadKey {

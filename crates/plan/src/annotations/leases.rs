@@ -1,8 +1,8 @@
-//! What is wrong with the annotations of a RedisLease. Pure.
+//! What is wrong with the annotations of a RedisLease.
 
 use std::collections::BTreeMap;
 
-use redislease_plan::api::names::{
+use crate::api::names::{
     ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, HANDOVER_REQUESTED_ANNOTATION, HANDOVER_TO_ANNOTATION,
 };
 

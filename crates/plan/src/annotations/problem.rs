@@ -1,7 +1,7 @@
-//! What is wrong with an annotation, as the text of an event. Pure.
+//! What is wrong with an annotation, as the text of an event.
 
-use redislease_plan::api::names::ANNOTATION_PREFIX;
-use redislease_plan::status::NoticeReason;
+use crate::api::names::ANNOTATION_PREFIX;
+use crate::status::NoticeReason;
 
 use super::known::KNOWN;
 use super::suggest;
@@ -107,7 +107,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redislease_plan::api::names;
+    use crate::api::names;
 
     #[test]
     fn the_names_are_those_that_the_operator_reads() {

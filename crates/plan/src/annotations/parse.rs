@@ -1,12 +1,12 @@
-//! What the annotations of a workload request, and what is wrong with them. Pure.
+//! What the annotations of a workload request, and what is wrong with them.
 
 use std::sync::LazyLock;
 
+use crate::api::lease::{CandidatesSpec, WorkloadRef};
+use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_object_name};
+use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
+use crate::status::NoticeReason;
 use kube::core::ObjectMeta;
-use redislease_plan::api::lease::{CandidatesSpec, WorkloadRef};
-use redislease_plan::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_object_name};
-use redislease_plan::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
-use redislease_plan::status::NoticeReason;
 use serde_json::json;
 
 use super::facts::{Settings, WorkloadFacts};

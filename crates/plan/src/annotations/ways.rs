@@ -1,7 +1,7 @@
-//! The annotations `granularity`, `activation` and `active-replicas`: what holds the lease, and how it becomes active. Pure.
+//! The annotations `granularity`, `activation` and `active-replicas`: what holds the lease, and how it becomes active.
 
-use redislease_plan::api::lease::{ActivationSpec, Granularity, ScaleSpec};
-use redislease_plan::api::validated::WorkloadKind;
+use crate::api::lease::{ActivationSpec, Granularity, ScaleSpec};
+use crate::api::validated::WorkloadKind;
 
 use super::parser::Parser;
 use super::suggest;

@@ -1,6 +1,6 @@
-//! The nearest valid text for an invalid one. Pure.
+//! The nearest valid text for an invalid one.
 
-use redislease_plan::api::{Duration, names};
+use crate::api::{Duration, names};
 
 /// How similar a text must be to a known one, from 0 to 1, to be taken for a spelling mistake.
 const SIMILAR: f64 = 0.6;

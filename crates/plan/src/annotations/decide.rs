@@ -1,11 +1,11 @@
-//! Decides about one workload and its lease. Pure functions.
+//! Decides about one workload and its lease.
 
-use redislease_plan::api::lease::ActivationSpec;
-use redislease_plan::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
-use redislease_plan::api::validated::Workload;
-use redislease_plan::api::{RedisLease, RedisLeaseSpec};
-use redislease_plan::index::WorkloadKey;
-use redislease_plan::status::NoticeReason;
+use crate::api::lease::ActivationSpec;
+use crate::api::names::{ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::api::validated::Workload;
+use crate::api::{RedisLease, RedisLeaseSpec};
+use crate::index::WorkloadKey;
+use crate::status::NoticeReason;
 use serde_json::{Value, json};
 
 use super::facts::{LeaseFacts, Settings, WorkloadFacts, title};
@@ -18,9 +18,21 @@ pub enum Change {
     /// Create it.
     Create(Box<RedisLease>),
     /// Change it with a merge patch, which names its UID and resourceVersion.
-    Patch { namespace: String, name: String, patch: Value },
+    Patch {
+        /// The lease's namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The merge patch.
+        patch: Value,
+    },
     /// Delete it if a fresh read of the workload confirms that the workload does not request it; see [`is_unwanted`].
-    Delete { workload: WorkloadKey, lease: Box<LeaseFacts> },
+    Delete {
+        /// The workload for which it was created.
+        workload: WorkloadKey,
+        /// The lease.
+        lease: Box<LeaseFacts>,
+    },
 }
 
 /// The result of a decision.

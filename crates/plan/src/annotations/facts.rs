@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::api::lease::{ActivationSpec, CandidatesSpec, Granularity};
+use crate::api::names::{self, ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::api::{Duration, RedisLease, RedisLeaseSpec};
+use crate::index::WorkloadKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use redislease_plan::api::lease::{ActivationSpec, CandidatesSpec, Granularity};
-use redislease_plan::api::names::{self, ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
-use redislease_plan::api::validated::{Workload, WorkloadKind};
-use redislease_plan::api::{Duration, RedisLease, RedisLeaseSpec};
-use redislease_plan::index::WorkloadKey;
 
 use super::known::KNOWN;
 

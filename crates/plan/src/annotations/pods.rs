@@ -1,10 +1,10 @@
-//! What is wrong with the annotations of a pod. Pure.
+//! What is wrong with the annotations of a pod.
 //!
 //! Most of these annotations come from a pod template. Annotations under other prefixes are not in [`Annotations`], except
 //! the operator's own `token.redislease.io/LEASE`.
 
-use redislease_plan::api::names::{ANNOTATION_PREFIX, EXCLUDE_ANNOTATION, PRIORITY_ANNOTATION};
-use redislease_plan::election::Annotations;
+use crate::api::names::{ANNOTATION_PREFIX, EXCLUDE_ANNOTATION, PRIORITY_ANNOTATION};
+use crate::election::Annotations;
 
 use super::facts::{MOST_UNKNOWN, cut};
 use super::problem::{IGNORED, Place, Problem};
@@ -43,7 +43,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use redislease_plan::status::NoticeReason::{self, InvalidAnnotation, UnknownAnnotation};
+    use crate::status::NoticeReason::{self, InvalidAnnotation, UnknownAnnotation};
 
     fn found(key: &str, value: &str) -> Vec<(NoticeReason, String)> {
         let annotations = [(key.to_owned(), value.to_owned())].into_iter().collect();

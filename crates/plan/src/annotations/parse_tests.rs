@@ -1,11 +1,18 @@
-use redislease_plan::api::Duration;
-use redislease_plan::api::validated::WorkloadKind;
-use redislease_plan::status::NoticeReason;
+use std::collections::BTreeSet;
+
+use crate::api::Duration;
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::status::NoticeReason;
 use serde_json::json;
 
 use super::facts::WorkloadFacts;
 use super::parse::{self, Request, parse};
-use super::tests::workload;
+
+fn workload(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
+    let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let key = ("shop".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() });
+    WorkloadFacts { key, uid: format!("uid-{name}"), annotations, owners: BTreeSet::new(), deleting: false }
+}
 
 fn notes(workload: &WorkloadFacts) -> Vec<(NoticeReason, String)> {
     parse(workload).problems.into_iter().map(|problem| (problem.reason, problem.note)).collect()
@@ -220,7 +227,7 @@ fn a_cluster_holds_the_lease_of_a_workload_that_is_switched() {
         let (request, notes) = parsed(kind, &annotations);
         let Request::Lease(desired) = request else { panic!("{annotations:?}: {notes:?}") };
         let spec = parse::spec(&desired.settings);
-        assert_eq!(spec.granularity, redislease_plan::api::lease::Granularity::Cluster);
+        assert_eq!(spec.granularity, crate::api::lease::Granularity::Cluster);
         assert_eq!(spec.activation, Some(serde_json::from_value(wanted).unwrap()), "{annotations:?}");
     }
     for (kind, annotations, says) in [
