@@ -103,7 +103,9 @@ impl World {
     /// Schedules a time slice of the engine, if a lease is due for a turn.
     fn work_later(&mut self, process: usize) {
         let operator = &mut self.processes[process];
-        if operator.engine.is_due() && !std::mem::replace(&mut operator.work_due, true) {
+        // After a crash, the next start has another engine.
+        let has_work = operator.life != Life::Down && operator.engine.is_due();
+        if has_work && !std::mem::replace(&mut operator.work_due, true) {
             let boot = operator.boot;
             let (low, high) = if self.chaos { self.swarm.engine_delay } else { (20, MILLI) };
             let delay = self.rng.between(low, high);

@@ -233,7 +233,7 @@ impl World {
         }
         leader.wake_at = None;
         if leader.machine.next_deadline().is_some_and(|deadline| deadline <= local) {
-            self.leader_turn(process);
+            self.wake_leader(process);
         } else {
             self.rearm_leader(process);
         }
