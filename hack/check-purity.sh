@@ -56,11 +56,12 @@ $found" ;;
         *) die "$1 cannot be searched" ;;
     esac
 }
-arrow crates/plan/src/api 'election|status|plan|index|annotations'
-arrow crates/plan/src/election 'status|plan|index|annotations'
-arrow crates/plan/src/status 'plan|index|annotations'
-arrow crates/plan/src/plan 'index|annotations'
-arrow crates/plan/src/index 'annotations'
+arrow crates/plan/src/api 'election|status|plan|index|annotations|engine'
+arrow crates/plan/src/election 'status|plan|index|annotations|engine'
+arrow crates/plan/src/status 'plan|index|annotations|engine'
+arrow crates/plan/src/plan 'index|annotations|engine'
+arrow crates/plan/src/index 'annotations|engine'
+arrow crates/plan/src/annotations 'engine'
 arrow crates/lock/src/nodes 'keeper'
 arrow src/metrics 'operator|cli|http|telemetry'
 arrow src/http 'operator|cli|telemetry'

@@ -233,8 +233,8 @@ impl Election {
         wake: impl Fn() + Clone + Send + Sync + 'static,
     ) -> ElectionRequests {
         if let Some((_, slot)) = &self.lock {
-            let news = slot.take();
-            for view in news.before.map(|view| *view).into_iter().chain(news.view) {
+            let mut news = slot.take();
+            for view in news.take_views() {
                 self.machine.handle(now, LeadershipEvent::View(view));
             }
             if news.ended {

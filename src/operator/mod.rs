@@ -42,9 +42,10 @@ use redislease_lock::nodes::random::Random;
 use redislease_plan::annotations::facts::LeaseFacts;
 use redislease_plan::api::{RedisLease, RedisQuorum};
 use redislease_plan::election::{Cluster, PodFacts};
+use redislease_plan::engine::{Config, Engine, Input, Watched};
 use redislease_plan::index::{Index, WorkloadChange};
 use redislease_plan::plan::calls::{Outcome, Request};
-use redislease_plan::plan::{Allowed, Reconciler};
+use redislease_plan::plan::{Allowed, PERMITS, Reconciler};
 use redislease_plan::status::TermEnd;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -58,7 +59,7 @@ use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
-use engine::{Engine, Input, Shell, Watched};
+use engine::{Driver, Message, Shell};
 use leadership::{Authorities, Replica};
 use supervisor::TaskSupervisor;
 use watches::Objects;
@@ -188,9 +189,9 @@ impl Context {
             let replica = self.replica(&cluster, &writer);
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
             let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
-            let allowed = self.options.allowed;
-            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases, allowed);
-            let engine = Engine::<Reconciler, Shell>::new(cluster, index, shell);
+            let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases);
+            let config = Config { cluster, allowed: self.options.allowed, permits: PERMITS, machines: () };
+            let engine = Driver::new(Engine::<Reconciler>::new(config, index), shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let quorums = quorums::Parts {
                 namespace: self.options.namespace.clone(),
@@ -260,14 +261,14 @@ impl Context {
         &self,
         index: &Index,
         authorities: &Authorities,
-        answers: mpsc::UnboundedSender<Input>,
+        answers: mpsc::UnboundedSender<Message>,
     ) -> (Writer, Arc<Notify>) {
         let answered = Arc::new(Notify::new());
         let signal = answered.clone();
         let on_answer = move || {
             signal.notify_one();
             // If the engine has ended, the process is ending too.
-            drop(answers.send(Input::ApiAnswered));
+            drop(answers.send(Input::ApiAnswered.into()));
         };
         let (instance, lists) = (self.options.instance.clone(), index.pod_lists().clone());
         (Writer::new(instance, lists, self.metrics.clone(), authorities.clone(), on_answer), answered)

@@ -3,6 +3,7 @@
 //! An operator that watches all namespaces has a watch. An operator that watches some namespaces has rights in those only,
 //! and Kubernetes has no such right to watch a single namespace: it reads each one periodically.
 
+use redislease_plan::engine::Watched;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -14,7 +15,6 @@ use redislease_plan::index::NamespaceFacts;
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
-use super::engine::Watched;
 use super::kube_api;
 use super::watches::{self, Objects};
 use crate::metrics::operator::OperatorMetrics;

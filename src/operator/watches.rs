@@ -1,5 +1,6 @@
 //! The watches: each follows the objects of one kind and sends their events to one receiver.
 
+use redislease_plan::engine::Watched;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +18,6 @@ use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
-use super::engine::Watched;
 use super::kube_api;
 use super::merge::{Open, merge};
 use super::trimmed::{Object, Trimmed};

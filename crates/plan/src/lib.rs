@@ -9,6 +9,7 @@
 //! | [`plan`] | one reconciler per lease, which decides everything about that lease; the leader; the calls to the API server |
 //! | [`index`] | compact facts from the watches, and which leases an event concerns |
 //! | [`annotations`] | what annotations request, and what is wrong with them |
+//! | [`engine`] | which lease has a turn: owns the index and the reconcilers |
 //!
 //! A module uses only modules that come before it in this order. The crate is a part of the operator: its interface can
 //! change at any time.
@@ -16,6 +17,7 @@
 pub mod annotations;
 pub mod api;
 pub mod election;
+pub mod engine;
 pub mod index;
 pub mod plan;
 pub mod status;

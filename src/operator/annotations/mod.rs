@@ -17,6 +17,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use redislease_plan::engine::Watched;
 use std::fmt::Debug;
 use std::time::Instant;
 
@@ -41,7 +42,6 @@ use redislease_plan::status::Notice;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use super::engine::Watched;
 use super::leadership::Authorities;
 use super::watches::{self, Objects};
 use super::writer::Writer;

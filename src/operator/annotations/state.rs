@@ -14,7 +14,7 @@ use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::index::{WorkloadChange, WorkloadKey, is_older};
 use redislease_plan::plan::calls::Changed;
 
-use crate::operator::engine::Watched;
+use redislease_plan::engine::Watched;
 
 /// The pause before a change that could not be made is tried again without an event.
 const AGAIN: Backoff =

@@ -7,11 +7,12 @@ use redislease_lock::clock::Alarm;
 use redislease_lock::mailbox::Mailbox;
 use redislease_plan::api::RedisLease;
 use redislease_plan::election::PodFacts;
+use redislease_plan::engine::{Input, Machine, Watched};
 use redislease_plan::index::{LeaseId, NamespaceFacts, WorkloadChange};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use super::{Engine, Input, Machine, Outside, Watched};
+use super::{Driver, Message, Outside};
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;
@@ -32,7 +33,7 @@ pub struct Senders {
     /// From the watch of the metadata of workloads.
     pub workloads: Sender<WorkloadChange>,
     /// Answers, and changes of quorums. Bounded by the number of pending requests and of quorums.
-    pub others: UnboundedSender<Input>,
+    pub others: UnboundedSender<Message>,
 }
 
 /// The receiving ends of the engine's channels.
@@ -42,7 +43,7 @@ pub struct Inbox {
     pods: Receiver<Watched<PodFacts>>,
     namespaces: Receiver<Watched<NamespaceFacts>>,
     workloads: Receiver<WorkloadChange>,
-    others: UnboundedReceiver<Input>,
+    others: UnboundedReceiver<Message>,
     /// The leases whose machines have a new view.
     pub(super) mailbox: Arc<Mailbox<LeaseId>>,
 }
@@ -66,7 +67,7 @@ pub fn channels() -> (Senders, Inbox) {
 }
 
 /// Runs until `stop`.
-pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: Inbox, stop: CancellationToken) {
+pub async fn run<M: Machine, O: Outside>(mut engine: Driver<M, O>, mut inbox: Inbox, stop: CancellationToken) {
     let mut alarm = match Alarm::new() {
         Ok(alarm) => alarm,
         Err(error) => return tracing::error!(%error, "The engine cannot create its timer."),
@@ -86,7 +87,7 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            Some(input) = inbox.others.recv() => engine.take(input),
+            Some(message) = inbox.others.recv() => engine.take(message),
             () = inbox.mailbox.filled() => {}
             Some(event) = inbox.leases.recv() => engine.take(Input::Lease(event)),
             Some(event) = inbox.pods.recv() => engine.take(Input::Pod(event)),
@@ -103,17 +104,17 @@ pub async fn run<M: Machine, O: Outside>(mut engine: Engine<M, O>, mut inbox: In
 
 impl Inbox {
     /// Handles a batch of each kind of input. Returns whether there may be more.
-    fn drain<M: Machine, O: Outside>(&mut self, engine: &mut Engine<M, O>) -> bool {
+    fn drain<M: Machine, O: Outside>(&mut self, engine: &mut Driver<M, O>) -> bool {
         let mut shown = Vec::new();
         self.mailbox.take(&mut shown);
         for lease in shown {
-            engine.shown(lease);
+            engine.take(Input::Shown(lease));
         }
         let mut counts = [0; 5];
         while counts[0] < BATCH
-            && let Ok(input) = self.others.try_recv()
+            && let Ok(message) = self.others.try_recv()
         {
-            engine.take(input);
+            engine.take(message);
             counts[0] += 1;
         }
         while counts[1] < BATCH

@@ -1,4 +1,4 @@
-//! The engine's interface to keepers, the writer and metrics in a process.
+//! Carries out the effects of the engine in a process: keepers, the writer and metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,31 +7,31 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use redislease_core::lease::Config;
-use redislease_core::op::{Holder, Token};
+use redislease_core::op::Holder;
 use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Setup};
 use redislease_lock::mailbox::Mailbox;
+use redislease_plan::annotations::Problem;
 use redislease_plan::api::RedisLease;
-use redislease_plan::index::{LeaseId, WorkloadKey};
+use redislease_plan::engine::{Effect, Input, Subject, Surroundings};
+use redislease_plan::index::{ImplausibleToken, LeaseId, WorkloadKey};
 use redislease_plan::plan::calls::{Key, LeaseName, Outcome, Request};
 use redislease_plan::plan::{
-    Allowed, Authority, Command, Effect, Measure, OpenQuorum, RoleWrite, StatusOutcome, StatusWrite,
+    Authority, Command, Effect as Planned, Measure, News, OpenQuorum, RoleWrite, StatusOutcome, StatusWrite,
 };
 use redislease_plan::status::{Importance, Notice, TermEnd};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::input::{Input, Outside, Subject};
-use super::mistakes::PodName;
 use super::run::Inbox;
 use super::watcher::Watcher;
+use super::{Message, Outside};
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::{OperatorMetrics, RefusedBecause};
 use crate::operator::leadership::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
-use crate::operator::slot::{News, Slot};
+use crate::operator::slot::Slot;
 use crate::operator::writer::Writer;
-use redislease_plan::annotations::Problem;
 
 /// The name of this controller in metrics.
 pub const CONTROLLER: &str = "lease";
@@ -42,7 +42,7 @@ pub struct Shell {
     writer: Writer,
     /// The authority of this process, by the name of the quorum.
     grants: BTreeMap<String, Arc<Grant>>,
-    inputs: UnboundedSender<Input>,
+    inputs: UnboundedSender<Message>,
     mailbox: Arc<Mailbox<LeaseId>>,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
@@ -50,7 +50,6 @@ pub struct Shell {
     connections: BTreeMap<u64, (Arc<Connection>, Arc<InUse>)>,
     by_name: BTreeMap<String, u64>,
     floors_complete: bool,
-    allowed: Allowed,
     leases: BTreeMap<LeaseId, Lease>,
 }
 
@@ -67,11 +66,10 @@ impl Shell {
     pub fn new(
         keeper: Arc<Keeper>,
         writer: Writer,
-        inputs: UnboundedSender<Input>,
+        inputs: UnboundedSender<Message>,
         inbox: &Inbox,
         metrics: OperatorMetrics,
         lease_metrics: LeaseMetrics,
-        allowed: Allowed,
     ) -> Self {
         Self {
             keeper,
@@ -84,7 +82,6 @@ impl Shell {
             connections: BTreeMap::new(),
             by_name: BTreeMap::new(),
             floors_complete: false,
-            allowed,
             leases: BTreeMap::new(),
         }
     }
@@ -94,26 +91,26 @@ impl Shell {
     }
 
     /// The metrics record of a lease, created on first use.
-    fn record(&mut self, lease: Subject<'_>) -> Arc<LeaseRecord> {
+    fn record(&mut self, lease: &Subject) -> Arc<LeaseRecord> {
         let known = &mut self.leases.entry(lease.id).or_default().record;
         let (_, _, record) = known.get_or_insert_with(|| {
-            let record = self.lease_metrics.lease(lease.namespace, lease.name, lease.quorum);
-            (lease.namespace.to_string(), lease.name.to_owned(), record)
+            let record = self.lease_metrics.lease(&lease.namespace, &lease.name, &lease.quorum);
+            (lease.namespace.to_string(), lease.name.clone(), record)
         });
         record.clone()
     }
 
     /// Makes a call whose outcome the engine gets as an answer for the lease.
-    fn call(&self, lease: Subject<'_>, request: Request) {
+    fn call(&self, lease: &Subject, request: Request) {
         let (inputs, id, incarnation) = (self.inputs.clone(), lease.id, lease.incarnation);
         let done = move |answer| {
             // If the engine has ended, the process is ending too.
-            let _ = inputs.send(Input::Answer { lease: id, incarnation, answer });
+            let _ = inputs.send(Input::Answer { lease: id, incarnation, answer }.into());
         };
         self.writer.submit(request, Box::new(done));
     }
 
-    fn command(&mut self, lease: Subject<'_>, command: Command) {
+    fn command(&mut self, lease: &Subject, command: Command) {
         let attempt_holder = |name: redislease_plan::election::HolderName| Holder(name.to_string().into());
         if let Command::Open { quorum, keys, config } = command {
             return self.open(lease, quorum.as_deref(), &keys, config);
@@ -146,40 +143,40 @@ impl Shell {
     }
 
     /// Starts a machine for the lease. A quorum that was replaced meanwhile counts as unknown.
-    fn open(&mut self, lease: Subject<'_>, quorum: Option<&OpenQuorum>, keys: &[String], config: Config) {
+    fn open(&mut self, lease: &Subject, quorum: Option<&OpenQuorum>, keys: &[String], config: Config) {
         let record = self.record(lease);
         let opened = quorum.and_then(|quorum| self.connections.get(&quorum.id)).cloned();
         let (mailbox, id) = (self.mailbox.clone(), lease.id);
         let slot = Slot::new(move || _ = mailbox.send(id));
         let (connection, in_use) = opened.unzip();
         let nodes = connection.as_ref().map(|connection| connection.nodes.clone());
-        let lock = |key: &String| nodes.as_ref().map(|nodes| nodes.keyspace().lock(lease.namespace, key));
+        let lock = |key: &String| nodes.as_ref().map(|nodes| nodes.keyspace().lock(&lease.namespace, key));
         let keys: Vec<String> = keys.iter().filter_map(lock).collect();
         let renewals = connection.as_ref().map(|connection| connection.renewals.clone());
         let observer = Box::new(Watcher { slot: slot.clone(), record, quorum: renewals, _in_use: in_use });
-        let may_end = self.grants.get(lease.quorum).map(|grant| grant.clone() as Arc<dyn MayEnd>);
+        let may_end = self.grants.get(&lease.quorum).map(|grant| grant.clone() as Arc<dyn MayEnd>);
         let handle = self.keeper.open(Setup { nodes, keys: keys.into(), config, may_end, jump_wait: None, observer });
         let of = self.leases.entry(lease.id).or_default();
         of.connection = connection;
         of.keeper = Some((handle, slot));
     }
 
-    fn write_status(&self, lease: Subject<'_>, write: Box<StatusWrite>) {
-        let Some(object) = lease.object.cloned() else {
+    fn write_status(&self, lease: &Subject, write: Box<StatusWrite>) {
+        let Some(object) = lease.object.clone() else {
             let answer = Outcome::LeaseStatus(StatusOutcome::Gone);
             // If the engine has ended, the process is ending too.
-            let _ = self.inputs.send(Input::Answer { lease: lease.id, incarnation: lease.incarnation, answer });
+            let _ = self.inputs.send(Input::Answer { lease: lease.id, incarnation: lease.incarnation, answer }.into());
             return;
         };
-        self.call(lease, Request::LeaseStatus { object, write, quorum: Some(lease.quorum.into()) });
+        self.call(lease, Request::LeaseStatus { object, write, quorum: Some(lease.quorum.as_str().into()) });
     }
 
-    fn write_role(&self, lease: Subject<'_>, write: RoleWrite) {
-        let (write, quorum) = (Box::new(write), Some(lease.quorum.into()));
+    fn write_role(&self, lease: &Subject, write: RoleWrite) {
+        let (write, quorum) = (Box::new(write), Some(lease.quorum.as_str().into()));
         self.call(lease, Request::Role { lease: lease_name(lease), write, quorum });
     }
 
-    fn report(&self, lease: Subject<'_>, notice: &Notice) {
+    fn report(&self, lease: &Subject, notice: &Notice) {
         let (name, reason) = (name(lease), notice.reason.as_str());
         match notice.reason.importance() {
             Importance::Normal => tracing::info!(lease = %name, reason, "{}", notice.note),
@@ -188,11 +185,11 @@ impl Shell {
         self.writer.report(notice, &reference(lease));
     }
 
-    fn measure(&mut self, lease: Subject<'_>, measure: &Measure) {
+    fn measure(&mut self, lease: &Subject, measure: &Measure) {
         match measure {
             Measure::Ended(end) => {
                 self.record(lease).ended();
-                if let Some(connection) = self.connection(lease.quorum) {
+                if let Some(connection) = self.connection(&lease.quorum) {
                     connection.renewals.ended(TermEnd::as_str(*end));
                 }
             }
@@ -216,33 +213,6 @@ impl Shell {
             }),
         }
     }
-}
-
-impl Outside for Shell {
-    fn now(&self) -> Time {
-        clock::now()
-    }
-
-    fn wall(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
-    }
-
-    fn api_answered_at(&self) -> Option<Time> {
-        self.writer.answered_at()
-    }
-
-    fn await_answer(&mut self) {
-        self.writer.await_answer();
-    }
-
-    fn attempts_wait(&mut self, leases: usize) {
-        self.metrics.attempts_wait(leases);
-    }
-
-    fn authority(&self, quorum: &str) -> Authority {
-        // On a quorum that does not exist there is no election, and nothing can be renewed.
-        self.grants.get(quorum).map_or(Authority::Lead, |grant| grant.authority(self.now()))
-    }
 
     fn news(&mut self, lease: LeaseId) -> News {
         let keeper = self.leases.get_mut(&lease).map(|lease| &mut lease.keeper);
@@ -254,18 +224,18 @@ impl Outside for Shell {
         news
     }
 
-    fn carry_out(&mut self, lease: Subject<'_>, effect: Effect) {
+    fn carry_out_planned(&mut self, lease: &Subject, effect: Planned) {
         match effect {
-            Effect::Keeper(command) => self.command(lease, command),
-            Effect::WriteStatus(write) => self.write_status(lease, write),
-            Effect::WithdrawStatus => self.writer.withdraw(&Key::LeaseStatus(lease.uid.into())),
-            Effect::WriteRole(write) => self.write_role(lease, write),
-            Effect::WithdrawRole { uid } => self.writer.withdraw(&Key::Role(uid.into(), lease.uid.into())),
-            Effect::Read(read) => self.call(lease, Request::Read { lease: lease_name(lease), read }),
-            Effect::Probe => self.writer.probe(),
-            Effect::Report(notice) => self.report(lease, &notice),
-            Effect::Measure(measure) => self.measure(lease, &measure),
-            Effect::Warn(text) => tracing::warn!(lease = %name(lease), "{text}"),
+            Planned::Keeper(command) => self.command(lease, command),
+            Planned::WriteStatus(write) => self.write_status(lease, write),
+            Planned::WithdrawStatus => self.writer.withdraw(&Key::LeaseStatus(lease.uid.as_str().into())),
+            Planned::WriteRole(write) => self.write_role(lease, write),
+            Planned::WithdrawRole { uid } => self.writer.withdraw(&Key::Role(uid.into(), lease.uid.as_str().into())),
+            Planned::Read(read) => self.call(lease, Request::Read { lease: lease_name(lease), read }),
+            Planned::Probe => self.writer.probe(),
+            Planned::Report(notice) => self.report(lease, &notice),
+            Planned::Measure(measure) => self.measure(lease, &measure),
+            Planned::Warn(text) => tracing::warn!(lease = %name(lease), "{text}"),
         }
     }
 
@@ -276,59 +246,37 @@ impl Outside for Shell {
         }
     }
 
-    fn forget(&mut self, lease: LeaseId) {
-        self.hide(lease);
-        self.leases.remove(&lease);
-    }
-
-    fn turned(&mut self, took: Duration, panicked: bool) {
-        self.metrics.reconciled(CONTROLLER, !panicked, took);
-        if panicked {
-            self.metrics.panicked();
-        }
-    }
-
-    fn read_workload(&mut self, key: WorkloadKey) {
+    fn read_workload(&self, key: WorkloadKey) {
         let (inputs, of) = (self.inputs.clone(), key.clone());
         let done = move |outcome| {
             if let Outcome::Workload(found) = outcome {
-                let _ = inputs.send(Input::Workload(of, found));
+                let _ = inputs.send(Input::Workload(of, found).into());
             }
         };
         self.writer.submit(Request::Workload(key), Box::new(done));
     }
 
-    fn allowed(&self) -> Allowed {
-        self.allowed
-    }
-
-    fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite) {
-        let (inputs, namespace): (_, Arc<str>) = (self.inputs.clone(), namespace.into());
-        let (of, pod, name) = (namespace.clone(), write.uid.clone(), lease.to_owned());
-        tracing::info!(pod = %format!("{namespace}/{}", write.pod), lease, "Removing the label of a lease that does not exist or cannot be read.");
+    fn write_orphan(&self, lease: LeaseName, write: Box<RoleWrite>) {
+        let LeaseName { namespace, name, .. } = &lease;
+        let (inputs, of, pod, name) = (self.inputs.clone(), namespace.clone(), write.uid.clone(), name.to_string());
+        tracing::info!(pod = %format!("{namespace}/{}", write.pod), lease = name, "Removing the label of a lease that does not exist or cannot be read.");
         let done = move |outcome| {
             if let Outcome::Role(_, answer) = outcome {
-                let _ = inputs.send(Input::OrphanWritten { namespace: of, pod, lease: name, answer });
+                let _ = inputs.send(Input::OrphanWritten { namespace: of, pod, lease: name, answer }.into());
             }
         };
-        // This is never the UID of a lease, so the key is unique.
-        let uid = format!("name:{lease}").into();
-        let lease = LeaseName { namespace, name: lease.into(), uid };
-        self.writer.submit(Request::Role { lease, write: Box::new(write), quorum: None }, Box::new(done));
+        self.writer.submit(Request::Role { lease, write, quorum: None }, Box::new(done));
+    }
+}
+
+impl Outside for Shell {
+    fn now(&self) -> Time {
+        clock::now()
     }
 
-    fn report_on_lease(&mut self, lease: Subject<'_>, Problem { reason, note }: &Problem) {
-        tracing::warn!(lease = %name(lease), reason = reason.as_str(), "{note}");
-        let notice = Notice { reason: *reason, note: note.clone(), on_pods: Vec::new() };
-        self.writer.report_once(notice, reference(lease));
-    }
-
-    fn report_on_pod(&mut self, pod: PodName<'_>, Problem { reason, note }: &Problem) -> bool {
-        let is_accepted = self.writer.report_once_on_pod(*reason, note, pod);
-        if is_accepted {
-            tracing::warn!(pod = %format!("{}/{}", pod.namespace, pod.name), reason = reason.as_str(), "{note}");
-        }
-        is_accepted
+    fn authority(&self, quorum: &str) -> Authority {
+        // On a quorum that does not exist there is no election, and nothing can be renewed.
+        self.grants.get(quorum).map_or(Authority::Lead, |grant| grant.authority(self.now()))
     }
 
     fn quorum(&mut self, update: &QuorumUpdate) {
@@ -352,39 +300,83 @@ impl Outside for Shell {
         }
     }
 
-    fn raise_floor(&mut self, quorum: &str, token: Token) {
-        if token > Token(0)
-            && let Some(connection) = self.connection(quorum)
-        {
-            connection.nodes.raise_floor(token);
+    fn surroundings(&mut self, lease: LeaseId, quorum: &str) -> Surroundings {
+        Surroundings {
+            news: self.news(lease),
+            authority: self.authority(quorum),
+            api_answered_at: self.writer.answered_at(),
+            wall: jiff::Timestamp::now(),
         }
     }
 
-    fn floors_complete(&mut self) {
-        self.floors_complete = true;
-        for (connection, _) in self.connections.values() {
-            connection.nodes.floor_complete();
+    fn carry_out(&mut self, effect: Effect) -> Option<Input> {
+        match effect {
+            Effect::Lease(lease, effect) => self.carry_out_planned(&lease, effect),
+            Effect::Hide(lease) => self.hide(lease),
+            Effect::Forget(lease) => {
+                self.hide(lease);
+                self.leases.remove(&lease);
+            }
+            Effect::AwaitAnswer => self.writer.await_answer(),
+            Effect::ReadWorkload(key) => self.read_workload(key),
+            Effect::WriteOrphan(lease, write) => self.write_orphan(lease, write),
+            Effect::ReportOnLease(lease, Problem { reason, note }) => {
+                tracing::warn!(lease = %name(&lease), reason = reason.as_str(), "{note}");
+                self.writer.report_once(Notice { reason, note, on_pods: Vec::new() }, reference(&lease));
+            }
+            Effect::ReportOnPod(pod, problem) => {
+                let Problem { reason, note } = &problem;
+                if !self.writer.report_once_on_pod(*reason, note, &pod) {
+                    return Some(Input::ReportRefused { pod: pod.uid, problem });
+                }
+                tracing::warn!(pod = %format!("{}/{}", pod.namespace, pod.name), reason = reason.as_str(), "{note}");
+            }
+            Effect::RaiseFloor(quorum, token) => {
+                if let Some(connection) = self.connection(&quorum) {
+                    connection.nodes.raise_floor(token);
+                }
+            }
+            Effect::FloorsComplete => {
+                self.floors_complete = true;
+                self.connections.values().for_each(|(connection, _)| connection.nodes.floor_complete());
+            }
+            Effect::Implausible(ImplausibleToken { namespace, name, token }) => {
+                tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Write the right token into the status.");
+            }
         }
+        None
+    }
+
+    fn turned(&mut self, took: Duration, panicked: bool) {
+        self.metrics.reconciled(CONTROLLER, !panicked, took);
+    }
+
+    fn panicked(&mut self) {
+        self.metrics.panicked();
+    }
+
+    fn attempts_wait(&mut self, leases: usize) {
+        self.metrics.attempts_wait(leases);
     }
 }
 
 /// Namespace and name of a lease, for the log.
-fn name(lease: Subject<'_>) -> String {
+fn name(lease: &Subject) -> String {
     format!("{}/{}", lease.namespace, lease.name)
 }
 
-fn lease_name(lease: Subject<'_>) -> LeaseName {
-    LeaseName { namespace: lease.namespace.clone(), name: lease.name.into(), uid: lease.uid.into() }
+fn lease_name(lease: &Subject) -> LeaseName {
+    LeaseName { namespace: lease.namespace.clone(), name: lease.name.as_str().into(), uid: lease.uid.as_str().into() }
 }
 
 /// The reference to the lease in an event.
-fn reference(lease: Subject<'_>) -> ObjectReference {
+fn reference(lease: &Subject) -> ObjectReference {
     ObjectReference {
         api_version: Some(RedisLease::api_version(&()).into_owned()),
         kind: Some(RedisLease::kind(&()).into_owned()),
-        name: Some(lease.name.to_owned()),
+        name: Some(lease.name.clone()),
         namespace: Some(lease.namespace.to_string()),
-        uid: Some(lease.uid.to_owned()),
+        uid: Some(lease.uid.clone()),
         ..ObjectReference::default()
     }
 }

@@ -1,220 +1,130 @@
-#[path = "fake.rs"]
-mod fake;
-#[path = "mistakes_tests.rs"]
-mod mistakes;
-#[path = "orphans_tests.rs"]
-mod orphans;
-#[path = "panic_tests.rs"]
-mod panics;
-#[path = "permits_tests.rs"]
-mod permits;
+//! A panic is contained to its lease.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use redislease_core::lease::{Standing, TermId, TermView, View};
-use redislease_core::op::{Attempt, Holder, Token};
-use redislease_core::quorum::Quorum;
-use redislease_plan::index::WorkloadRead;
-use redislease_plan::plan::calls::{Found, Outcome};
-use redislease_plan::plan::{
-    Authority, Command, OpenQuorum, PodKnowledge, QuorumFacts, Read, Reconciler, RoleOutcome, StatusOutcome,
-};
+use redislease_plan::api::RedisLease;
+use redislease_plan::election::Cluster;
+use redislease_plan::engine::{Config, Watched};
+use redislease_plan::index::Index;
+use redislease_plan::plan::{Allowed, Effect as Planned, Event, Identity, News, PERMITS, PermitUses};
 use serde_json::json;
 
 use super::*;
-use crate::operator::leadership::Grant;
-use crate::operator::quorums::QuorumUpdate;
-use crate::operator::slot::News;
-use fake::{Fake, PANICS, World, lease, pod, role, script, seen};
 
-#[test]
-fn a_turn_takes_answers_then_the_view_then_the_facts() {
-    let mut world = World::listed();
-    let id = world.lease("n", "a");
-    world.work();
-    assert_eq!(seen("a"), ["facts 0 unseen"]);
-    world.pod("p");
-    let answer = Outcome::Role("uid-p".into(), role(RoleOutcome::Written));
-    world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
-    let term = TermId { attempt: Attempt(1), token: Token(7), holder: Holder("c/u/n/a/p/uid-p".into()) };
-    let held = Standing::Held(TermView { id: term, valid_until: None, stop_at: None, failed_rounds: 0 });
-    let view = Some(View { standing: held, ..View::default() });
-    world.fake.0.borrow_mut().news.insert(id, News { view, ..News::default() });
-    script("a", |script| {
-        script.holder = Some(("p".into(), "uid-p".into()));
-        script.effects = vec![Effect::Probe, Effect::Keeper(Command::Forget)];
-    });
-    world.work();
-    assert_eq!(seen("a"), ["role uid-p Written", "view Some(7)", "facts 1 here"]);
-    assert_eq!(world.fake.done(), ["a/0 Probe", "a/0 Keeper(Forget)"]);
-    world.work();
-    assert_eq!(seen("a"), [""; 0], "nothing is due");
+/// The text of a warning that panics when it is carried out.
+const PANICS: &str = "panic";
+
+/// A machine that warns with the name of its lease in each turn. That of the lease `broken` panics.
+struct Warns {
+    name: String,
+    effects: Vec<Planned>,
 }
 
-#[test]
-fn a_holder_that_a_new_list_could_not_read_is_still_there() {
-    let mut world = World::listed();
-    let id = world.lease("n", "a");
-    world.pod("p");
-    script("a", |script| script.holder = Some(("p".into(), "uid-p".into())));
-    world.work();
-    let metadata = ObjectMeta { uid: Some("uid-p".into()), ..ObjectMeta::default() };
-    for event in [Watched::ListBegins, Watched::Unreadable(Box::new(metadata)), Watched::ListEnds] {
-        world.engine.take(Input::Pod(event));
+impl Machine for Warns {
+    type Config = ();
+
+    fn new((): &(), identity: Identity) -> Self {
+        Self { name: identity.name, effects: Vec::new() }
     }
-    let holder = world.engine.index.snapshot(id, Time(0)).unwrap().holder;
-    assert!(matches!(holder, PodKnowledge::Here(_)), "{holder:?}");
-}
 
-#[test]
-fn what_an_answer_shows_is_in_the_facts_of_the_turn() {
-    let mut world = World::listed();
-    let id = world.lease("n", "a");
-    script("a", |script| script.holder = Some(("p".into(), "uid-p".into())));
-    world.work();
-    for (answer, knows) in [
-        (Outcome::Holder("uid-p".into(), Ok(Found::Gone(None))), "facts 0 gone"),
-        (Outcome::Node("uid-p".into(), Ok(true)), "facts 0 stopped"),
-    ] {
-        seen("a");
-        world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
-        world.work();
-        assert_eq!(seen("a").last().map(String::as_str), Some(knows));
+    fn handle(&mut self, _: Time, _: Event) {
+        assert_ne!(self.name, "broken", "planned by the test");
+        self.effects.push(Planned::Warn(self.name.clone()));
     }
-    let mut newer = lease("n", "a");
-    newer.metadata.resource_version = Some("2".into());
-    let answer = Outcome::LeaseStatus(StatusOutcome::Written(Arc::new(newer)));
-    world.engine.take(Input::Answer { lease: id, incarnation: 0, answer });
-    world.work();
-    let object = world.engine.index.lease(id).unwrap().object.clone().unwrap();
-    assert_eq!(object.metadata.resource_version.as_deref(), Some("2"));
+
+    fn poll_effect(&mut self) -> Option<Planned> {
+        self.effects.pop()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn holder(&self) -> Option<(String, String)> {
+        None
+    }
+
+    fn awaits_api_answer(&self) -> bool {
+        false
+    }
+
+    fn permit_uses(&self) -> PermitUses {
+        PermitUses::default()
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Default)]
+struct Fake {
+    done: Vec<String>,
+    panics: BTreeMap<bool, u32>,
+}
+
+impl Outside for Fake {
+    fn now(&self) -> Time {
+        Time(0)
+    }
+
+    fn authority(&self, _: &str) -> Authority {
+        Authority::Lead
+    }
+
+    fn quorum(&mut self, _: &QuorumUpdate) {}
+
+    fn surroundings(&mut self, _: LeaseId, _: &str) -> Surroundings {
+        let wall = jiff::Timestamp::UNIX_EPOCH;
+        Surroundings { news: News::default(), authority: Authority::Lead, api_answered_at: None, wall }
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Option<Input> {
+        if let Effect::Lease(subject, effect) = effect {
+            assert_ne!(effect, Planned::Warn(PANICS.into()), "planned by the test");
+            self.done.push(format!("{} {effect:?}", subject.name));
+        }
+        None
+    }
+
+    fn turned(&mut self, _: Duration, panicked: bool) {
+        *self.panics.entry(panicked).or_default() += 1;
+    }
+
+    fn panicked(&mut self) {
+        self.done.push("panicked".into());
+    }
+
+    fn attempts_wait(&mut self, _: usize) {}
 }
 
 #[test]
-fn time_and_answers_of_the_api_server_are_followed_by_turns() {
-    let mut world = World::listed();
-    world.lease("n", "a");
-    script("a", |script| (script.deadline, script.awaits) = (Some(Time(500)), true));
-    world.work();
-    assert_eq!(world.fake.done(), ["await"]);
-    assert_eq!(world.engine.next_deadline(), Some(Time(500)));
-    seen("a");
-    world.at(499);
-    world.work();
-    assert_eq!(seen("a").len(), 0);
-    script("a", |script| script.deadline = None);
-    world.at(500);
-    world.work();
-    assert_eq!((seen("a").len(), world.engine.next_deadline()), (1, None));
-    world.engine.take(Input::ApiAnswered);
-    script("a", |script| script.awaits = false);
-    world.work();
-    world.engine.take(Input::ApiAnswered);
-    world.work();
-    assert_eq!(seen("a").len(), 1, "the lease does not wait for an answer any more");
-}
-
-#[test]
-fn a_lease_whose_resource_is_gone_is_forgotten_when_it_is_finished() {
-    let mut world = World::listed();
-    let id = world.lease("n", "a");
-    world.work();
-    world.engine.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
-    world.work();
-    assert_eq!(seen("a").last().map(String::as_str), Some("facts ? unseen no lease"));
-    assert_eq!(world.fake.done(), ["resource gone"]);
-    script("a", |script| script.finished = true);
-    world.engine.shown(id);
-    world.work();
-    assert_eq!(world.fake.done(), ["resource gone", "forget"]);
-    assert!(world.engine.leases.is_empty() && world.engine.index.lease(id).is_none());
-}
-
-#[test]
-fn workloads_are_read_and_floors_raised() {
-    let mut world = World::listed();
-    let mut of_workload = lease("n", "a");
-    of_workload.spec.candidates =
-        serde_json::from_value(json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}))
-            .unwrap();
-    of_workload.status = Some(redislease_plan::api::RedisLeaseStatus { fencing_token: Some(42), ..Default::default() });
-    world.engine.take(Input::Lease(Watched::Seen(Box::new(of_workload))));
-    world.pod("p");
-    world.work();
-    assert_eq!(world.fake.done(), ["floor default 42", "read d"]);
-    assert_eq!(seen("a"), ["facts ? unseen"]);
-    let key = (
-        "n".into(),
-        redislease_plan::api::validated::Workload {
-            kind: redislease_plan::api::validated::WorkloadKind::Deployment,
-            name: "d".into(),
-        },
-    );
-    let selector = kube::core::Expression::Equal("app".into(), "a".into()).into();
-    world.engine.take(Input::Workload(key, WorkloadRead::Selects(selector).into()));
-    world.work();
-    assert_eq!(seen("a"), ["facts 1 unseen"]);
-    assert!(world.engine.next_deadline().is_some(), "it is read again");
-    let grant = Grant::of(Authority::Lead);
-    let update = QuorumUpdate { name: "default".into(), facts: None, connection: None, retiring: None, grant };
-    world.engine.take(Input::Quorum(update));
-    assert_eq!(
-        world.fake.done(),
-        ["quorum default", "floor default 42"],
-        "a quorum that is opened later gets its floor too"
-    );
-}
-
-#[test]
-fn a_refused_read_is_reported_as_refused() {
-    let mut world = World::listed();
-    let id = world.lease("n", "a");
-    script("a", |script| script.effects = vec![Effect::Read(Read::Lease)]);
-    world.work();
-    assert_eq!(world.fake.done(), ["a/0 Read(Lease)"]);
-    seen("a");
-    world.engine.take(Input::Answer { lease: id, incarnation: 0, answer: Outcome::Lease(Err("no".into())) });
-    world.work();
-    assert_eq!(seen("a"), ["read false", "facts 0 unseen"]);
-}
-
-/// After a restart the terms must be renewed in time. With many leases the list takes longer than a lease may last.
-#[test]
-fn a_term_that_a_status_names_is_adopted_before_the_list_of_leases_ends() {
-    let fake = Fake::default();
-    let cluster = Cluster { name: "c".into(), uid: "u".into() };
-    let mut engine = Engine::<Reconciler, Fake>::new(cluster, Index::new("system"), fake.clone());
-    let open = OpenQuorum {
-        id: 1,
-        name: "default".into(),
-        fingerprint: "f00d".into(),
-        quorum: Quorum::of(3).unwrap(),
-        longest_lease: Millis(60_000),
-        command_timeout: Millis(500),
+fn a_panic_in_a_turn_or_an_effect_is_contained_to_its_lease() {
+    let config = Config {
+        cluster: Cluster { name: "c".into(), uid: "u".into() },
+        allowed: Allowed::default(),
+        permits: PERMITS,
+        machines: (),
     };
-    let open = Some(Arc::new(open));
-    let facts = QuorumFacts { read: true, open, up: 3, evaluated: true, ..QuorumFacts::default() };
-    let grant = Grant::of(Authority::Lead);
-    let name = "default".into();
-    engine.take(Input::Quorum(QuorumUpdate {
-        name,
-        facts: Some(Arc::new(facts)),
-        connection: None,
-        retiring: None,
-        grant,
-    }));
-    engine.take(Input::QuorumsRead);
-    let mut held = lease("n", "a");
-    let holder = json!({"cluster": "c", "namespace": "n", "pod": "p", "podUID": "uid-p"});
-    let status = json!({"attempt": format!("{:032x}", 5), "fencingToken": 7, "holder": holder});
-    held.status = Some(serde_json::from_value(status).unwrap());
-    engine.take(Input::Lease(Watched::ListBegins));
-    engine.take(Input::Lease(Watched::Seen(Box::new(held))));
-    assert!(engine.work(Instant::now() + Duration::from_mins(1)));
-    let done = fake.done();
-    let adopts = done.iter().filter(|done| done.contains("Keeper(Adopt(")).count();
-    assert_eq!(adopts, 1, "{done:?}");
-    assert!(!engine.index.is_listed());
+    let mut driver = Driver::new(Engine::<Warns>::new(config, Index::new("system")), Fake::default());
+    for name in ["broken", PANICS, "whole"] {
+        let lease: RedisLease = serde_json::from_value(json!({
+            "apiVersion": "redislease.io/v1alpha1",
+            "kind": "RedisLease",
+            "metadata": {"namespace": name, "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1"},
+            "spec": {"quorumRef": {"name": "default"}, "candidates": {"selector": {"matchLabels": {"app": "a"}}}},
+        }))
+        .unwrap();
+        driver.take(Input::Lease(Watched::Seen(Box::new(lease))));
+    }
+    assert!(driver.work(Instant::now() + Duration::from_mins(1)));
+    let Fake { done, panics } = &driver.outside;
+    let of = |name: &str| done.iter().filter(|done| done.starts_with(name)).collect::<Vec<_>>();
+    assert_eq!(of("whole"), ["whole Warn(\"whole\")"]);
+    for name in ["broken", PANICS] {
+        let [withdrawn, reported] = of(&format!("{name} "))[..] else { panic!("{done:?}") };
+        assert!(withdrawn.contains("WithdrawStatus") && reported.contains("planned by the test"), "{done:?}");
+    }
+    assert_eq!((of("panicked").len(), panics), (2, &BTreeMap::from([(true, 2), (false, 1)])));
+    assert_eq!(driver.next_deadline(), Some(Time(1000)), "a new machine after the pause");
 }

@@ -4,6 +4,7 @@ mod follow;
 #[cfg(test)]
 mod tests;
 
+use redislease_plan::engine::{Input, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use crate::http::Part;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::renewals::RenewalMetrics;
-use crate::operator::engine::{Input, Watched};
+use crate::operator::engine::Message;
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Authorities, Election, Replica};
 use crate::operator::writer::Writer;
@@ -60,7 +61,7 @@ struct Controller {
     namespace: Arc<str>,
     lease_namespaces: Arc<[String]>,
     writer: Writer,
-    engine: UnboundedSender<Input>,
+    engine: UnboundedSender<Message>,
     node_metrics: NodeMetrics,
     renewal_metrics: RenewalMetrics,
     metrics: OperatorMetrics,
@@ -294,7 +295,7 @@ impl Controller {
 
     /// If the engine has ended, the process is ending too.
     fn authority_changed(&self, name: &str) {
-        let _ = self.engine.send(Input::Authority(name.to_owned()));
+        let _ = self.engine.send(Message::Authority(name.to_owned()));
         self.authorities.notify();
     }
 
@@ -335,7 +336,7 @@ impl Controller {
         if let Some(update) = entry.update(name, &self.namespace) {
             self.authorities.set(name, &update.grant);
             // If the engine has ended, the process is ending too.
-            let _ = self.engine.send(Input::Quorum(update));
+            let _ = self.engine.send(Message::Quorum(update));
         }
     }
 
@@ -425,7 +426,7 @@ impl Controller {
             unread.retain(|name| self.entries.get(name).is_some_and(|entry| !entry.is_read()));
             if unread.is_empty() {
                 self.start = Start::Done;
-                let _ = self.engine.send(Input::QuorumsRead);
+                let _ = self.engine.send(Input::QuorumsRead.into());
                 self.authorities.all_read();
             }
         }

@@ -26,7 +26,7 @@ use redislease_plan::plan::QuorumFacts;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::engine::Input;
+use super::engine::Message;
 use super::leadership::{Authorities, Grant, Replica};
 use super::writer::Writer;
 use crate::http::Part;
@@ -64,7 +64,7 @@ pub struct Parts {
     /// Sends its calls.
     pub writer: Writer,
     /// The engine.
-    pub engine: UnboundedSender<Input>,
+    pub engine: UnboundedSender<Message>,
     /// The series of nodes.
     pub node_metrics: NodeMetrics,
     /// The series of leases.

@@ -1,5 +1,6 @@
 //! The controller with a real writer, against an API server that answers what the test says.
 
+use redislease_plan::engine::Watched;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::http::Readiness;
 use crate::metrics::panics::Panics;
-use crate::operator::engine::Watched;
+use crate::operator::engine::Message;
 
 /// The API server does not answer a read of this secret.
 const SILENT: &str = "silent";
@@ -67,7 +68,7 @@ pub(super) fn quorum(name: &str) -> Watched<RedisQuorum> {
 }
 
 /// The dependencies of a controller, the inputs of the engine and the counters of panics.
-pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Input>, Panics) {
+pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Message>, Panics) {
     let registry = Registry::new();
     let panics = Panics::register(&registry).unwrap();
     let metrics = OperatorMetrics::register(&registry, &[CONTROLLER], &panics).unwrap();
@@ -137,7 +138,7 @@ async fn a_secret_that_is_not_answered_delays_no_other_quorum() {
         let left = WITHIN.saturating_sub(began.elapsed());
         let input = tokio::time::timeout(left, inputs.recv()).await;
         let input = input.expect("the other quorum is connected while the first secret is read");
-        let Some(Input::Quorum(QuorumUpdate { name, connection: Some(_), .. })) = input else { continue };
+        let Some(Message::Quorum(QuorumUpdate { name, connection: Some(_), .. })) = input else { continue };
         assert_eq!(name, "answered", "the first quorum has no password yet");
         break;
     }

@@ -1,5 +1,6 @@
 //! How each request is sent to the API server, and its answer taken apart.
 
+use redislease_plan::annotations::decide::Change;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
@@ -22,7 +23,6 @@ use serde_json::{Value, json};
 use super::{owned, startable, tokens};
 use crate::metrics::operator::WriteKind;
 use crate::operator::kube_api::{self, CallError, call};
-use redislease_plan::annotations::decide::Change;
 
 /// The part of a request that its caller keeps until it is sent.
 pub(super) enum Payload {

@@ -28,13 +28,13 @@ use kube::Client;
 use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_plan::annotations::decide::Change;
+use redislease_plan::engine::PodName;
 use redislease_plan::index::{ListCount, WorkloadKey};
 use redislease_plan::plan::calls::{CONCURRENCY, Calls, Key, Level, Outcome, Request};
 use redislease_plan::status::{Notice, NoticeReason};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::engine::PodName;
 use super::leadership::Authorities;
 use crate::metrics::operator::OperatorMetrics;
 use call::Payload;
@@ -150,7 +150,7 @@ impl Writer {
         let tenant: Arc<str> = object.namespace.as_deref().unwrap_or_default().into();
         let mut state = self.state();
         let on_pods: Vec<_> = notice.on_pods.iter().filter(|_| state.events.pods.takes(now, &tenant)).collect();
-        let pods = on_pods.into_iter().map(|(name, uid)| pod_reference(PodName { namespace: &tenant, name, uid }));
+        let pods = on_pods.into_iter().map(|(name, uid)| pod_reference(&tenant, name, uid));
         for regarding in std::iter::once(object.clone()).chain(pods) {
             let accepted = state.events.add(now, happened, notice.clone(), regarding);
             self.queue_event(&mut state, now, &tenant, accepted);
@@ -171,12 +171,12 @@ impl Writer {
     }
 
     /// As [`Writer::report_once`], on a pod. Returns `false` if many pods had such events just before: nothing is reported.
-    pub fn report_once_on_pod(&self, reason: NoticeReason, note: &str, pod: PodName<'_>) -> bool {
+    pub fn report_once_on_pod(&self, reason: NoticeReason, note: &str, pod: &PodName) -> bool {
         let now = clock::now();
-        let is_accepted = self.state().events.mistakes.takes(now, &pod.namespace.into());
+        let is_accepted = self.state().events.mistakes.takes(now, &pod.namespace.as_str().into());
         if is_accepted {
             let notice = Notice { reason, note: note.to_owned(), on_pods: Vec::new() };
-            self.report_once(notice, pod_reference(pod));
+            self.report_once(notice, pod_reference(&pod.namespace, &pod.name, &pod.uid));
         }
         is_accepted
     }
@@ -222,13 +222,13 @@ impl Writer {
     }
 }
 
-fn pod_reference(pod: PodName<'_>) -> ObjectReference {
+fn pod_reference(namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Pod".into()),
-        name: Some(pod.name.to_owned()),
-        namespace: Some(pod.namespace.to_owned()),
-        uid: Some(pod.uid.to_owned()),
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }
 }

@@ -1,5 +1,7 @@
 //! The calls that create, change and delete the leases of annotated workloads.
 
+use redislease_plan::annotations::decide::{Change, is_unwanted};
+use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -12,8 +14,6 @@ use redislease_plan::index::WorkloadKey;
 use redislease_plan::plan::calls::Changed;
 
 use crate::operator::kube_api::{CallError, call};
-use redislease_plan::annotations::decide::{Change, is_unwanted};
-use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts};
 
 /// Makes a change.
 ///

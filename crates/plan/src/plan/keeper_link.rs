@@ -131,42 +131,6 @@ pub(super) fn holder_of(view: &View) -> Option<HolderName> {
     term.holder.0.parse().ok()
 }
 
-/// Whether a view that was not read must be read before the next one: it names a term that the next one does not, or says that the
-/// term was not confirmed for a moment. A reader that is late, or whose process was paused, would never learn that.
-pub fn must_be_read_before(unread: &View, next: &View) -> bool {
-    let named = |view: &View| {
-        let ending = view.ending.as_ref().map(|ending| ending.id.attempt);
-        [view.standing.term().map(|term| term.id.attempt), ending]
-    };
-    let is_unconfirmed = |view: &View| matches!(view.standing, Standing::Adopting(_) | Standing::Uncertain(_));
-    if is_unconfirmed(unread) && !is_unconfirmed(next) {
-        return true;
-    }
-    let next = named(next);
-    named(unread).into_iter().flatten().any(|attempt| !next.contains(&Some(attempt)))
-}
-
-/// Whether a change of the view needs a turn of the reconciler. A renewal changes only times and needs none.
-pub fn needs_turn(before: &View, now: &View) -> bool {
-    let View { standing, ending, retry_at, refused_by, refusal } = now;
-    let (was, is) = (before.standing.term(), standing.term());
-    let same_standing = match (&before.standing, standing) {
-        (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
-            (attempt, holder) == (now, for_whom)
-        }
-        (before, now) => std::mem::discriminant(before) == std::mem::discriminant(now),
-    };
-    // The second failure in a row causes a Kubernetes event, the third does not.
-    let same_term = match (was, is) {
-        (Some(was), Some(is)) => was.id == is.id && was.failed_rounds.min(2) == is.failed_rounds.min(2),
-        (was, is) => was.is_none() && is.is_none(),
-    };
-    let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
-    let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
-    let same_answer = *ending == before.ending && *refused_by == before.refused_by && *refusal == before.refusal;
-    !(same_standing && same_term && same_retry && same_answer)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,21 +148,6 @@ mod tests {
     fn held(attempt: u128) -> View {
         let term = TermView { id: term(attempt), valid_until: None, stop_at: None, failed_rounds: 0 };
         View { standing: Standing::Held(term), ..View::default() }
-    }
-
-    #[test]
-    fn a_view_of_a_term_that_the_next_view_does_not_name_must_be_read() {
-        let id = term(1);
-        let ending = EndingView { id, reason: EndReason::Misses, sealed: false, keys_until: Time(9) };
-        let ending = View { ending: Some(ending), ..View::default() };
-        assert!(!must_be_read_before(&View::default(), &held(1)));
-        assert!(!must_be_read_before(&held(1), &ending), "the next one names it too");
-        assert!(must_be_read_before(&ending, &View::default()));
-        assert!(must_be_read_before(&held(1), &held(2)));
-        let unconfirmed =
-            View { standing: Standing::Adopting(held(1).standing.term().unwrap().clone()), ..View::default() };
-        assert!(must_be_read_before(&unconfirmed, &held(1)));
-        assert!(!must_be_read_before(&held(1), &unconfirmed));
     }
 
     #[test]
@@ -225,27 +174,6 @@ mod tests {
         assert!(link.is_behind(), "the machine has not handled the proof yet");
         link.show(View::default());
         assert!(!link.is_behind() && link.is_idle() && link.knows(Attempt(1)));
-    }
-
-    #[test]
-    fn only_times_change_without_a_turn() {
-        let idle = |retry_at| View { retry_at: Some(Time(retry_at)), ..View::default() };
-        let failed = |stop_at, failed_rounds| {
-            let term = TermView { id: term(1), valid_until: None, stop_at: Some(Time(stop_at)), failed_rounds };
-            View { standing: Standing::Held(term), ..View::default() }
-        };
-        for (before, now, needs) in [
-            (idle(10), idle(20), false),
-            (idle(20), idle(10), true),
-            (idle(20), View::default(), true),
-            (failed(1, 0), failed(2, 0), false),
-            (failed(1, 0), failed(1, 2), true),
-            (failed(1, 2), failed(1, 3), false),
-            (failed(1, 0), idle(1), true),
-            (held(1), held(2), true),
-        ] {
-            assert_eq!(needs_turn(&before, &now), needs, "{before:?} {now:?}");
-        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | [`spec`] | which version of the spec is used: it is valid and fits the quorum |
 //! | [`inputs`] | resolve the quorum and the candidates; why no new term may start |
 //! | [`keeper_link`], [`sync`] | the keeper machine: open, configure, adopt, end |
+//! | [`views`] | the newest view of a keeper machine, for a turn that comes later |
 //! | [`contend`] | which pod should hold the lease; when an attempt may start |
 //! | [`publish`] | the status and its writes |
 //! | [`entitlement`] | which pod may be `active` |
@@ -56,6 +57,7 @@ mod start;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod views;
 mod workload;
 
 pub use altered::{Altered, withdrawal};
@@ -63,10 +65,10 @@ pub use effect::{Command, Effect, Measure, PodChange, Priority, Read, RoleWrite,
 pub use event::{Event, RoleOutcome, StatusOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, OpenQuorum, PodKnowledge, QuorumFacts};
 pub use fair_queue::FairQueue;
-pub use keeper_link::{must_be_read_before, needs_turn};
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
 pub use spec::{SpecCache, SpecFacts};
+pub use views::{News, Views};
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -55,11 +55,9 @@ pub enum Event {
     Gather { process: usize, boot: u32, node: usize },
     // Inside a process.
     Wake { process: usize, boot: u32 },
-    Turn { process: usize, boot: u32, uid: u32 },
-    Due { process: usize, boot: u32, uid: u32 },
+    Work { process: usize, boot: u32 },
     Command { process: usize, boot: u32, uid: u32, command: Box<Command> },
-    Mail { process: usize, boot: u32, uid: u32, serial: u64 },
-    KeeperEnded { process: usize, boot: u32, uid: u32 },
+    Mail { process: usize, boot: u32, uid: u32 },
     QuorumRead { process: usize, boot: u32 },
     SecretSeen { process: usize, boot: u32 },
     Dispatch { process: usize, boot: u32 },
@@ -102,11 +100,9 @@ impl Event {
             Self::Vote { process, boot, .. }
             | Self::Gather { process, boot, .. }
             | Self::Wake { process, boot }
-            | Self::Turn { process, boot, .. }
-            | Self::Due { process, boot, .. }
+            | Self::Work { process, boot }
             | Self::Command { process, boot, .. }
             | Self::Mail { process, boot, .. }
-            | Self::KeeperEnded { process, boot, .. }
             | Self::QuorumRead { process, boot }
             | Self::SecretSeen { process, boot }
             | Self::Dispatch { process, boot }
@@ -426,11 +422,9 @@ impl World {
             Event::Vote { serial, round, node, vote, .. } => self.vote(process, serial, round, node, vote),
             Event::Gather { node, .. } => self.gather_again(process, node),
             Event::Wake { .. } => self.wake(process),
-            Event::Turn { uid, .. } => self.turn(process, uid),
-            Event::Due { uid, .. } => self.timer(process, uid),
+            Event::Work { .. } => self.work(process),
             Event::Command { uid, command, .. } => self.obey(process, uid, *command),
-            Event::Mail { uid, serial, .. } => self.mail(process, uid, serial),
-            Event::KeeperEnded { uid, .. } => self.keeper_ended(process, uid),
+            Event::Mail { uid, .. } => self.mail(process, uid),
             Event::QuorumRead { .. } => self.quorum_read(process),
             Event::SecretSeen { .. } => self.nodes_changed(process),
             Event::Dispatch { .. } => self.dispatch_timer(process),

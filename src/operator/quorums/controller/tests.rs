@@ -25,6 +25,6 @@ async fn a_panic_in_an_election_ends_the_authority_over_this_quorum_only() {
     assert_eq!((panics.operator.get(), authority(&controller, "a")), (1, Authority::Lead), "no election was concerned");
     controller.election_panicked("a");
     assert_eq!(["a", "b"].map(|name| authority(&controller, name)), [Authority::Follow, Authority::Lead]);
-    assert!(matches!(inputs.try_recv(), Ok(Input::Authority(name)) if name == "a"));
+    assert!(matches!(inputs.try_recv(), Ok(Message::Authority(name)) if name == "a"));
     keeper.shutdown().await;
 }

@@ -58,7 +58,7 @@ impl World {
     /// Sends one call. It has exactly one answer, `swarm.api_timeout` later at the latest.
     pub fn send_call(&mut self, process: usize, id: u64, request: Arc<Request>) {
         let boot = self.processes[process].boot;
-        let asked = self.processes[process].index.pod_lists().ask();
+        let asked = self.processes[process].engine.index().pod_lists().ask();
         let timeout = self.swarm.api_timeout;
         let overdue = Box::new(unanswered("no answer in time"));
         self.after(timeout, Event::ApiReply { process, boot, id, answer: overdue });

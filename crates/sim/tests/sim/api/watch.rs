@@ -1,6 +1,10 @@
 //! Lists and watches of leases and pods: events can be late, lists can be out of date, and a watch may have to list again.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use redislease_plan::election::PodFacts;
+use redislease_plan::engine::{Input, Watched};
 
 use crate::api::server::{Change, Mode, State};
 use crate::chaos::bug::Bug;
@@ -102,7 +106,7 @@ impl World {
             let is_stale = later.is_some_and(|mut changes| changes.any(|change| kind.concerns(change)));
             if kind == Kind::Pods {
                 // The watch has the whole list now. The index gets it later.
-                let lists = self.processes[process].index.pod_lists();
+                let lists = self.processes[process].engine.index().pod_lists();
                 lists.begin();
                 lists.end();
             }
@@ -165,5 +169,59 @@ impl World {
                 self.after(delay, Event::WatchOpen { process, boot, kind });
             }
         }
+    }
+
+    /// An event of a watch.
+    pub fn watched(&mut self, process: usize, kind: Kind, step: Step) {
+        let input = match (step, kind) {
+            (Step::ListBegins, Kind::Leases) => Input::Lease(Watched::ListBegins),
+            (Step::ListBegins, Kind::Pods) => Input::Pod(Watched::ListBegins),
+            (Step::Listed { state, is_stale }, kind) => return self.listed(process, kind, &state, is_stale),
+            (Step::Changed(Change::Lease { version, lease, deleted }), _) => {
+                self.observed(process, version);
+                let lease = Box::new((*lease).clone());
+                Input::Lease(if deleted { Watched::Deleted(lease) } else { Watched::Seen(lease) })
+            }
+            (Step::Changed(Change::Pod { version, facts, deleted }), _) => {
+                self.observed(process, version);
+                let mut facts = Box::new(PodFacts::clone(&facts));
+                if self.is(Bug::NextStartsTooEarly) && !deleted && facts.deletion_grace.is_some() {
+                    facts.deletion_grace = Some(Duration::ZERO);
+                }
+                Input::Pod(if deleted { Watched::Deleted(facts) } else { Watched::Seen(facts) })
+            }
+            (Step::Changed(Change::Quorum { version, leader }), _) => {
+                return self.learn_leader(process, version, leader);
+            }
+        };
+        self.tell_engine(process, input);
+    }
+
+    /// A list is complete. It can be older than what is known.
+    fn listed(&mut self, process: usize, kind: Kind, state: &State, is_stale: bool) {
+        if is_stale && state.version < self.processes[process].newest {
+            self.hit(Fault::StaleList, Some(process));
+        }
+        match kind {
+            Kind::Leases => {
+                self.learn_leader(process, state.leader.0, state.leader.1.clone());
+                for lease in state.leases.iter().flatten() {
+                    self.tell_engine(process, Input::Lease(Watched::Seen(Box::new((**lease).clone()))));
+                }
+                self.tell_engine(process, Input::Lease(Watched::ListEnds));
+            }
+            Kind::Pods => {
+                for facts in state.pods.values() {
+                    self.tell_engine(process, Input::Pod(Watched::Seen(Box::new(PodFacts::clone(facts)))));
+                }
+                self.tell_engine(process, Input::Pod(Watched::ListEnds));
+            }
+        }
+    }
+
+    /// Records the version of an observed object.
+    pub fn observed(&mut self, process: usize, version: u64) {
+        let newest = &mut self.processes[process].newest;
+        *newest = version.max(*newest);
     }
 }

@@ -9,6 +9,7 @@ use redislease_core::op::Token;
 use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_plan::api::conditions::LeaseReady;
+use redislease_plan::engine::Input;
 use redislease_plan::plan::{QuorumFacts, calls};
 
 use crate::api::objects::QUORUM;
@@ -82,13 +83,10 @@ impl World {
         let open = Some(self.open_quorum.clone());
         let valid = Some(self.valid_quorum.clone());
         let facts = Arc::new(QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
-        let operator = &mut self.processes[process];
-        operator.quorum = facts.clone();
-        operator.index.quorum_changed(QUORUM, Some(facts));
-        operator.index.quorums_read();
+        self.quorum_changed(process, facts);
         self.nodes_changed(process);
         self.wake_leader(process);
-        self.wake_marked(process);
+        self.tell_engine(process, Input::QuorumsRead);
     }
 
     /// Updates what the index and the election of one replica know about the nodes.
@@ -108,13 +106,17 @@ impl World {
             before.evaluated != evaluated || before.obstacle != obstacle || (before.up >= majority) != (up >= majority);
         if tells || before.up != up {
             let after = Arc::new(QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(before) });
-            operator.quorum = after.clone();
-            operator.index.quorum_changed(QUORUM, Some(after));
+            self.quorum_changed(process, after);
         }
         if tells {
             self.wake_leader(process);
         }
-        self.wake_marked(process);
+    }
+
+    fn quorum_changed(&mut self, process: usize, facts: Arc<QuorumFacts>) {
+        self.processes[process].quorum = facts.clone();
+        let authority = self.authority(process);
+        self.tell_engine(process, Input::Quorum { name: QUORUM.into(), facts: Some(facts), authority });
     }
 
     pub fn wake_admissions(&mut self, process: usize, now: Time) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use redislease_core::backoff::Entropy;
 use redislease_core::time::Time;
 use redislease_plan::api::names::PodRole;
+use redislease_plan::engine::Input;
 use redislease_plan::index::WorkloadKey;
 use redislease_plan::plan::calls::{Answer, Calls, Effect, LeaseName, Outcome, Request};
 use redislease_plan::plan::{Priority, StatusOutcome};
@@ -13,7 +14,6 @@ use redislease_plan::plan::{Priority, StatusOutcome};
 use crate::api::objects::{self, NAMESPACE, QUORUM};
 use crate::check::coverage::Sight;
 use crate::operator::engine::lease_of;
-use crate::operator::leader::LOCK;
 use crate::operator::process::Process;
 use crate::redis::clock::Micros;
 use crate::world::{Event, World};
@@ -24,6 +24,8 @@ pub enum Ticket {
     /// The unit of a lease.
     Lease(u32),
     Workload(WorkloadKey),
+    /// The role of a lease that does not exist: its name, and the object's UID.
+    Orphan(String, String),
     Leader,
     /// The admission of a node. `request` is [`Peer::tokens_asked`].
     ///
@@ -48,8 +50,8 @@ pub struct Writer {
     pending: BTreeMap<(u32, Option<u32>), Pending>,
     /// The leases whose last write of the status was refused: the next one may have to wait.
     refused: BTreeSet<u32>,
-    /// Leases that wait for any answer of the API server.
-    pub asking: BTreeSet<u32>,
+    /// Whether the election waits for any answer of the API server.
+    leader_asks: bool,
     wake_at: Option<Micros>,
 }
 
@@ -59,7 +61,7 @@ impl Writer {
             calls: Calls::new(concurrency),
             pending: BTreeMap::new(),
             refused: BTreeSet::new(),
-            asking: BTreeSet::new(),
+            leader_asks: false,
             wake_at: None,
         }
     }
@@ -141,10 +143,10 @@ impl World {
         self.submit(process, request, Ticket::Lease(uid));
     }
 
-    /// One answer is enough for all leases that request one.
-    pub fn ask_for_an_answer(&mut self, process: usize, uid: u32) {
+    /// The election asks for any answer of the API server.
+    pub fn ask_for_an_answer(&mut self, process: usize) {
         let writer = &mut self.processes[process].writer;
-        writer.asking.insert(uid);
+        writer.leader_asks = true;
         writer.calls.probe();
         writer.calls.await_answer();
         self.dispatch(process);
@@ -160,13 +162,10 @@ impl World {
                 Effect::Send(number, request) => self.send_request(process, number, request),
                 Effect::Outcome(ticket, outcome) => self.outcome(process, ticket, outcome),
                 Effect::Answered => {
-                    for uid in std::mem::take(&mut self.processes[process].writer.asking) {
-                        if uid == LOCK {
-                            self.wake_leader(process);
-                        } else {
-                            self.wake_unit(process, uid);
-                        }
+                    if std::mem::take(&mut self.processes[process].writer.leader_asks) {
+                        self.wake_leader(process);
                     }
+                    self.tell_engine(process, Input::ApiAnswered);
                 }
                 Effect::Unreachable(_) | Effect::Reachable(_) => {}
             }
@@ -176,7 +175,7 @@ impl World {
 
     fn send_request(&mut self, process: usize, number: u64, request: Arc<Request>) {
         let late = match &*request {
-            Request::Role { lease, write, .. } => {
+            Request::Role { lease, write, quorum: Some(_) } => {
                 let (lease, object) = (objects::number(&lease.uid), objects::number(&write.uid));
                 let by = (process, self.processes[process].boot, lease);
                 self.running.role_write(&mut self.check, self.now, by, object);
@@ -221,7 +220,10 @@ impl World {
     fn outcome(&mut self, process: usize, ticket: Ticket, outcome: Outcome) {
         match (ticket, outcome) {
             (Ticket::Lease(uid), outcome) => self.lease_outcome(process, uid, outcome),
-            (Ticket::Workload(key), Outcome::Workload(found)) => self.workload_read(process, &key, found),
+            (Ticket::Workload(key), Outcome::Workload(found)) => self.workload_read(process, key, found),
+            (Ticket::Orphan(lease, pod), Outcome::Role(_, answer)) => {
+                self.tell_engine(process, Input::OrphanWritten { namespace: NAMESPACE.into(), pod, lease, answer });
+            }
             (Ticket::Leader, Outcome::Quorum(Ok(Some(quorum)))) => self.leader_read(process, &quorum),
             (Ticket::Leader, Outcome::QuorumStatus(written)) => {
                 if let Ok(quorum) = written {

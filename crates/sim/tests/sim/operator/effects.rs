@@ -5,18 +5,17 @@ use std::sync::Arc;
 
 use redislease_core::lease::Standing;
 use redislease_core::op::Attempt;
-use redislease_core::time::Time;
 use redislease_plan::api::RedisLease;
 use redislease_plan::api::names::PodRole;
 use redislease_plan::election::Run;
-use redislease_plan::plan::calls::{Found, Key, Outcome, Request, RoleAnswer};
+use redislease_plan::engine::Subject;
+use redislease_plan::plan::calls::{Key, Outcome, Request, RoleAnswer};
 use redislease_plan::plan::{
-    Authority, Command, Effect, Event as Input, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome,
-    StatusWrite,
+    Authority, Command, Effect, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome, StatusWrite,
 };
 use redislease_plan::status::{NoticeReason, TermEnd};
 
-use crate::api::objects::{self, NAMESPACE, QUORUM};
+use crate::api::objects::{self, Named, QUORUM};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::operator::calls::{Ticket, lease_name};
@@ -33,8 +32,6 @@ const COUNTED_WITHIN: Micros = SECOND;
 /// The state by which the effects of one lease are checked.
 #[derive(Default)]
 pub struct Checks {
-    /// The newest version of the lease that was observed.
-    pub lease: Option<Arc<RedisLease>>,
     /// Whether it has counted the loss of a term.
     pub lost: bool,
     /// The terms whose end was counted.
@@ -43,12 +40,12 @@ pub struct Checks {
 }
 
 impl World {
-    pub fn carry_out_plan(&mut self, process: usize, uid: u32, effect: Effect) {
+    pub fn carry_out_plan(&mut self, process: usize, uid: u32, subject: &Subject, effect: Effect) {
         let Some(unit) = self.unit(process, uid) else { return };
         let place = unit.place;
         match effect {
             Effect::Keeper(command) => self.instruct(process, uid, command),
-            Effect::WriteStatus(write) => self.write_status(process, uid, write),
+            Effect::WriteStatus(write) => self.write_status(process, uid, subject.object.clone(), write),
             Effect::WithdrawStatus => self.withdraw(process, &Key::LeaseStatus(lease_name(place, uid).uid)),
             Effect::WriteRole(write) => self.write_role(process, uid, place, write),
             Effect::WithdrawRole { uid: object } => {
@@ -57,13 +54,16 @@ impl World {
             }
             Effect::Read(Read::Lease) if self.is(Bug::StartFromCachedStatus) => {
                 let known = self.resource(process, uid);
-                self.answer(process, uid, Input::LeaseRead(Ok(known)));
+                self.answer(process, uid, Outcome::Lease(Ok(known)));
             }
             Effect::Read(read) => {
                 let lease = lease_name(place, uid);
                 self.submit(process, Request::Read { lease, read }, Ticket::Lease(uid));
             }
-            Effect::Probe => self.ask_for_an_answer(process, uid),
+            Effect::Probe => {
+                self.processes[process].writer.calls.probe();
+                self.dispatch(process);
+            }
             Effect::Report(notice) => {
                 self.check.reports(self.now, process, uid);
                 if notice.reason == NoticeReason::LeaseLost {
@@ -80,15 +80,15 @@ impl World {
         self.dispatch(process);
     }
 
-    fn write_status(&mut self, process: usize, uid: u32, mut write: Box<StatusWrite>) {
+    fn write_status(&mut self, process: usize, uid: u32, object: Option<Arc<RedisLease>>, mut write: Box<StatusWrite>) {
         if self.processes[process].writer.has(uid, None) {
             return self.check.fail(format!("two status writes of lease {uid} are under way in process {process}"));
         }
-        let Some(object) = self.resource(process, uid) else {
-            return self.answer(process, uid, Input::StatusWritten(StatusOutcome::Gone));
+        let Some(object) = object else {
+            return self.answer(process, uid, Outcome::LeaseStatus(StatusOutcome::Gone));
         };
         if self.is(Bug::LossNotWritten) && write.priority == Priority::End {
-            return self.answer(process, uid, Input::StatusWritten(StatusOutcome::Written(object)));
+            return self.answer(process, uid, Outcome::LeaseStatus(StatusOutcome::Written(object)));
         }
         let priority = write.priority;
         if self.is(Bug::LevelSwapped) {
@@ -117,9 +117,9 @@ impl World {
     /// I5: a loss is counted, whether the API server answers or not.
     fn count_end(&mut self, process: usize, uid: u32, end: TermEnd) {
         self.coverage.saw(if end.is_loss() { Sight::LossCounted } else { Sight::EndCounted });
+        let named = self.named(process, uid).map(|named| named.attempt);
         let Some(unit) = self.unit(process, uid) else { return };
         unit.checks.lost |= end.is_loss();
-        let named = unit.checks.lease.as_deref().and_then(objects::named).map(|named| named.attempt);
         let Some(attempt) = named else { return };
         unit.checks.counted.insert(attempt);
         // A list that shows an older state may name an earlier term once more.
@@ -143,14 +143,14 @@ impl World {
         }
         let decides = self.authority(process) == Authority::Lead;
         let exists = self.resource(process, uid).is_some();
-        let Some(unit) = self.unit(process, uid) else { return };
-        let named = unit.checks.lease.as_deref().and_then(objects::named);
+        let named = self.named(process, uid);
         // Another process may have recorded the end.
         let named = named.filter(|named| named.active != Some(false)).map(|named| named.attempt);
+        let Some(unit) = self.unit(process, uid) else { return };
         let counted = unit.checks.counted.contains(&attempt);
+        let awaited = unit.views.as_ref().is_some_and(|views| views.borrow().is_awaited());
         // After a pause between two effects of a turn, the others are still to be carried out.
-        let due = unit.due || unit.held_back.is_some();
-        let busy = due || self.machine_of(process, uid).is_some_and(|machine| machine.mail_due);
+        let busy = awaited || self.processes[process].work_due || self.processes[process].held_back.is_some();
         if decides && exists && named == Some(attempt) && !counted && !busy {
             self.check.fail(format!("I5: process {process} lost {attempt:?} and has not counted it"));
         }
@@ -159,8 +159,9 @@ impl World {
     /// Sends a command to the keeper.
     fn instruct(&mut self, process: usize, uid: u32, command: Command) {
         self.coverage.saw(Sight::of_command(&command));
-        if let (Command::Open { .. }, Some(unit)) = (&command, self.unit(process, uid)) {
-            unit.opening += 1;
+        if let (Command::Open { .. } | Command::Close, Some(unit)) = (&command, self.unit(process, uid)) {
+            unit.views = None;
+            unit.opening += u32::from(command != Command::Close);
         }
         if matches!(&command, Command::End { term, proof: false } if self.is(Bug::UnpublishedForEver)
             && self.is_publishing(process, uid, term.attempt))
@@ -193,59 +194,49 @@ impl World {
         })
     }
 
-    /// The outcome of a call of a lease. The object in an answer is valid whichever unit made the call.
-    pub fn lease_outcome(&mut self, process: usize, uid: u32, outcome: Outcome) {
-        let input = match outcome {
+    /// The term that the newest version of the lease names which a turn has seen.
+    fn named(&mut self, process: usize, uid: u32) -> Option<Named> {
+        let id = self.unit(process, uid)?.id;
+        self.processes[process].engine.machine(id)?.lease.as_deref().and_then(objects::named)
+    }
+
+    /// The newest observed version of a lease, if its resource exists.
+    fn resource(&mut self, process: usize, uid: u32) -> Option<Arc<RedisLease>> {
+        let id = self.unit(process, uid)?.id;
+        self.processes[process].engine.index().lease(id)?.object.clone()
+    }
+
+    /// The outcome of a call of a lease.
+    pub fn lease_outcome(&mut self, process: usize, uid: u32, mut outcome: Outcome) {
+        match &mut outcome {
             Outcome::LeaseStatus(outcome) => {
-                self.write_ended(process, uid, None, outcome == StatusOutcome::Withdrawn);
-                self.processes[process].writer.status_written(uid, &outcome);
-                self.coverage.saw(Sight::of_status(&outcome));
-                if let StatusOutcome::Written(lease) = &outcome {
-                    self.learn_lease(process, uid, lease);
+                self.write_ended(process, uid, None, *outcome == StatusOutcome::Withdrawn);
+                self.processes[process].writer.status_written(uid, outcome);
+                self.coverage.saw(Sight::of_status(outcome));
+                if let StatusOutcome::Written(lease) = outcome {
+                    self.observed(process, objects::version(lease.metadata.resource_version.as_deref()));
                 }
-                Input::StatusWritten(outcome)
             }
-            Outcome::Role(object, RoleAnswer { outcome, found }) => {
-                let withdrawn = outcome == RoleOutcome::Withdrawn;
-                self.write_ended(process, uid, Some(objects::number(&object)), withdrawn);
-                self.learn_found(process, &object, found);
-                self.coverage.saw(Sight::of_role(&outcome));
-                let outcome = if self.is(Bug::NoBackOff) { RoleOutcome::Withdrawn } else { outcome };
-                Input::RoleWritten { uid: object, outcome }
-            }
-            Outcome::Lease(read) => {
-                self.coverage.saw(Sight::LeaseRead);
-                if let Ok(Some(lease)) = &read {
-                    self.learn_lease(process, uid, lease);
+            Outcome::Role(object, RoleAnswer { outcome, .. }) => {
+                self.write_ended(process, uid, Some(objects::number(object)), *outcome == RoleOutcome::Withdrawn);
+                self.coverage.saw(Sight::of_role(outcome));
+                if self.is(Bug::NoBackOff) {
+                    *outcome = RoleOutcome::Withdrawn;
                 }
-                Input::LeaseRead(read)
             }
-            Outcome::Holder(object, read) => {
-                self.coverage.saw(Sight::HolderRead);
-                let answered = read.is_ok();
-                self.learn_found(process, &object, read.ok());
-                Input::HolderRead { answered }
-            }
-            Outcome::Startable(read) => {
-                self.coverage.saw(Sight::StartableRead);
-                let now = Time(self.local(process));
-                let index = &mut self.processes[process].index;
-                let answered = read.is_ok_and(|(asked, pods)| index.pods_answered(asked, pods, now));
-                self.wake_marked(process);
-                Input::StartableRead { answered }
-            }
-            Outcome::Node(object, read) => {
+            Outcome::Lease(_) => self.coverage.saw(Sight::LeaseRead),
+            Outcome::Holder(..) => self.coverage.saw(Sight::HolderRead),
+            Outcome::Startable(_) => self.coverage.saw(Sight::StartableRead),
+            Outcome::Node(_, read) => {
                 self.coverage.saw(Sight::NodeRead);
-                if read == Ok(true) {
+                if *read == Ok(true) {
                     self.coverage.saw(Sight::NodeIsProof);
-                    self.pod_missing(process, &object, true);
                 }
-                Input::NodeRead { answered: read.is_ok() }
             }
             other => return self.check.fail(format!("{other:?} is no outcome for a lease")),
-        };
+        }
         let uid = if self.is(Bug::AnswerToAnotherUnit) { self.newest_unit(process, uid) } else { uid };
-        self.answer(process, uid, input);
+        self.answer(process, uid, outcome);
     }
 
     /// The unit that was made last for the same lease.
@@ -274,34 +265,5 @@ impl World {
             write.change = PodChange::None;
             write.role = Some(PodRole::Standby);
         }
-    }
-
-    fn learn_lease(&mut self, process: usize, uid: u32, lease: &Arc<RedisLease>) {
-        let now = Time(self.local(process));
-        let Some(id) = self.unit(process, uid).map(|unit| unit.id) else { return };
-        self.observed(process, objects::version(lease.metadata.resource_version.as_deref()));
-        self.processes[process].index.lease_answered(id, lease.clone(), now);
-        self.wake_marked(process);
-    }
-
-    fn learn_found(&mut self, process: usize, uid: &str, found: Option<Found>) {
-        let now = Time(self.local(process));
-        match found {
-            Some(Found::Here(asked, found)) => {
-                self.observed(process, objects::version(found.object().resource_version.as_deref()));
-                self.processes[process].index.answered(asked, found, now);
-            }
-            Some(Found::Gone(workload)) => {
-                self.processes[process].index.answered_missing(NAMESPACE, uid, workload, now);
-            }
-            None => return,
-        }
-        self.wake_marked(process);
-    }
-
-    fn pod_missing(&mut self, process: usize, uid: &str, stopped: bool) {
-        let now = Time(self.local(process));
-        self.processes[process].index.pod_missing(NAMESPACE, uid, stopped, now);
-        self.wake_marked(process);
     }
 }

@@ -1,75 +1,56 @@
-//! The operator's engine: owns the reconcilers, records events, and runs one turn for each lease that an event concerns.
+//! Drives the operator's engine: gives it inputs and turns, and carries out its effects, between which the process may crash or
+//! pause.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
+use std::cell::RefCell;
+use std::rc::Rc;
 
-use redislease_core::lease::{Refusal, Standing, View};
-use redislease_core::op::{Attempt, Stage, Stored};
-use redislease_core::time::{Millis, Time};
-use redislease_plan::api::RedisLease;
-use redislease_plan::election::PodFacts;
-use redislease_plan::index::{LeaseId, Snapshot};
-use redislease_plan::plan::{
-    Allowed, Authority, Effect, Event as Input, Facts, Identity, PermitUse, PermitUses, Permitted, PodKnowledge,
-    Reconciler,
-};
+use redislease_core::time::Time;
+use redislease_plan::engine::{Config, Effect, Engine, Input, Surroundings};
+use redislease_plan::index::{Index, LeaseId};
+use redislease_plan::plan::calls::{Outcome, Request};
+use redislease_plan::plan::{Allowed, News, PermitUse, Views};
 
-use crate::api::objects::{self, NAMESPACE, QUORUM};
-use crate::api::server::{Change, State};
-use crate::api::watch::{Kind, Step};
+use super::planted::Planted;
+use crate::api::objects::{self, NAMESPACE};
 use crate::chaos::bug::Bug;
-use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::check::trace::{Brief, Note};
-use crate::operator::keeper::Machine;
+use crate::operator::calls::Ticket;
+use crate::operator::effects::Checks;
+use crate::operator::leader::LOCK;
 use crate::operator::process::{BeforeEffect, Life};
-use crate::redis::clock::{MILLI, Micros};
+use crate::redis::clock::MILLI;
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
 /// The difference between the numbers of units for the same lease.
 const AGAIN: u32 = 1_000_000;
+/// How many of a hundred turns end a time slice: other events may happen before the next turn.
+const SLICE_ENDS: u64 = 30;
+/// How many turns a time slice has at most.
+const MOST_IN_SLICE: usize = 20;
 
-/// One lease in one process.
+/// The views of one keeper machine, for its reader.
+pub type SharedViews = Rc<RefCell<Views>>;
+
+/// What the simulator keeps about one lease in one process.
 pub struct Unit {
     pub id: LeaseId,
     /// The number of the lease's UID. If an old list lacks the lease, and it is seen again later, the index takes it for
     /// another lease. The unit of that has a greater number: [`lease_of`] is the same.
     pub uid: u32,
     pub place: usize,
-    pub reconciler: Reconciler,
-    /// The events since the last turn.
-    pub answers: VecDeque<Input>,
+    /// The views of its keeper. `None` until its machine is opened.
+    pub views: Option<SharedViews>,
     /// How many machines are still to be opened: views of an earlier one are ignored.
     pub opening: u32,
-    /// Whether a turn is scheduled.
-    pub due: bool,
-    wake_at: Option<Micros>,
-    /// An effect that was polled when the process was paused. It is carried out when the process continues.
-    pub held_back: Option<Effect>,
-    /// The permits of the last turn, and their use after it.
-    permitted: Permitted,
-    permits_used: PermitUses,
-    pub checks: super::effects::Checks,
+    pub checks: Checks,
 }
 
-impl Unit {
-    fn new(id: LeaseId, uid: u32, identity: Identity) -> Self {
-        Self {
-            id,
-            uid,
-            place: objects::number(&identity.name) as usize,
-            reconciler: Reconciler::new(identity),
-            answers: VecDeque::new(),
-            opening: 0,
-            due: false,
-            wake_at: None,
-            held_back: None,
-            permitted: Permitted::ALL,
-            permits_used: PermitUses::default(),
-            checks: super::effects::Checks::default(),
-        }
-    }
+/// An engine without facts.
+pub fn new_engine(cluster: usize, permits: usize, bugs: &[Bug]) -> Engine<Planted> {
+    let allowed = Allowed { scheduling_gate: true, scale: true, suspend: true };
+    let cluster = objects::cluster(cluster);
+    Engine::new(Config { cluster, allowed, permits, machines: bugs.to_vec() }, Index::new(NAMESPACE))
 }
 
 impl World {
@@ -77,321 +58,181 @@ impl World {
         self.processes[process].units.iter_mut().find(|unit| unit.uid == uid)
     }
 
-    /// Schedules one turn for the lease, for all events until then.
-    pub fn wake_unit(&mut self, process: usize, uid: u32) {
-        let (low, high) = if self.chaos { self.swarm.engine_delay } else { (20, MILLI) };
-        let delay = self.rng.between(low, high);
-        let boot = self.processes[process].boot;
-        let Some(unit) = self.unit(process, uid).filter(|unit| !unit.due) else { return };
-        unit.due = true;
-        self.after(delay, Event::Turn { process, boot, uid });
-    }
-
-    /// Records an event of the lease for the next turn.
-    pub fn answer(&mut self, process: usize, uid: u32, answer: Input) {
-        if let Some(unit) = self.unit(process, uid) {
-            unit.answers.push_back(answer);
-            self.wake_unit(process, uid);
-        }
-    }
-
-    /// An event of a watch.
-    pub fn watched(&mut self, process: usize, kind: Kind, step: Step) {
-        let no_grace = self.is(Bug::NextStartsTooEarly);
-        let now = Time(self.local(process));
-        match step {
-            Step::ListBegins => {
-                let index = &mut self.processes[process].index;
-                match kind {
-                    Kind::Leases => index.lease_list_begins(),
-                    Kind::Pods => index.pod_list_begins(),
-                }
-            }
-            Step::Listed { state, is_stale } => self.listed(process, kind, &state, is_stale),
-            Step::Changed(Change::Lease { version, lease, deleted }) => {
-                self.observed(process, version);
-                if deleted {
-                    self.processes[process].index.lease_gone(&lease.metadata);
-                } else {
-                    self.lease_seen(process, &lease);
-                }
-            }
-            Step::Changed(Change::Pod { version, facts, deleted }) => {
-                self.observed(process, version);
-                let index = &mut self.processes[process].index;
-                if deleted {
-                    index.pod_deleted(&facts, now);
-                } else {
-                    let mut facts = PodFacts::clone(&facts);
-                    if no_grace && facts.deletion_grace.is_some() {
-                        facts.deletion_grace = Some(Duration::ZERO);
-                    }
-                    index.pod_seen(facts, now);
-                }
-            }
-            Step::Changed(Change::Quorum { version, leader }) => self.learn_leader(process, version, leader),
-        }
-        self.wake_marked(process);
-    }
-
-    /// A list is complete. It can be older than what is known.
-    fn listed(&mut self, process: usize, kind: Kind, state: &State, is_stale: bool) {
-        let now = Time(self.local(process));
-        if is_stale && state.version < self.processes[process].newest {
-            self.hit(Fault::StaleList, Some(process));
-        }
-        match kind {
-            Kind::Leases => {
-                self.learn_leader(process, state.leader.0, state.leader.1.clone());
-                for lease in state.leases.iter().flatten() {
-                    self.lease_seen(process, lease);
-                }
-                let operator = &mut self.processes[process];
-                operator.index.lease_list_ends(now);
-                operator.floor_complete = true;
-            }
-            Kind::Pods => {
-                let index = &mut self.processes[process].index;
-                state.pods.values().for_each(|facts| index.pod_seen(PodFacts::clone(facts), now));
-                index.pod_list_ends(now);
-            }
-        }
-    }
-
-    /// Records the version of an observed object.
-    pub fn observed(&mut self, process: usize, version: u64) {
-        let newest = &mut self.processes[process].newest;
-        *newest = version.max(*newest);
-    }
-
-    fn lease_seen(&mut self, process: usize, lease: &RedisLease) {
-        let now = Time(self.local(process));
+    /// The number of the unit of a lease, which is made in its first turn.
+    fn unit_of(&mut self, process: usize, id: LeaseId) -> Option<u32> {
         let operator = &mut self.processes[process];
-        let Some(id) = operator.index.lease_seen(lease.clone(), now) else { return };
-        let Some(entry) = operator.index.lease(id) else { return };
-        let identity = Identity {
-            cluster: objects::cluster(operator.cluster),
-            namespace: entry.namespace.to_string(),
-            name: entry.name.clone(),
-            uid: entry.uid.clone(),
-        };
-        let uid = objects::uid_of(lease);
-        let earlier = operator.earlier_units.entry(uid).or_default();
-        operator.units.push(Unit::new(id, uid + *earlier * AGAIN, identity));
+        if let Some(unit) = operator.units.iter().find(|unit| unit.id == id) {
+            return Some(unit.uid);
+        }
+        let entry = operator.engine.index().lease(id)?;
+        let (number, place) = (objects::number(&entry.uid), objects::number(&entry.name) as usize);
+        let earlier = operator.earlier_units.entry(number).or_default();
+        let uid = number + *earlier * AGAIN;
         *earlier += 1;
+        operator.units.push(Unit { id, uid, place, views: None, opening: 0, checks: Checks::default() });
+        Some(uid)
     }
 
-    /// Schedules a turn for every lease that an event concerns, as the index says.
-    pub fn wake_marked(&mut self, process: usize) {
-        let operator = &mut self.processes[process];
-        for (_, token) in operator.index.raised_floors() {
-            operator.floor = operator.floor.max(token);
+    /// Gives an input to the engine.
+    pub fn tell_engine(&mut self, process: usize, input: Input) {
+        if self.processes[process].life == Life::Down {
+            return;
         }
-        while let Some(id) = self.processes[process].index.next_due() {
-            let unit = self.processes[process].units.iter().find(|unit| unit.id == id);
-            if let Some(uid) = unit.map(|unit| unit.uid) {
-                self.wake_unit(process, uid);
-            }
-        }
-    }
-
-    /// The newest observed version of a lease, if its resource exists.
-    pub fn resource(&mut self, process: usize, uid: u32) -> Option<Arc<RedisLease>> {
-        let id = self.unit(process, uid)?.id;
-        self.processes[process].index.lease(id)?.object.clone()
-    }
-
-    /// One turn of one lease: takes the events, the newest view and the facts; then carries out the effects.
-    pub fn turn(&mut self, process: usize, uid: u32) {
         let now = Time(self.local(process));
-        let Some(unit) = self.unit(process, uid) else { return };
-        unit.due = false;
-        let (answers, opening) = (std::mem::take(&mut unit.answers), unit.opening > 0);
-        let machine = self.machine_of(process, uid).filter(|_| !opening);
-        let views = machine.map(|machine| [machine.before.take(), machine.mailbox.take()]).into_iter().flatten();
-        let views: Vec<View> = views.flatten().collect();
-        let views: Vec<View> = views.into_iter().map(|view| self.plant_in_view(process, view)).collect();
-        let Some(unit) = self.unit(process, uid) else { return };
-        for input in answers.into_iter().chain(views.into_iter().map(Input::View)) {
-            unit.reconciler.handle(now, input);
-        }
-        let Some(facts) = self.facts(process, uid) else { return };
-        let Some(unit) = self.unit(process, uid) else { return };
-        unit.permitted = facts.permitted;
-        unit.reconciler.handle(now, Input::Facts(Box::new(facts)));
-        self.drain_unit(process, uid);
+        self.processes[process].engine.handle(now, input);
+        self.drain_engine(process);
+        self.work_later(process);
     }
 
-    /// Plants an answer to an attempt that no attempt has got.
-    fn plant_in_view(&self, process: usize, mut view: View) -> View {
-        if self.is(Bug::StoppedWithoutAnswer) && view.standing == Standing::Idle {
+    /// The answer to a call of a lease.
+    pub fn answer(&mut self, process: usize, uid: u32, answer: Outcome) {
+        if let Some(lease) = self.unit(process, uid).map(|unit| unit.id) {
+            self.tell_engine(process, Input::Answer { lease, incarnation: 0, answer });
+        }
+    }
+
+    /// The reader is woken for a new view, which its next turn takes.
+    pub fn mail(&mut self, process: usize, uid: u32) {
+        if uid == LOCK {
+            self.wake_leader(process);
+        } else if let Some(lease) = self.unit(process, uid).map(|unit| unit.id) {
+            self.tell_engine(process, Input::Shown(lease));
+        }
+    }
+
+    /// Schedules a time slice of the engine, if a lease is due for a turn.
+    fn work_later(&mut self, process: usize) {
+        let operator = &mut self.processes[process];
+        // After a crash, the next start has another engine.
+        let has_work = operator.life != Life::Down && operator.engine.is_due();
+        if has_work && !std::mem::replace(&mut operator.work_due, true) {
+            let boot = operator.boot;
+            let (low, high) = if self.chaos { self.swarm.engine_delay } else { (20, MILLI) };
+            let delay = self.rng.between(low, high);
+            self.after(delay, Event::Work { process, boot });
+        }
+    }
+
+    /// A deadline of the engine may have passed: then its leases have their turns now.
+    pub fn wake_engine(&mut self, process: usize, now: Time) {
+        let operator = &self.processes[process];
+        if operator.life == Life::Running && operator.engine.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.tell_engine(process, Input::Wake);
+            self.work(process);
+        }
+    }
+
+    /// One time slice: gives turns to the leases that are due.
+    pub fn work(&mut self, process: usize) {
+        self.processes[process].work_due = false;
+        for _ in 0..MOST_IN_SLICE {
+            if !self.drain_engine(process) {
+                break;
+            }
             let now = Time(self.local(process));
-            let metadata = "elsewhere/cluster-9/team/lease-0/lease-0/pod-uid-0".into();
-            let by = Stored { stage: Stage::Term, attempt: Attempt(1), number: 1, metadata };
-            view.refusal = Some(Refusal { asked_at: now, until: now + Millis(60_000) });
-            view.refused_by = Some(Box::new(by));
+            let Some(id) = self.processes[process].engine.next_due(now) else { break };
+            self.turn(process, id);
+            if self.chaos && self.rng.percent(SLICE_ENDS) {
+                break;
+            }
         }
-        view
+        self.work_later(process);
     }
 
-    /// The facts that this process has about one lease.
-    fn facts(&mut self, process: usize, uid: u32) -> Option<Facts> {
+    fn turn(&mut self, process: usize, id: LeaseId) {
         let now = Time(self.local(process));
-        let wall = self.processes[process].wall.micros(self.now);
+        let Some(uid) = self.unit_of(process, id) else { return };
+        let views = self.unit(process, uid).filter(|unit| unit.opening == 0).and_then(|unit| unit.views.clone());
+        let news = views.map_or_else(News::default, |views| views.borrow_mut().take());
+        if news.ended {
+            self.coverage.saw(Sight::Retired);
+        }
         let authority = self.authority(process);
-        let api_answers = self.is(Bug::ContendsWithoutAnswer);
-        let (gone_is_proof, deleting_is_proof) = (self.is(Bug::GoneIsProof), self.is(Bug::DeletingIsProof));
-        let ignores_deletion = self.is(Bug::DeletionIgnored);
         let operator = &mut self.processes[process];
-        let unit = operator.units.iter_mut().find(|unit| unit.uid == uid)?;
-        let holder = unit.reconciler.holder();
-        operator.index.set_holder(unit.id, holder.as_ref().map(|(_, uid)| uid.as_str()));
-        let Snapshot {
-            lease,
-            has_successor,
-            spec,
-            quorum,
-            candidates,
-            strays,
-            stray_workloads,
-            mut holder,
-            pods_listed,
-        } = operator.index.snapshot(unit.id, now)?;
-        if let Some(lease) = &lease {
-            unit.checks.lease = Some(lease.clone());
-        }
-        let lease = if ignores_deletion { lease.or_else(|| unit.checks.lease.clone()) } else { lease };
-        match &mut holder {
-            PodKnowledge::Gone { stopped } if gone_is_proof => *stopped = true,
-            PodKnowledge::Here(sighting) if deleting_is_proof && sighting.facts.deletion_grace.is_some() => {
-                holder = PodKnowledge::Gone { stopped: true };
-            }
-            _ => {}
-        }
-        Some(Facts {
-            lease,
-            has_successor,
-            authority: if quorum.read { authority } else { Authority::Follow },
-            spec,
-            quorum,
-            candidates,
-            strays,
-            stray_workloads,
-            holder,
-            pods_listed,
-            stop_at: operator.machines.iter().rev().find(|machine| machine.uid == uid).and_then(Machine::stop_at),
-            api_answered_at: if api_answers { Some(now) } else { operator.writer.calls.answered_at() },
-            permitted: operator.permits.permitted(&uid, QUORUM, NAMESPACE),
-            allowed: Allowed { scheduling_gate: true, scale: true, suspend: true },
+        let wall = operator.wall.micros(self.now);
+        let surroundings = Surroundings {
+            news,
+            authority,
+            api_answered_at: operator.writer.calls.answered_at(),
             wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
-        })
-    }
-
-    /// Carries out the effects of the reconciler. Between any two effects the process may crash or pause.
-    pub fn drain_unit(&mut self, process: usize, uid: u32) {
-        let boot = self.processes[process].boot;
-        for effects in 0.. {
-            if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
-                return;
-            }
-            if effects == EFFECTS_AT_ONE_INSTANT {
-                return self.check.fail(format!("a turn of lease {uid} has more than {effects} effects"));
-            }
-            let Some(unit) = self.unit(process, uid) else { return };
-            let Some(effect) = unit.held_back.take().or_else(|| unit.reconciler.poll_effect()) else { break };
-            match self.before_effect(process, uid, None) {
-                BeforeEffect::Continue => {}
-                BeforeEffect::Crashed => return,
-                BeforeEffect::Paused => {
-                    if let Some(unit) = self.unit(process, uid) {
-                        unit.held_back = Some(effect);
-                    }
-                    return;
-                }
-            }
-            self.note(Note::Planned { process, uid, effect: &Brief::of(&effect) });
-            let again = self.is(Bug::EffectRepeated).then(|| effect.clone());
-            self.carry_out_plan(process, uid, effect);
-            if let Some(unit) = self.unit(process, uid).filter(|_| again.is_some()) {
-                unit.held_back = again;
-            }
-        }
-        self.record_permits(process, uid);
-        self.rearm(process, uid);
-    }
-
-    /// Records the lease's use of permits, and gives a turn to those that can have one now.
-    fn record_permits(&mut self, process: usize, uid: u32) {
-        let (attempt_kept, write_kept) = (self.is(Bug::PermitKept), self.is(Bug::WritePermitKept));
-        let Some(unit) = self.unit(process, uid) else { return };
-        let (mut uses, had) = (unit.reconciler.permit_uses(), unit.permits_used);
-        let keep = |usage: &mut PermitUse, had: PermitUse, kept: bool| {
-            if kept && had == PermitUse::Uses {
-                *usage = had;
-            }
         };
-        keep(&mut uses.attempt, had.attempt, attempt_kept);
-        keep(&mut uses.end, had.end, write_kept);
-        unit.permits_used = uses;
-        let permitted = unit.permitted;
+        operator.engine.turn(now, id, surroundings);
+        self.saw_permits(process, id);
+        self.drain_engine(process);
+    }
+
+    fn saw_permits(&mut self, process: usize, id: LeaseId) {
+        let Some(machine) = self.processes[process].engine.machine(id) else { return };
+        let uses = machine.uses;
         if uses.attempt == PermitUse::Waits {
             self.coverage.saw(Sight::AttemptWaited);
         }
         if uses.end == PermitUse::Waits || uses.other == PermitUse::Waits {
             self.coverage.saw(Sight::StatusWaited);
         }
-        self.processes[process].permits.record(&uid, QUORUM, &NAMESPACE.into(), permitted, uses);
-        while let Some(other) = self.processes[process].permits.offer() {
-            self.wake_unit(process, other);
-        }
     }
 
-    /// Sets the timer of the lease, or removes a lease that is finished.
-    fn rearm(&mut self, process: usize, uid: u32) {
-        let (now, boot) = (self.now, self.processes[process].boot);
-        let gone = self.resource(process, uid).is_none();
-        let Some(unit) = self.unit(process, uid) else { return };
-        if gone && unit.reconciler.is_finished() {
-            let id = unit.id;
-            self.processes[process].index.remove(id);
-            self.processes[process].units.retain(|unit| unit.uid != uid);
-            self.processes[process].permits.forget(&uid);
-            self.coverage.saw(Sight::Finished);
-            return;
-        }
-        let Some(deadline) = unit.reconciler.next_deadline() else { return };
-        let due = self.processes[process].clock.when(deadline.0).max(now);
-        let at = if self.is(Bug::TimerEndsAtOnce) { now } else { due };
-        let Some(unit) = self.unit(process, uid) else { return };
-        if unit.wake_at.is_none_or(|earlier| at < earlier || earlier < now) {
-            unit.wake_at = Some(at);
-            self.at(at, Event::Due { process, boot, uid });
-        }
-    }
-
-    /// A timer of a lease. Only the last one that was set counts.
-    pub fn timer(&mut self, process: usize, uid: u32) {
-        let now = self.now;
-        let local = Time(self.local(process));
-        let Some(unit) = self.unit(process, uid) else { return };
-        if unit.wake_at.is_none_or(|at| at > now) {
-            return;
-        }
-        unit.wake_at = None;
-        if unit.reconciler.next_deadline().is_some_and(|deadline| deadline <= local) {
-            if !unit.due {
-                self.turn(process, uid);
+    /// Carries out the effects of the engine. Between any two of one lease the process may crash or pause. Returns whether it still
+    /// runs.
+    pub fn drain_engine(&mut self, process: usize) -> bool {
+        let boot = self.processes[process].boot;
+        for effects in 0.. {
+            let operator = &mut self.processes[process];
+            if operator.life != Life::Running || operator.boot != boot {
+                return false;
             }
-        } else {
-            self.rearm(process, uid);
+            let Some(effect) = operator.held_back.take().or_else(|| operator.engine.poll_effect()) else { break };
+            let Effect::Lease(subject, planned) = effect else {
+                self.carry_out_other(process, effect);
+                continue;
+            };
+            let Some(uid) = self.unit_of(process, subject.id) else { continue };
+            if effects == EFFECTS_AT_ONE_INSTANT {
+                self.check.fail(format!("a turn of lease {uid} has more than {effects} effects"));
+                return false;
+            }
+            match self.before_effect(process, uid, None) {
+                BeforeEffect::Continue => {}
+                BeforeEffect::Crashed => return false,
+                BeforeEffect::Paused => {
+                    self.processes[process].held_back = Some(Effect::Lease(subject, planned));
+                    return false;
+                }
+            }
+            self.note(Note::Planned { process, uid, effect: &Brief::of(&planned) });
+            let again = self.is(Bug::EffectRepeated).then(|| Effect::Lease(subject.clone(), planned.clone()));
+            self.carry_out_plan(process, uid, &subject, planned);
+            if again.is_some() && self.processes[process].boot == boot {
+                self.processes[process].held_back = again;
+            }
         }
+        true
     }
 
-    /// After a pause: carries out the effects that were held back.
-    pub fn drain_units(&mut self, process: usize) {
-        let all: Vec<u32> = self.processes[process].units.iter().map(|unit| unit.uid).collect();
-        for uid in all {
-            self.drain_unit(process, uid);
+    /// Carries out an effect that is not of the machine of a lease.
+    fn carry_out_other(&mut self, process: usize, effect: Effect) {
+        let operator = &mut self.processes[process];
+        match effect {
+            Effect::Lease(..)
+            | Effect::Hide(_)
+            | Effect::ReportOnLease(..)
+            | Effect::ReportOnPod(..)
+            | Effect::Implausible(_) => {}
+            Effect::Forget(id) => {
+                operator.units.retain(|unit| unit.id != id);
+                self.coverage.saw(Sight::Finished);
+            }
+            Effect::AwaitAnswer => {
+                operator.writer.calls.await_answer();
+                self.dispatch(process);
+            }
+            Effect::ReadWorkload(key) => self.submit(process, Request::Workload(key.clone()), Ticket::Workload(key)),
+            Effect::WriteOrphan(lease, write) => {
+                let ticket = Ticket::Orphan(lease.name.to_string(), write.uid.clone());
+                self.submit(process, Request::Role { lease, write, quorum: None }, ticket);
+            }
+            Effect::RaiseFloor(_, token) => operator.floor = operator.floor.max(token),
+            Effect::FloorsComplete => operator.floor_complete = true,
         }
     }
 }

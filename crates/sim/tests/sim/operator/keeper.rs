@@ -10,13 +10,14 @@ use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 use redislease_plan::election::HolderName;
-use redislease_plan::plan::{Command, Event as Planned, OpenQuorum, must_be_read_before, needs_turn};
+use redislease_plan::plan::{Command, OpenQuorum};
 
 use crate::api::objects;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Phase;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
+use crate::operator::engine::SharedViews;
 use crate::operator::leader::{LOCK, lock_key};
 use crate::operator::process::{BeforeEffect, Life};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
@@ -32,14 +33,8 @@ pub struct Machine {
     /// Without a quorum no request can be sent.
     quorum: Option<Arc<OpenQuorum>>,
     keys: Vec<u8>,
-    /// The view that it reported last.
-    shown: View,
-    /// The newest view that the engine has not taken.
-    pub mailbox: Option<View>,
-    /// A view from before the newest one that the engine must take first.
-    pub before: Option<View>,
-    /// Whether the engine will be woken for it.
-    pub mail_due: bool,
+    /// Those that its reader has not taken.
+    views: SharedViews,
     /// An effect that was polled when the process was paused. It is carried out when the process continues.
     held_back: Option<Effect>,
     /// Whether the view changed since validity was last reported to the checker.
@@ -188,8 +183,12 @@ impl World {
         } else {
             keys.iter().map(|key| objects::key_number(key)).collect()
         };
+        let views = SharedViews::default();
         if let Some(unit) = self.unit(process, uid) {
             unit.opening = unit.opening.saturating_sub(1);
+            unit.views = Some(views.clone());
+        } else if let Some(leader) = self.processes[process].leader.as_mut().filter(|_| uid == LOCK) {
+            leader.views = Some(views.clone());
         }
         let (serial, mutant) = (self.new_id(process), self.mutant());
         let mut lease = Lease::new(config).with_mutant(mutant);
@@ -201,10 +200,7 @@ impl World {
             lease,
             quorum,
             keys,
-            shown: View::default(),
-            mailbox: None,
-            before: None,
-            mail_due: false,
+            views,
             held_back: None,
             changed: true,
             unshown: Unshown::default(),
@@ -405,18 +401,12 @@ impl World {
         let boot = self.processes[process].boot;
         let Some(machine) = self.machine(process, serial).filter(|machine| machine.retiring) else { return };
         if machine.lease.is_quiet() {
-            let uid = machine.uid;
+            let (uid, wakes) = (machine.uid, machine.views.borrow_mut().end());
             self.processes[process].machines.retain(|machine| machine.serial != serial);
-            self.after(100, Event::KeeperEnded { process, boot, uid });
+            if wakes {
+                self.after(100, Event::Mail { process, boot, uid });
+            }
         }
-    }
-
-    pub fn keeper_ended(&mut self, process: usize, uid: u32) {
-        if uid == LOCK {
-            return self.lock_ended(process);
-        }
-        self.coverage.saw(Sight::Retired);
-        self.answer(process, uid, Planned::KeeperEnded);
     }
 
     fn carry_out(&mut self, process: usize, serial: u64, effect: Effect) {
@@ -441,37 +431,19 @@ impl World {
                 }
             }
             Effect::Changed(view) if self.swarm.programs > 0 => self.lock_shown(process, serial, &view),
-            Effect::Changed(view) => self.changed(process, serial, view),
+            Effect::Changed(view) => self.changed(process, serial, &view),
         }
     }
 
-    fn changed(&mut self, process: usize, serial: u64, view: View) {
-        self.check_view(process, serial, &view);
+    fn changed(&mut self, process: usize, serial: u64, view: &View) {
+        self.check_view(process, serial, view);
         let boot = self.processes[process].boot;
         let delay = if self.chaos { self.rng.between(10, 500) } else { 20 };
         let Some(machine) = self.machine(process, serial) else { return };
         let uid = machine.uid;
-        let wakes = uid == LOCK || needs_turn(&machine.shown, &view);
         machine.changed = true;
-        machine.shown = view.clone();
-        if let Some(unread) = machine.mailbox.take().filter(|unread| must_be_read_before(unread, &view)) {
-            machine.before = Some(unread);
-        }
-        machine.mailbox = Some(view);
-        if wakes && !std::mem::replace(&mut machine.mail_due, true) {
-            self.after(delay, Event::Mail { process, boot, uid, serial });
-        }
-    }
-
-    /// The engine is woken for a new view, which the next turn takes.
-    pub fn mail(&mut self, process: usize, uid: u32, serial: u64) {
-        let Some(machine) = self.machine(process, serial) else { return };
-        machine.mail_due = false;
-        if uid == LOCK {
-            let views = [machine.before.take(), machine.mailbox.take()];
-            views.into_iter().flatten().for_each(|view| self.take_lock_view(process, view));
-        } else {
-            self.wake_unit(process, uid);
+        if machine.views.borrow_mut().show(view) {
+            self.after(delay, Event::Mail { process, boot, uid });
         }
     }
 }

@@ -1,18 +1,17 @@
 //! The election of one replica on the quorum: the shell around `redislease_plan::plan::Leadership`.
 
-use redislease_core::lease::View;
 use redislease_core::time::Time;
 use redislease_plan::api::RedisQuorum;
+use redislease_plan::engine::Input;
 use redislease_plan::plan::calls::Request;
-use redislease_plan::plan::{
-    Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, must_be_read_before,
-};
+use redislease_plan::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, News};
 
 use crate::api::objects::{self, NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::calls::Ticket;
+use crate::operator::engine::SharedViews;
 use crate::operator::keeper::Machine;
 use crate::operator::process::{BeforeEffect, Life};
 use crate::redis::clock::{MILLI, Micros};
@@ -28,8 +27,8 @@ pub struct Leader {
     machine: Leadership,
     /// The leader by the newest event, read or answer: the resource version, and the instance.
     named: (u64, Option<String>),
-    /// Those that it has not taken.
-    views: Vec<View>,
+    /// The views of its lock. `None` until its machine is opened.
+    pub views: Option<SharedViews>,
     due: bool,
     wake_at: Option<Micros>,
     held_back: Option<LeadershipEffect>,
@@ -50,8 +49,7 @@ impl World {
         let Self { swarm, processes, .. } = self;
         let of = &processes[process];
         let machine = Leadership::new(cluster(of.cluster), instance(process), format!("start-{}", of.boot));
-        let leader =
-            Leader { machine, named: (0, None), views: Vec::new(), due: false, wake_at: None, held_back: None };
+        let leader = Leader { machine, named: (0, None), views: None, due: false, wake_at: None, held_back: None };
         swarm.elects.then_some(leader)
     }
 
@@ -96,8 +94,13 @@ impl World {
         if !quorum.read {
             return;
         }
-        for view in std::mem::take(&mut leader.views) {
+        let mut news = leader.views.as_ref().map_or_else(News::default, |views| views.borrow_mut().take());
+        for view in news.take_views() {
             leader.machine.handle(now, LeadershipEvent::View(view));
+        }
+        if news.ended {
+            leader.views = None;
+            leader.machine.handle(now, LeadershipEvent::KeeperEnded);
         }
         let facts = LeadershipFacts {
             quorum: quorum.open.clone(),
@@ -147,9 +150,14 @@ impl World {
                 if matches!(command, Command::End { .. }) {
                     self.coverage.saw(Sight::LeadershipReleased);
                 }
+                if let (Command::Open { .. } | Command::Close, Some(leader)) =
+                    (&command, &mut self.processes[process].leader)
+                {
+                    leader.views = None;
+                }
                 self.send_command(process, LOCK, command);
             }
-            LeadershipEffect::Probe => self.ask_for_an_answer(process, LOCK),
+            LeadershipEffect::Probe => self.ask_for_an_answer(process),
             LeadershipEffect::ReadQuorum => {
                 let request = Request::Quorum { namespace: NAMESPACE.into(), name: QUORUM.into() };
                 self.submit(process, request, Ticket::Leader);
@@ -161,10 +169,7 @@ impl World {
                 if authority == Authority::Lead {
                     self.claim_leadership(process);
                 }
-                let now = Time(self.local(process));
-                self.processes[process].index.mark_quorum(QUORUM);
-                self.processes[process].index.workloads_of_quorum(QUORUM, now);
-                self.wake_marked(process);
+                self.tell_engine(process, Input::Authority(QUORUM.into(), authority));
             }
         }
     }
@@ -207,22 +212,6 @@ impl World {
         }
     }
 
-    pub fn take_lock_view(&mut self, process: usize, view: View) {
-        if let Some(leader) = &mut self.processes[process].leader {
-            leader.views.pop_if(|unread| !must_be_read_before(unread, &view));
-            leader.views.push(view);
-            self.wake_leader(process);
-        }
-    }
-
-    pub fn lock_ended(&mut self, process: usize) {
-        let now = Time(self.local(process));
-        if let Some(leader) = &mut self.processes[process].leader {
-            leader.machine.handle(now, LeadershipEvent::KeeperEnded);
-            self.wake_leader(process);
-        }
-    }
-
     fn rearm_leader(&mut self, process: usize) {
         let (now, boot) = (self.now, self.processes[process].boot);
         let clock = self.processes[process].clock;
@@ -244,7 +233,7 @@ impl World {
         }
         leader.wake_at = None;
         if leader.machine.next_deadline().is_some_and(|deadline| deadline <= local) {
-            self.leader_turn(process);
+            self.wake_leader(process);
         } else {
             self.rearm_leader(process);
         }

@@ -7,5 +7,6 @@ pub mod engine;
 pub mod judging;
 pub mod keeper;
 pub mod leader;
+pub mod planted;
 pub mod process;
 pub mod workloads;

@@ -7,19 +7,19 @@ use redislease_core::judge::Judge;
 use redislease_core::op::Token;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
-use redislease_plan::index::Index;
-use redislease_plan::plan::{PERMITS, Permits, QuorumFacts};
+use redislease_plan::engine::{Effect, Engine};
+use redislease_plan::plan::{PERMITS, QuorumFacts};
 
-use crate::api::objects::NAMESPACE;
 use crate::api::watch::Stream;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::{Fault, Phase};
 use crate::chaos::nemesis::Spot;
 use crate::operator::admission::Peer;
 use crate::operator::calls::Writer;
-use crate::operator::engine::Unit;
+use crate::operator::engine::{Unit, new_engine};
 use crate::operator::keeper::Machine;
 use crate::operator::leader::Leader;
+use crate::operator::planted::Planted;
 use crate::programs::Worker;
 use crate::redis::clock::{Clock, MILLI, Micros};
 use crate::redis::network::Address;
@@ -65,15 +65,17 @@ pub struct Process {
     pub units: Vec<Unit>,
     /// How many units each lease has had, by the number of its UID.
     pub earlier_units: BTreeMap<u32, u32>,
-    pub index: Index,
+    pub engine: Engine<Planted>,
+    /// Whether a time slice of the engine is scheduled.
+    pub work_due: bool,
+    /// An effect of the engine that was polled when the process was paused. It is carried out when the process continues.
+    pub held_back: Option<Effect>,
     /// Whether every status was read once.
     pub floor_complete: bool,
     /// The newest version of any object that it has observed.
     pub newest: u64,
     pub quorum: Arc<QuorumFacts>,
     pub writer: Writer,
-    /// By the leases' UIDs.
-    pub permits: Permits<u32>,
     /// `None`: every process decides as if it led.
     pub leader: Option<Leader>,
     pub streams: [Stream; 2],
@@ -111,12 +113,13 @@ impl Process {
             continued_at: 0,
             units: Vec::new(),
             earlier_units: BTreeMap::new(),
-            index: Index::new(NAMESPACE),
+            engine: new_engine(cluster, PERMITS, &[]),
+            work_due: false,
+            held_back: None,
             floor_complete: false,
             newest: 0,
             quorum: Arc::default(),
             writer: Writer::new(calls_at_once),
-            permits: Permits::new(PERMITS),
             leader: None,
             streams: [Stream::default(); 2],
             inbox: Vec::new(),
@@ -152,13 +155,12 @@ impl World {
         self.running.disturbed(self.processes[process].cluster, self.now);
         let leader = self.new_leader(process);
         let judge = self.new_judge();
-        let permits = Permits::new(self.swarm.permits);
+        let engine = new_engine(self.processes[process].cluster, self.swarm.permits, &self.bugs);
         let starting = &mut self.processes[process];
-        starting.permits = permits;
         starting.life = Life::Running;
         starting.peers = peers;
         starting.judge = judge;
-        starting.index = Index::new(NAMESPACE);
+        starting.engine = engine;
         starting.floor_complete = false;
         starting.newest = 0;
         starting.leader = leader;
@@ -188,6 +190,8 @@ impl World {
         crashed.workers.clear();
         crashed.units.clear();
         crashed.earlier_units.clear();
+        crashed.work_due = false;
+        crashed.held_back = None;
         crashed.inbox.clear();
         crashed.writer = writer;
         crashed.leader = None;
@@ -262,9 +266,10 @@ impl World {
         }
         let leases = sleeper.machines.iter().filter_map(Machine::next_deadline);
         let nodes = sleeper.peers.iter().filter_map(|peer| peer.admission.next_deadline());
-        let workloads = sleeper.index.next_deadline();
+        let engine = sleeper.engine.next_deadline();
+        let engine = if self.is(Bug::TimerEndsAtOnce) { engine.map(|_| Time(0)) } else { engine };
         let clocks = sleeper.judge.next_deadline(self.swarm.command_timeout);
-        let Some(deadline) = leases.chain(nodes).chain(workloads).chain(clocks).min() else { return };
+        let Some(deadline) = leases.chain(nodes).chain(engine).chain(clocks).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);
         if sleeper.wake_at.is_none_or(|earlier| at < earlier) {
             let boot = sleeper.boot;
@@ -280,12 +285,12 @@ impl World {
         self.processes[process].wake_at = None;
         let now = Time(self.local(process));
         self.drain_machines(process);
-        self.drain_units(process);
+        self.drain_engine(process);
         self.drain_leader(process);
         self.judge_in_time(process, now);
         self.wake_admissions(process, now);
         self.wake_machines(process, now);
-        self.read_workloads(process, now);
+        self.wake_engine(process, now);
         self.nothing_spins(process, now);
     }
 
@@ -299,7 +304,8 @@ impl World {
         let lease = woken.machines.iter().find(|machine| late(&machine.next_deadline()));
         let node = woken.peers.iter().find(|peer| late(&peer.admission.next_deadline()));
         let machine = lease.map(|machine| format!("{:?}", machine.lease));
-        if let Some(machine) = machine.or_else(|| node.map(|peer| format!("{:?}", peer.admission))) {
+        let engine = late(&woken.engine.next_deadline()).then(|| "the engine".to_owned());
+        if let Some(machine) = machine.or_else(|| node.map(|peer| format!("{:?}", peer.admission))).or(engine) {
             self.check.fail(format!("woken at {} it asks to be woken in the past: {machine}", now.0));
         }
     }

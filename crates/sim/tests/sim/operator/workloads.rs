@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use redislease_core::time::Time;
 use redislease_plan::api::names;
 use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::election::WorkloadFacts;
+use redislease_plan::engine::Input;
 use redislease_plan::index::{WorkloadFound, WorkloadKey};
-use redislease_plan::plan::calls::Request;
 
 use crate::api::objects::{self, NAMESPACE};
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
-use crate::operator::calls::Ticket;
 use crate::redis::clock::SECOND;
 use crate::world::{Event, World};
 
@@ -25,13 +23,6 @@ fn with_consent(object: Arc<WorkloadFacts>) -> Arc<WorkloadFacts> {
 }
 
 impl World {
-    /// Reads the workloads that are due.
-    pub fn read_workloads(&mut self, process: usize, now: Time) {
-        while let Some(key) = self.processes[process].index.next_workload(now) {
-            self.submit(process, Request::Workload(key.clone()), Ticket::Workload(key));
-        }
-    }
-
     /// The watch shows that a workload has changed. A watch that is cut off shows it later.
     pub fn workload_watched(&mut self, process: usize, place: usize) {
         let watching = &self.processes[process];
@@ -44,20 +35,16 @@ impl World {
         }
         let cluster = watching.cluster;
         self.processes[process].saw_workloads += 1;
-        let now = Time(self.local(process));
         let workload = Workload { kind: WorkloadKind::Deployment, name: objects::lease_name(place) };
         let facts = self.apis[cluster].workload_of(place);
         let marked_by = facts.map(|facts| facts.marked_by().map(str::to_owned).collect()).unwrap_or_default();
-        self.processes[process].index.workload_changed(&((NAMESPACE.into(), workload), marked_by), now);
-        self.wake_marked(process);
+        self.tell_engine(process, Input::WorkloadChanged(((NAMESPACE.into(), workload), marked_by)));
     }
 
-    pub fn workload_read(&mut self, process: usize, key: &WorkloadKey, mut found: WorkloadFound) {
+    pub fn workload_read(&mut self, process: usize, key: WorkloadKey, mut found: WorkloadFound) {
         if self.is(Bug::ConsentIgnored) {
             found.object = found.object.map(with_consent);
         }
-        let now = Time(self.local(process));
-        self.processes[process].index.workload_read(key, found, now);
-        self.wake_marked(process);
+        self.tell_engine(process, Input::Workload(key, found));
     }
 }

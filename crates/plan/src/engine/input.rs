@@ -1,21 +1,17 @@
-//! The inputs of the engine, and its interface to the other modules.
+//! The inputs of the engine, and the machine of one lease.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use redislease_core::op::Token;
 use redislease_core::time::Time;
-use redislease_plan::api::RedisLease;
-use redislease_plan::election::PodFacts;
-use redislease_plan::index::{LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
-use redislease_plan::plan::calls::{Outcome, RoleAnswer};
-use redislease_plan::plan::{Allowed, Authority, Effect, Event, Identity, PermitUses, Reconciler, RoleWrite};
 
-use super::mistakes::PodName;
-use crate::operator::quorums::QuorumUpdate;
-use crate::operator::slot::News;
-use redislease_plan::annotations::Problem;
+use crate::annotations::Problem;
+use crate::api::RedisLease;
+use crate::election::PodFacts;
+use crate::index::{LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
+use crate::plan::calls::{Outcome, RoleAnswer};
+use crate::plan::{Authority, Effect, Event, Identity, News, PermitUses, QuorumFacts, Reconciler};
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -27,11 +23,18 @@ pub enum Input {
     /// From the watch of namespaces.
     Namespace(Watched<NamespaceFacts>),
     /// The facts about a quorum have changed.
-    Quorum(QuorumUpdate),
+    Quorum {
+        /// Its name.
+        name: String,
+        /// `None` if there is no such resource.
+        facts: Option<Arc<QuorumFacts>>,
+        /// The authority of this process over its leases.
+        authority: Authority,
+    },
     /// Every RedisQuorum that existed at the start has been read.
     QuorumsRead,
-    /// The [`Authority`] of this process over the leases of this quorum has changed.
-    Authority(String),
+    /// The authority of this process over the leases of this quorum has changed.
+    Authority(String, Authority),
     /// The answer to a request of a lease.
     Answer {
         /// The lease.
@@ -41,7 +44,7 @@ pub enum Input {
         /// The answer.
         answer: Outcome,
     },
-    /// The API server has answered a call, after [`Outside::await_answer`].
+    /// The API server has answered a call, after [`super::Effect::AwaitAnswer`].
     ApiAnswered,
     /// The watch of the metadata of workloads has shown a change.
     WorkloadChanged(WorkloadChange),
@@ -58,6 +61,24 @@ pub enum Input {
         /// The answer.
         answer: RoleAnswer,
     },
+    /// The keeper of a lease has a new view.
+    Shown(LeaseId),
+    /// A mistake on a pod was not reported, because too many were reported on pods lately.
+    ReportRefused {
+        /// The pod's UID.
+        pod: String,
+        /// The mistake.
+        problem: Problem,
+    },
+    /// A turn of a lease, or one of its effects, panicked.
+    Panicked {
+        /// The lease.
+        lease: LeaseId,
+        /// The message of the panic.
+        message: String,
+    },
+    /// A deadline has passed.
+    Wake,
 }
 
 /// One event of a watch.
@@ -91,76 +112,45 @@ impl<K> Watched<K> {
     }
 }
 
-/// The lease that an effect applies to.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    pub id: LeaseId,
-    pub incarnation: u32,
-    pub namespace: &'a Arc<str>,
-    pub name: &'a str,
-    pub uid: &'a str,
-    pub quorum: &'a str,
-    /// The resource, if it exists.
-    pub object: Option<&'a Arc<RedisLease>>,
-}
-
-/// The engine's interface to clocks, keepers, the writer and metrics. No method blocks.
-pub trait Outside {
-    /// Now.
-    fn now(&self) -> Time;
-    /// Unix time.
-    fn wall(&self) -> jiff::Timestamp;
+/// What a turn of a lease uses beside the facts of the index.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// What is new in the views of the lease's keeper.
+    pub news: News,
+    /// The authority of this process over the leases of the quorum.
+    pub authority: Authority,
     /// When a call to the API server was last answered.
-    fn api_answered_at(&self) -> Option<Time>;
-    /// Asks for [`Input::ApiAnswered`] after the next answer of the API server.
-    fn await_answer(&mut self);
-    /// Records how many leases wait for a permit to acquire a term.
-    fn attempts_wait(&mut self, leases: usize);
-    /// The authority of this process over the leases of a quorum.
-    fn authority(&self, quorum: &str) -> Authority;
-    /// Takes what is new in the view of the lease's machine.
-    fn news(&mut self, lease: LeaseId) -> News;
-    /// Carries out one effect.
-    fn carry_out(&mut self, lease: Subject<'_>, effect: Effect);
-    /// Removes the metrics of a lease: its resource is deleted, or another replica leads and exports them.
-    fn hide(&mut self, lease: LeaseId);
-    /// Removes the lease and closes its machine.
-    fn forget(&mut self, lease: LeaseId);
-    /// Records the duration of a turn, and whether it panicked.
-    fn turned(&mut self, took: Duration, panicked: bool);
-    /// Reads a workload: answered by [`Input::Workload`].
-    fn read_workload(&mut self, key: WorkloadKey);
-    /// Writes the role of a lease that does not exist: answered by [`Input::OrphanWritten`].
-    fn write_orphan(&mut self, namespace: &str, lease: &str, write: RoleWrite);
-    /// Which ways of activation the operator may use.
-    fn allowed(&self) -> Allowed;
-    /// Reports a mistake on a lease.
-    fn report_on_lease(&mut self, lease: Subject<'_>, problem: &Problem);
-    /// Reports a mistake on a pod. Returns `false` if too many mistakes were reported on pods lately.
-    fn report_on_pod(&mut self, pod: PodName<'_>, problem: &Problem) -> bool;
-    /// Takes the connections of a quorum that was opened or replaced.
-    fn quorum(&mut self, update: &QuorumUpdate);
-    /// Raises the least token of this quorum to a token that a status on it shows.
-    fn raise_floor(&mut self, quorum: &str, token: Token);
-    /// All leases are listed, so the greatest token of each quorum is complete.
-    fn floors_complete(&mut self);
+    pub api_answered_at: Option<Time>,
+    /// Unix time.
+    pub wall: jiff::Timestamp,
 }
 
 /// The state machine that decides about one lease.
 pub trait Machine {
-    fn new(identity: Identity) -> Self;
+    /// The same for all machines of an engine.
+    type Config: Clone + fmt::Debug;
+    /// Creates a machine without facts.
+    fn new(config: &Self::Config, identity: Identity) -> Self;
+    /// Takes one event.
     fn handle(&mut self, now: Time, event: Event);
+    /// The next effect to execute.
     fn poll_effect(&mut self) -> Option<Effect>;
+    /// The time of the next turn if no event arrives before.
     fn next_deadline(&self) -> Option<Time>;
     /// Name and UID of the holder's pod.
     fn holder(&self) -> Option<(String, String)>;
+    /// Whether the lease needs a turn after the next answer of the API server.
     fn awaits_api_answer(&self) -> bool;
+    /// The permits that the lease uses or waits for.
     fn permit_uses(&self) -> PermitUses;
+    /// Whether nothing is left to do for a lease whose resource is deleted.
     fn is_finished(&self) -> bool;
 }
 
 impl Machine for Reconciler {
-    fn new(identity: Identity) -> Self {
+    type Config = ();
+
+    fn new((): &(), identity: Identity) -> Self {
         Self::new(identity)
     }
 

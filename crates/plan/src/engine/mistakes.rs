@@ -7,20 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redislease_plan::election::PodFacts;
-use redislease_plan::index::LeaseId;
-use redislease_plan::plan::Authority;
-
-use super::{Engine, Machine, Outside, Watched, subject};
-use redislease_plan::annotations::{Problem, default_quorum, problems_of_lease, problems_of_pod};
-
-/// Namespace, name and UID of a pod.
-#[derive(Clone, Copy, Debug)]
-pub struct PodName<'a> {
-    pub namespace: &'a str,
-    pub name: &'a str,
-    pub uid: &'a str,
-}
+use super::{Effect, Engine, Machine, PodName, Watched};
+use crate::annotations::{Problem, default_quorum, problems_of_lease, problems_of_pod};
+use crate::election::PodFacts;
+use crate::index::LeaseId;
+use crate::plan::Authority;
 
 /// The pods with mistakes. Other pods use no memory here.
 #[derive(Debug, Default)]
@@ -31,6 +22,8 @@ pub(super) struct Mistakes {
     pub(super) listed: Option<BTreeSet<String>>,
     /// Whether every RedisQuorum that existed at the start has been read: before, the leader is unknown.
     quorums_read: bool,
+    /// The authority of this process on the quorum `default`; `None`: there is no such quorum.
+    authority: Option<Authority>,
 }
 
 #[derive(Debug)]
@@ -66,6 +59,25 @@ impl Mistakes {
         }
     }
 
+    /// The authority of this process over the leases of this quorum.
+    pub(super) fn authority_is(&mut self, quorum: &str, authority: Authority) {
+        if quorum == default_quorum() {
+            self.authority = Some(authority);
+        }
+    }
+
+    /// The mistake was not reported.
+    pub(super) fn refused(&mut self, pod: &str, problem: &Problem) {
+        if let Some(reported) = self.pods.get_mut(pod).and_then(|pod| pod.problems.get_mut(problem)) {
+            *reported = false;
+        }
+    }
+
+    /// Whether this process reports mistakes on pods now.
+    fn reports(&self) -> bool {
+        self.quorums_read && self.authority.is_none_or(|authority| authority == Authority::Lead)
+    }
+
     /// The list is complete: a pod that it does not contain was deleted without a last event.
     fn list_ends(&mut self) {
         if let Some(listed) = self.listed.take() {
@@ -75,19 +87,17 @@ impl Mistakes {
 }
 
 impl Pod {
-    fn is_reported(&self) -> bool {
-        self.problems.values().all(|reported| *reported)
-    }
-
-    fn report(&mut self, uid: &str, outside: &mut impl Outside) {
-        let pod = PodName { namespace: &self.namespace, name: &self.name, uid };
-        for (problem, reported) in self.problems.iter_mut().filter(|(_, reported)| !**reported) {
-            *reported = outside.report_on_pod(pod, problem);
-        }
+    /// The effects that report what was not reported.
+    fn report(&mut self, uid: &str) -> impl Iterator<Item = Effect> {
+        let Self { namespace, name, problems } = self;
+        problems.iter_mut().filter_map(move |(problem, reported)| {
+            let pod = || PodName { namespace: namespace.clone(), name: name.clone(), uid: uid.to_owned() };
+            (!std::mem::replace(reported, true)).then(|| Effect::ReportOnPod(pod(), problem.clone()))
+        })
     }
 }
 
-impl<M: Machine, O: Outside> Engine<M, O> {
+impl<M: Machine> Engine<M> {
     /// Checks the annotations of the pod of this event.
     pub(super) fn check_annotations(&mut self, event: &Watched<PodFacts>) {
         let mistakes = &mut self.mistakes;
@@ -114,38 +124,32 @@ impl<M: Machine, O: Outside> Engine<M, O> {
 
     /// Reports every mistake that was not reported, if this replica leads now.
     pub(super) fn report_mistakes(&mut self) {
-        if self.reports_mistakes() {
-            for (uid, pod) in &mut self.mistakes.pods {
-                pod.report(uid, &mut self.outside);
-            }
+        if self.mistakes.reports() {
+            self.effects.extend(self.mistakes.pods.iter_mut().flat_map(|(uid, pod)| pod.report(uid)));
         }
     }
 
     fn report_mistakes_of(&mut self, uid: &str) {
-        if self.mistakes.pods.get(uid).is_some_and(|pod| !pod.is_reported())
-            && self.reports_mistakes()
+        if self.mistakes.reports()
             && let Some(pod) = self.mistakes.pods.get_mut(uid)
         {
-            pod.report(uid, &mut self.outside);
+            self.effects.extend(pod.report(uid));
         }
     }
 
     /// Reports the mistakes in the annotations of a lease that were not reported yet.
-    pub(super) fn check_annotations_of_lease(&mut self, id: LeaseId) {
-        let (Some(entry), Some(lease)) = (self.index.lease(id), self.leases.get_mut(&id)) else { return };
+    pub(super) fn check_annotations_of_lease(&mut self, id: LeaseId, authority: Authority) {
+        let (Some(entry), Some(lease)) = (self.index.lease(id), self.leases.get(&id)) else { return };
         let Some(object) = &entry.object else { return };
         let problems = problems_of_lease(object.metadata.annotations.as_ref());
-        if problems == lease.mistakes || self.outside.authority(&entry.quorum) != Authority::Lead {
+        if problems == lease.mistakes || authority != Authority::Lead {
             return;
         }
-        let subject = subject(id, entry, lease.incarnation);
-        for problem in problems.iter().filter(|problem| !lease.mistakes.contains(problem)) {
-            self.outside.report_on_lease(subject, problem);
+        let new = problems.iter().filter(|problem| !lease.mistakes.contains(problem)).cloned();
+        let subject = self.subject(id);
+        self.effects.extend(new.filter_map(|problem| Some(Effect::ReportOnLease(subject.clone()?, problem))));
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.mistakes = problems;
         }
-        lease.mistakes = problems;
-    }
-
-    fn reports_mistakes(&self) -> bool {
-        self.mistakes.quorums_read && self.outside.authority(default_quorum()) == Authority::Lead
     }
 }

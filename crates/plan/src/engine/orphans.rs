@@ -1,12 +1,15 @@
 //! The roles of leases that do not exist or cannot be read.
 
-use redislease_plan::api::names::{self, PodRole};
-use redislease_plan::index::Orphan;
-use redislease_plan::plan::{Allowed, PodChange, Priority, RoleWrite};
+use std::sync::Arc;
 
-use super::{Engine, Machine, Outside};
+use crate::api::names::{self, PodRole};
+use crate::index::Orphan;
+use crate::plan::calls::LeaseName;
+use crate::plan::{Allowed, PodChange, Priority, RoleWrite};
 
-impl<M: Machine, O: Outside> Engine<M, O> {
+use super::{Effect, Engine, Machine};
+
+impl<M: Machine> Engine<M> {
     /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
     /// an unreadable lease is deleted.
     pub(super) fn sweep(&mut self, again: bool) {
@@ -20,8 +23,12 @@ impl<M: Machine, O: Outside> Engine<M, O> {
     }
 
     pub(super) fn clear_orphan(&mut self, orphan: &Orphan) {
-        if let Some(write) = role_without_lease(orphan, self.outside.allowed()) {
-            self.outside.write_orphan(orphan.object.object().namespace, &orphan.lease, write);
+        if let Some(write) = role_without_lease(orphan, self.config.allowed) {
+            let name: Arc<str> = orphan.lease.as_str().into();
+            // This is never the UID of a lease, so the key of the call is unique.
+            let uid = format!("name:{name}").into();
+            let lease = LeaseName { namespace: orphan.object.object().namespace.into(), name, uid };
+            self.effects.push_back(Effect::WriteOrphan(lease, Box::new(write)));
         }
     }
 }

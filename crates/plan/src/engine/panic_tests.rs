@@ -1,7 +1,5 @@
 //! A panic is contained to its lease.
 
-use redislease_plan::plan::PermitUse;
-
 use super::*;
 
 #[test]
@@ -9,10 +7,10 @@ fn a_panic_while_effects_are_carried_out_is_contained_to_its_lease() {
     let mut world = World::listed();
     world.lease("n", "a");
     world.lease("n", "b");
-    script("a", |script| script.effects = vec![Effect::Probe, Effect::Warn(PANICS.into())]);
-    script("b", |script| script.effects = vec![Effect::Probe]);
+    script("a", |script| script.effects = vec![Planned::Probe, Planned::Warn(PANICS.into())]);
+    script("b", |script| script.effects = vec![Planned::Probe]);
     world.work();
-    let done = world.fake.done();
+    let done = world.done();
     assert_eq!(done[..3], ["a/0 Probe", "panic", "a/0 WithdrawStatus"]);
     assert_eq!(done[4..], ["b/0 Probe"]);
     world.at(1000);
@@ -28,7 +26,7 @@ fn a_panic_is_contained_to_its_lease() {
     script("a", |script| script.panics = true);
     world.work();
     assert_eq!(seen("b"), ["facts 0 unseen"], "the other lease has its turn");
-    let [panic, withdrawn, reported] = &world.fake.done()[..] else { panic!("three effects") };
+    let [panic, withdrawn, reported] = &world.done()[..] else { panic!("three effects") };
     assert_eq!([panic.as_str(), withdrawn.as_str()], ["panic", "a/0 WithdrawStatus"]);
     assert!(reported.contains("InternalError") && reported.contains("planned by the test"), "{reported}");
     assert_eq!(world.engine.next_deadline(), Some(Time(1000)));
@@ -38,19 +36,19 @@ fn a_panic_is_contained_to_its_lease() {
     assert_eq!((seen("a").len(), seen("b").len()), (0, 1), "no turn during the pause");
     let stale =
         |incarnation| Input::Answer { lease: id, incarnation, answer: Outcome::LeaseStatus(StatusOutcome::Withdrawn) };
-    world.engine.take(stale(0));
+    world.take(stale(0));
     world.at(1000);
     world.work();
     assert_eq!(script("a", |script| script.machines), 2, "a new machine");
     assert_eq!(world.engine.next_deadline(), Some(Time(3000)), "a longer pause after the second panic");
     assert_eq!(seen("a"), ["facts 1 unseen"], "the second machine does not get the answers of the first");
-    assert_eq!(world.fake.done(), ["panic", "a/1 WithdrawStatus"], "one event for panics in a row");
+    assert_eq!(world.done(), ["panic", "a/1 WithdrawStatus"], "one event for panics in a row");
     script("a", |script| script.panics = false);
     world.at(3000);
     world.work();
     seen("a");
-    world.engine.take(stale(0));
-    world.engine.take(stale(2));
+    world.take(stale(0));
+    world.take(stale(2));
     world.work();
     assert_eq!(seen("a"), ["StatusWritten(Withdrawn)", "facts 1 unseen"]);
 }
@@ -61,9 +59,9 @@ fn a_panic_while_a_panic_is_reported_is_contained_too() {
     world.lease("n", "a");
     world.lease("n", "b");
     script("a", |script| script.panics = true);
-    world.fake.0.borrow_mut().withdraw_panics = true;
+    world.state.withdraw_panics = true;
     world.work();
-    assert_eq!(world.fake.done(), ["panic"]);
+    assert_eq!(world.done(), ["panic", "panic"]);
     assert_eq!(seen("b"), ["facts 0 unseen"], "the other lease has its turn");
     script("a", |script| script.panics = false);
     world.at(1000);
@@ -72,20 +70,17 @@ fn a_panic_while_a_panic_is_reported_is_contained_too() {
 }
 
 #[test]
-fn a_panic_while_a_lease_is_removed_leaves_nothing_behind() {
+fn a_panic_in_the_last_turn_of_a_lease_leaves_nothing_behind() {
     let mut world = World::listed();
     world.engine.permits = Permits::new(1);
     let id = world.lease("n", "a");
     script("a", |script| script.permits = PermitUses { attempt: PermitUse::Uses, ..PermitUses::default() });
     world.work();
-    world.fake.0.borrow_mut().forget_panics = true;
-    script("a", |script| script.finished = true);
-    world.engine.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
+    script("a", |script| (script.finished, script.effects) = (true, vec![Planned::Warn(PANICS.into())]));
+    world.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
     world.work();
-    assert!(world.fake.done().contains(&"panic".to_owned()));
+    assert_eq!(world.done(), ["hide", "panic", "forget"]);
     assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default", "n").attempt, "its permit is free");
-    world.at(1000);
-    world.work();
-    assert!(world.fake.done().contains(&"forget".to_owned()), "it is removed in the next turn");
     assert!(world.engine.leases.is_empty() && world.engine.index.lease(id).is_none());
+    assert_eq!(world.engine.next_deadline(), None);
 }

@@ -1,6 +1,8 @@
 //! Mistakes in the annotations of pods.
 
-use redislease_plan::election::PodFacts;
+use std::time::Duration;
+
+use crate::election::PodFacts;
 
 use super::*;
 
@@ -10,8 +12,8 @@ fn annotated(name: &str, value: &str) -> PodFacts {
 }
 
 fn show(world: &mut World, pod: PodFacts) -> Vec<String> {
-    world.engine.take(Input::Pod(Watched::Seen(Box::new(pod))));
-    world.fake.done()
+    world.take(Input::Pod(Watched::Seen(Box::new(pod))));
+    world.done()
 }
 
 fn report(pod: &str, instead: &str) -> String {
@@ -34,18 +36,18 @@ fn a_mistake_is_reported_once_and_again_when_the_annotation_changes() {
     assert_eq!(show(&mut world, annotated("q", "low")), [report("q", "-100")], "each pod has its event");
 
     // A new list repeats the pods, and does not contain those that are gone.
-    world.engine.take(Input::Pod(Watched::ListBegins));
+    world.take(Input::Pod(Watched::ListBegins));
     assert_eq!(show(&mut world, annotated("q", "low")), [""; 0]);
-    world.engine.take(Input::Pod(Watched::ListEnds));
+    world.take(Input::Pod(Watched::ListEnds));
     assert_eq!(world.engine.mistakes.pods.len(), 1, "{:?}", world.engine.mistakes);
-    world.engine.take(Input::Pod(Watched::Deleted(Box::new(annotated("q", "low")))));
+    world.take(Input::Pod(Watched::Deleted(Box::new(annotated("q", "low")))));
     assert!(world.engine.mistakes.pods.is_empty());
 }
 
 #[test]
 fn pods_without_mistakes_and_pods_that_end_are_not_kept() {
     let mut world = World::listed();
-    world.engine.take(Input::Pod(Watched::ListBegins));
+    world.take(Input::Pod(Watched::ListBegins));
     for pod in [
         pod("p"),
         annotated("p", "5"),
@@ -62,22 +64,21 @@ fn pods_without_mistakes_and_pods_that_end_are_not_kept() {
 fn a_replica_reports_when_it_leads_and_the_quorums_are_read() {
     let mut world = World::new();
     assert_eq!(show(&mut world, annotated("p", "high")), [""; 0], "the leader is unknown");
-    world.fake.0.borrow_mut().authority = Some(Authority::Follow);
-    world.engine.take(Input::QuorumsRead);
+    world.lead(Some(Authority::Follow));
+    world.take(Input::QuorumsRead);
     assert_eq!(show(&mut world, annotated("q", "high")), [""; 0], "another replica leads");
-    world.fake.0.borrow_mut().authority = None;
     for wanted in [vec![report("p", "100"), report("q", "100")], vec![]] {
-        world.engine.take(Input::Authority("default".into()));
-        assert_eq!(world.fake.done(), wanted);
+        world.lead(None);
+        assert_eq!(world.done(), wanted);
     }
 }
 
 #[test]
 fn what_was_refused_is_reported_with_the_next_event_of_the_pod() {
     let mut world = World::listed();
-    world.fake.0.borrow_mut().refuses_reports = true;
-    assert_eq!(show(&mut world, annotated("p", "high")), [format!("refused {}", report("p", "100"))]);
-    world.fake.0.borrow_mut().refuses_reports = false;
+    world.state.refuses_reports = true;
+    assert_eq!(show(&mut world, annotated("p", "high")), ["refused uid-p"]);
+    world.state.refuses_reports = false;
     assert_eq!(show(&mut world, annotated("p", "high")), [report("p", "100")]);
     assert_eq!(show(&mut world, annotated("p", "high")), [""; 0]);
 }
@@ -91,19 +92,18 @@ fn a_mistake_on_a_lease_is_reported_once_by_the_leader_of_its_quorum() {
         version += 1;
         lease.metadata.resource_version = Some(version.to_string());
         lease.metadata.annotations = Some([(format!("redislease.io/{key}"), "1".to_owned())].into());
-        world.engine.take(Input::Lease(Watched::Seen(Box::new(lease))));
+        world.take(Input::Lease(Watched::Seen(Box::new(lease))));
         world.work();
-        world.fake.done()
+        world.done()
     };
     let ignored = "The operator ignores it until this is corrected.";
     let report = format!("a: use redislease.io/handover-requested. {ignored}");
-    world.fake.0.borrow_mut().authority = Some(Authority::Follow);
+    world.state.authority = Some(Authority::Follow);
     assert!(!write(&mut world, "handover-request").contains(&report), "another replica leads");
-    world.fake.0.borrow_mut().authority = None;
     for wanted in [1, 0] {
-        world.engine.take(Input::Authority("default".into()));
+        world.lead(None);
         world.work();
-        assert_eq!(world.fake.done().iter().filter(|done| **done == report).count(), wanted);
+        assert_eq!(world.done().iter().filter(|done| **done == report).count(), wanted);
     }
     assert_eq!(write(&mut world, "handover-requested"), [""; 0]);
     assert_eq!(write(&mut world, "handover-request"), [report], "again");

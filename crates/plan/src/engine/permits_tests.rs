@@ -1,7 +1,5 @@
 //! Permits: how many leases acquire and publish at the same time.
 
-use redislease_plan::plan::PermitUse;
-
 use super::*;
 
 fn world() -> World {
@@ -24,18 +22,18 @@ fn a_lease_that_waits_has_a_turn_when_a_permit_is_free() {
     world.lease("n", "b");
     attempt("b", PermitUse::Waits);
     world.work();
-    assert_eq!((seen("b"), world.fake.0.borrow().attempts), (vec!["facts 0 unseen no attempt".to_owned()], 1));
+    assert_eq!((seen("b"), world.engine.waiting_attempts()), (vec!["facts 0 unseen no attempt".to_owned()], 1));
     world.work();
     assert_eq!(seen("b"), [""; 0]);
     attempt("a", PermitUse::None);
     attempt("b", PermitUse::Uses);
-    world.engine.shown(first);
+    world.take(Input::Shown(first));
     world.work();
-    assert_eq!((seen("b"), world.fake.0.borrow().attempts), (vec!["facts 0 unseen".to_owned()], 0));
+    assert_eq!((seen("b"), world.engine.waiting_attempts()), (vec!["facts 0 unseen".to_owned()], 0));
 }
 
 #[test]
-fn a_permit_that_the_last_turn_freed_is_offered_although_the_time_is_over() {
+fn a_permit_that_a_turn_freed_is_offered_at_once() {
     let mut world = world();
     let first = world.lease("n", "a");
     attempt("a", PermitUse::Uses);
@@ -44,10 +42,10 @@ fn a_permit_that_the_last_turn_freed_is_offered_although_the_time_is_over() {
     attempt("b", PermitUse::Waits);
     world.work();
     attempt("a", PermitUse::None);
-    world.engine.shown(first);
-    assert!(!world.engine.work(Instant::now()), "the lease b is due");
+    world.take(Input::Shown(first));
+    assert!(world.turn() && world.engine.is_due(), "the lease b is due");
     assert_eq!(seen("b"), ["facts 0 unseen no attempt"]);
-    assert!(world.engine.work(Instant::now()));
+    assert!(world.turn() && !world.engine.is_due());
     assert_eq!(seen("b"), ["facts 0 unseen"]);
 }
 
@@ -68,7 +66,7 @@ fn while_ends_wait_to_be_written_no_attempt_starts() {
     seen("b");
     ends("a", PermitUse::None);
     ends("b", PermitUse::Uses);
-    world.engine.shown(first);
+    world.take(Input::Shown(first));
     world.work();
     assert_eq!(seen("b"), ["facts 0 unseen no attempt"], "c has the only permit for an attempt");
     assert_eq!(seen("c"), ["facts 0 unseen no end"]);
@@ -81,7 +79,7 @@ fn a_lease_that_is_deleted_or_panics_gives_its_permit_back() {
     attempt("a", PermitUse::Uses);
     world.work();
     script("a", |script| script.panics = true);
-    world.engine.shown(first);
+    world.take(Input::Shown(first));
     world.work();
     assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default", "n").attempt, "it panicked");
     script("a", |script| script.panics = false);
@@ -89,7 +87,7 @@ fn a_lease_that_is_deleted_or_panics_gives_its_permit_back() {
     world.work();
     assert!(!world.engine.permits.permitted(&LeaseId(u64::MAX), "default", "n").attempt);
     script("a", |script| script.finished = true);
-    world.engine.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
+    world.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "a")))));
     world.work();
     assert!(world.engine.permits.permitted(&LeaseId(u64::MAX), "default", "n").attempt, "it is deleted");
 }

@@ -1,9 +1,9 @@
 //! When each lease must have its next turn.
 
+use redislease_core::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-use redislease_core::time::Time;
-use redislease_plan::index::LeaseId;
+use crate::index::LeaseId;
 
 /// One deadline for each lease.
 #[derive(Debug, Default)]

@@ -2,31 +2,34 @@
 
 use std::collections::BTreeSet;
 
+use redislease_core::op::Token;
 use redislease_core::time::Time;
-use redislease_plan::index::{ImplausibleToken, LeaseId, NamespaceFacts};
-use redislease_plan::plan::calls::{Found, Outcome, RoleAnswer};
-use redislease_plan::plan::{Event, RoleOutcome, StatusOutcome};
 
-use super::{Engine, Input, Machine, Outside, Watched};
+use super::{Effect, Engine, Input, Machine, Watched};
+use crate::api::RedisLease;
+use crate::election::PodFacts;
+use crate::index::{LeaseId, NamespaceFacts, WorkloadFound, WorkloadKey};
+use crate::plan::calls::{Found, Outcome, RoleAnswer};
+use crate::plan::{Effect as Planned, Event, RoleOutcome, StatusOutcome};
 
-impl<M: Machine, O: Outside> Engine<M, O> {
+impl<M: Machine> Engine<M> {
     /// Handles one input.
-    pub fn take(&mut self, input: Input) {
-        let now = self.outside.now();
+    pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Lease(event) => self.take_lease(now, event),
             Input::Pod(event) => self.take_pod(now, event),
             Input::Namespace(event) => self.take_namespace(event),
-            Input::Quorum(update) => {
-                self.outside.quorum(&update);
-                self.outside.raise_floor(&update.name, self.index.floor(&update.name));
-                self.index.quorum_changed(&update.name, update.facts);
+            Input::Quorum { name, facts, authority } => {
+                self.mistakes.authority_is(&name, authority);
+                self.raise_floor(name.clone(), self.index.floor(&name));
+                self.index.quorum_changed(&name, facts);
             }
             Input::QuorumsRead => {
                 self.index.quorums_read();
                 self.report_first_mistakes();
             }
-            Input::Authority(quorum) => {
+            Input::Authority(quorum, authority) => {
+                self.mistakes.authority_is(&quorum, authority);
                 self.index.workloads_of_quorum(&quorum, now);
                 self.index.mark_quorum(&quorum);
                 self.report_mistakes();
@@ -38,19 +41,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 }
             }
             Input::WorkloadChanged(change) => self.index.workload_changed(&change, now),
-            Input::Workload(key, found) => {
-                let leases: BTreeSet<String> =
-                    found.object.iter().flat_map(|object| object.marked_by()).map(str::to_owned).collect();
-                self.index.workload_read(&key, found, now);
-                // Before, it is not known which leases exist.
-                if self.swept {
-                    for orphan in
-                        leases.iter().flat_map(|lease| self.index.orphans_of(&key.0, lease)).collect::<Vec<_>>()
-                    {
-                        self.clear_orphan(&orphan);
-                    }
-                }
-            }
+            Input::Workload(key, found) => self.take_workload(now, &key, found),
             Input::OrphanWritten { namespace, pod, lease, answer } => {
                 let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
                 self.take_found(now, &namespace, &pod, answer.found);
@@ -58,10 +49,45 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                     self.clear_orphan(&orphan);
                 }
             }
+            Input::Shown(lease) => self.index.mark(lease),
+            Input::ReportRefused { pod, problem } => self.mistakes.refused(&pod, &problem),
+            Input::Panicked { lease, message } => self.panicked(now, lease, &message),
+            Input::Wake => self.wake(now),
+        }
+        for (quorum, token) in self.index.raised_floors() {
+            self.raise_floor(quorum, token);
+        }
+        self.effects.extend(self.index.implausible_tokens().into_iter().map(Effect::Implausible));
+    }
+
+    fn wake(&mut self, now: Time) {
+        while let Some(id) = self.timers.expired(now) {
+            self.index.mark(id);
+        }
+        while let Some(key) = self.index.next_workload(now) {
+            self.effects.push_back(Effect::ReadWorkload(key));
         }
     }
 
-    fn take_lease(&mut self, now: Time, event: Watched<redislease_plan::api::RedisLease>) {
+    fn raise_floor(&mut self, quorum: String, token: Token) {
+        if token > Token(0) {
+            self.effects.push_back(Effect::RaiseFloor(quorum, token));
+        }
+    }
+
+    fn take_workload(&mut self, now: Time, key: &WorkloadKey, found: WorkloadFound) {
+        let leases: BTreeSet<String> =
+            found.object.iter().flat_map(|object| object.marked_by()).map(str::to_owned).collect();
+        self.index.workload_read(key, found, now);
+        // Before, it is not known which leases exist.
+        if self.swept {
+            for orphan in leases.iter().flat_map(|lease| self.index.orphans_of(&key.0, lease)).collect::<Vec<_>>() {
+                self.clear_orphan(&orphan);
+            }
+        }
+    }
+
+    fn take_lease(&mut self, now: Time, event: Watched<RedisLease>) {
         let mut unreadable_gone = false;
         match event {
             Watched::ListBegins => self.index.lease_list_begins(),
@@ -75,14 +101,8 @@ impl<M: Machine, O: Outside> Engine<M, O> {
             Watched::DeletedUnreadable(metadata) => unreadable_gone = self.index.lease_gone(&metadata),
             Watched::ListEnds => {
                 unreadable_gone = self.index.lease_list_ends(now);
-                self.outside.floors_complete();
+                self.effects.push_back(Effect::FloorsComplete);
             }
-        }
-        for (quorum, token) in self.index.raised_floors() {
-            self.outside.raise_floor(&quorum, token);
-        }
-        for ImplausibleToken { namespace, name, token } in self.index.implausible_tokens() {
-            tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Write the right token into the status.");
         }
         self.sweep(unreadable_gone);
     }
@@ -100,7 +120,7 @@ impl<M: Machine, O: Outside> Engine<M, O> {
         }
     }
 
-    fn take_pod(&mut self, now: Time, event: Watched<redislease_plan::election::PodFacts>) {
+    fn take_pod(&mut self, now: Time, event: Watched<PodFacts>) {
         self.check_annotations(&event);
         match event {
             Watched::ListBegins => self.index.pod_list_begins(),
@@ -154,7 +174,11 @@ impl<M: Machine, O: Outside> Engine<M, O> {
                 self.take_found(now, &namespace, &uid, found);
                 Event::RoleWritten { uid, outcome }
             }
-            _ => return tracing::error!(namespace = &*namespace, "Ignored the answer to a call that no lease makes."),
+            _ => {
+                let warning = Planned::Warn("Ignored the answer to a call that no lease makes.".into());
+                let subject = self.subject(id);
+                return self.effects.extend(subject.map(|subject| Effect::Lease(subject, warning)));
+            }
         };
         if let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.incarnation == incarnation) {
             lease.answers.push(event);

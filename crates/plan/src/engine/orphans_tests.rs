@@ -1,0 +1,70 @@
+//! The roles of leases that do not exist.
+
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::election::WorkloadFacts;
+use crate::index::{WorkloadFound, WorkloadKey};
+use crate::plan::Allowed;
+
+use super::*;
+
+#[test]
+fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
+    let mut world = World::new();
+    let labelled = |lease: &str, role: &str| {
+        let mut pod = pod("p");
+        pod.labels.insert(format!("lease.redislease.io/{lease}"), role.to_owned());
+        pod.annotations = [(format!("token.redislease.io/{lease}"), "7".to_owned())].into_iter().collect();
+        pod
+    };
+    world.take(Input::Lease(Watched::ListBegins));
+    world.take(Input::Lease(Watched::Unreadable(Box::new(lease("n", "broken").metadata))));
+    world.take(Input::Pod(Watched::ListBegins));
+    let mut carrier = labelled("gone", "standby");
+    carrier.labels.extend(labelled("broken", "active").labels);
+    world.take(Input::Pod(Watched::Seen(Box::new(carrier))));
+    world.take(Input::Pod(Watched::ListEnds));
+    assert_eq!(world.done(), [""; 0], "leases are not listed");
+    world.take(Input::Lease(Watched::ListEnds));
+    let removed = "gone on p: None None";
+    assert_eq!(world.done(), ["floors complete", "broken on p: Some(Standby) None", removed]);
+    let answer = |outcome| Input::OrphanWritten {
+        namespace: "n".into(),
+        pod: "uid-p".into(),
+        lease: "gone".into(),
+        answer: role(outcome),
+    };
+    world.take(answer(RoleOutcome::Conflict));
+    assert_eq!(world.done(), [removed], "again");
+    world.take(answer(RoleOutcome::Written));
+    assert_eq!(world.done(), [""; 0]);
+    let metadata = lease("n", "broken").metadata;
+    world.take(Input::Lease(Watched::DeletedUnreadable(Box::new(metadata))));
+    assert_eq!(world.done(), ["broken on p: None None", removed]);
+}
+
+#[test]
+fn marks_of_leases_that_do_not_exist_are_removed_from_workloads_that_the_operator_may_write_to() {
+    let mut world = World::new();
+    world.engine.config.allowed.scale = true;
+    let found = || {
+        let object = serde_json::from_value(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
+            "name": "d", "namespace": "n", "uid": "uid-d", "labels": {"lease.redislease.io/gone": "active"},
+            "annotations": {"owner.redislease.io/gone": "uid-gone.uid-d"}}}));
+        let facts = WorkloadFacts::of(WorkloadKind::Deployment, &object.unwrap()).unwrap();
+        WorkloadFound { read: WorkloadRead::SelectsNothing, object: Some(Arc::new(facts)) }
+    };
+    let key: WorkloadKey = ("n".into(), Workload { kind: WorkloadKind::Deployment, name: "d".into() });
+    world.take(Input::Lease(Watched::ListBegins));
+    world.take(Input::Pod(Watched::ListBegins));
+    world.take(Input::Pod(Watched::ListEnds));
+    world.take(Input::WorkloadChanged((key.clone(), ["gone".to_owned()].into())));
+    world.take(Input::Workload(key.clone(), found()));
+    world.done();
+    world.take(Input::Lease(Watched::ListEnds));
+    assert_eq!(world.done(), ["floors complete", "gone on d: None None"]);
+    world.take(Input::Workload(key.clone(), found()));
+    assert_eq!(world.done(), ["gone on d: None None"], "again");
+    world.engine.config.allowed = Allowed::default();
+    world.take(Input::Workload(key, found()));
+    assert_eq!(world.done(), [""; 0]);
+}

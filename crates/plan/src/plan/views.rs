@@ -1,0 +1,204 @@
+//! The newest view of one keeper machine, for a reader that comes later.
+//!
+//! A keeper replaces the view and wakes its reader once, until the reader takes the view. The last view of a term that the newest
+//! view does not name is kept for the reader too.
+
+use redislease_core::lease::{Standing, View};
+use redislease_core::time::Time;
+
+/// The views of one keeper machine that its reader has not taken yet.
+#[derive(Clone, Debug, Default)]
+pub struct Views {
+    view: View,
+    /// Whether the view was not taken yet.
+    is_new: bool,
+    /// An earlier view that was not taken yet, and must be before. Boxed: most leases never have one.
+    before: Option<Box<View>>,
+    /// Whether the reader was woken and has not taken the view yet.
+    is_awaited: bool,
+    ended: bool,
+}
+
+/// The changes of a keeper machine since the last [`Views::take`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct News {
+    /// A view from before the newest one, of a term that the newest one does not name.
+    pub before: Option<Box<View>>,
+    /// The newest view, if it was not taken yet.
+    pub view: Option<View>,
+    /// The newest `stop_at` of the running term.
+    pub stop_at: Option<Time>,
+    /// The machine has ended.
+    pub ended: bool,
+}
+
+impl News {
+    /// Splits off the views, in their order.
+    pub fn take_views(&mut self) -> impl Iterator<Item = View> + use<> {
+        self.before.take().map(|view| *view).into_iter().chain(self.view.take())
+    }
+}
+
+impl Views {
+    /// Takes the changes.
+    pub fn take(&mut self) -> News {
+        self.is_awaited = false;
+        let view = std::mem::take(&mut self.is_new).then(|| self.view.clone());
+        News { before: self.before.take(), view, stop_at: self.stop_at(), ended: self.ended }
+    }
+
+    /// The newest `stop_at` of the running term. Takes nothing.
+    pub fn stop_at(&self) -> Option<Time> {
+        self.view.standing.term().and_then(|term| term.stop_at)
+    }
+
+    /// Whether the reader was woken and has not taken the views yet.
+    pub const fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+
+    /// Stores a new view. Returns whether the reader must be woken.
+    pub fn show(&mut self, view: &View) -> bool {
+        let wakes = needs_turn(&self.view, view);
+        if self.is_new && must_be_read_before(&self.view, view) {
+            self.before = Some(Box::new(std::mem::take(&mut self.view)));
+        }
+        (self.view, self.is_new) = (view.clone(), true);
+        wakes && !std::mem::replace(&mut self.is_awaited, true)
+    }
+
+    /// The machine has ended. Returns whether the reader must be woken.
+    pub fn end(&mut self) -> bool {
+        self.ended = true;
+        !std::mem::replace(&mut self.is_awaited, true)
+    }
+}
+
+/// Whether a view that was not read must be read before the next one: it names a term that the next one does not, or says that the
+/// term was not confirmed for a moment. A reader that is late, or whose process was paused, would never learn that.
+fn must_be_read_before(unread: &View, next: &View) -> bool {
+    let named = |view: &View| {
+        let ending = view.ending.as_ref().map(|ending| ending.id.attempt);
+        [view.standing.term().map(|term| term.id.attempt), ending]
+    };
+    let is_unconfirmed = |view: &View| matches!(view.standing, Standing::Adopting(_) | Standing::Uncertain(_));
+    if is_unconfirmed(unread) && !is_unconfirmed(next) {
+        return true;
+    }
+    let next = named(next);
+    named(unread).into_iter().flatten().any(|attempt| !next.contains(&Some(attempt)))
+}
+
+/// Whether a change of the view needs a turn of the reconciler. A renewal changes only times and needs none.
+fn needs_turn(before: &View, now: &View) -> bool {
+    let View { standing, ending, retry_at, refused_by, refusal } = now;
+    let (was, is) = (before.standing.term(), standing.term());
+    let same_standing = match (&before.standing, standing) {
+        (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
+            (attempt, holder) == (now, for_whom)
+        }
+        (before, now) => std::mem::discriminant(before) == std::mem::discriminant(now),
+    };
+    // The second failure in a row causes a Kubernetes event, the third does not.
+    let same_term = match (was, is) {
+        (Some(was), Some(is)) => was.id == is.id && was.failed_rounds.min(2) == is.failed_rounds.min(2),
+        (was, is) => was.is_none() && is.is_none(),
+    };
+    let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
+    let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
+    let same_answer = *ending == before.ending && *refused_by == before.refused_by && *refusal == before.refusal;
+    !(same_standing && same_term && same_retry && same_answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redislease_core::lease::{EndReason, EndingView, TermId, TermView};
+    use redislease_core::op::{Attempt, Holder, Token};
+
+    fn term(attempt: u128) -> TermId {
+        TermId { attempt: Attempt(attempt), token: Token(7), holder: Holder("c/u/n/l/p/uid".into()) }
+    }
+
+    fn held(attempt: u128) -> View {
+        let term = TermView { id: term(attempt), valid_until: None, stop_at: None, failed_rounds: 0 };
+        View { standing: Standing::Held(term), ..View::default() }
+    }
+
+    fn renewed(stop_at: u64, failed_rounds: u32) -> View {
+        let (valid_until, stop_at) = (Some(Time(stop_at + 5)), Some(Time(stop_at)));
+        let term = TermView { id: term(1), valid_until, stop_at, failed_rounds };
+        View { standing: Standing::Held(term), ..View::default() }
+    }
+
+    #[test]
+    fn the_newest_view_is_kept_and_wakes_once() {
+        let mut views = Views::default();
+        let wakes = [View::default(), renewed(10, 0), renewed(20, 0)].map(|view| views.show(&view));
+        assert_eq!((wakes, views.stop_at()), ([false, true, false], Some(Time(20))));
+        let stop_at = Some(Time(20));
+        assert_eq!(views.take(), News { view: Some(renewed(20, 0)), stop_at, ..News::default() });
+        assert_eq!(views.take(), News { stop_at, ..News::default() });
+        assert!(views.end() && views.take().ended);
+    }
+
+    #[test]
+    fn a_term_that_ended_before_the_reader_came_is_read_first() {
+        let mut views = Views::default();
+        views.show(&renewed(10, 0));
+        views.show(&View::default());
+        let news = views.take();
+        assert_eq!((news.before, news.view), (Some(Box::new(renewed(10, 0))), Some(View::default())));
+        views.show(&renewed(20, 0));
+        assert_eq!(views.take().before, None);
+        views.show(&View::default());
+        assert_eq!(views.take().before, None, "the term was read");
+    }
+
+    #[test]
+    fn a_renewal_does_not_wake_the_reader_and_is_in_the_next_view() {
+        let mut views = Views::default();
+        assert!(views.show(&renewed(10, 0)));
+        views.take();
+        assert!(views.show(&renewed(20, 1)), "the first failure must be seen");
+        views.take();
+        assert!(!views.show(&renewed(30, 1)));
+        assert_eq!(views.take().stop_at, Some(Time(30)));
+    }
+
+    #[test]
+    fn a_view_of_a_term_that_the_next_view_does_not_name_must_be_read() {
+        let id = term(1);
+        let ending = EndingView { id, reason: EndReason::Misses, sealed: false, keys_until: Time(9) };
+        let ending = View { ending: Some(ending), ..View::default() };
+        assert!(!must_be_read_before(&View::default(), &held(1)));
+        assert!(!must_be_read_before(&held(1), &ending), "the next one names it too");
+        assert!(must_be_read_before(&ending, &View::default()));
+        assert!(must_be_read_before(&held(1), &held(2)));
+        let unconfirmed =
+            View { standing: Standing::Adopting(held(1).standing.term().unwrap().clone()), ..View::default() };
+        assert!(must_be_read_before(&unconfirmed, &held(1)));
+        assert!(!must_be_read_before(&held(1), &unconfirmed));
+    }
+
+    #[test]
+    fn only_times_change_without_a_turn() {
+        let idle = |retry_at| View { retry_at: Some(Time(retry_at)), ..View::default() };
+        let failed = |stop_at, failed_rounds| {
+            let term = TermView { id: term(1), valid_until: None, stop_at: Some(Time(stop_at)), failed_rounds };
+            View { standing: Standing::Held(term), ..View::default() }
+        };
+        for (before, now, needs) in [
+            (idle(10), idle(20), false),
+            (idle(20), idle(10), true),
+            (idle(20), View::default(), true),
+            (failed(1, 0), failed(2, 0), false),
+            (failed(1, 0), failed(1, 2), true),
+            (failed(1, 2), failed(1, 3), false),
+            (failed(1, 0), idle(1), true),
+            (held(1), held(2), true),
+        ] {
+            assert_eq!(needs_turn(&before, &now), needs, "{before:?} {now:?}");
+        }
+    }
+}
