@@ -17,18 +17,20 @@ use redislease_core::op::Token;
 use redislease_core::time::{Millis, Time};
 
 use super::Reconciler;
+use super::altered::Altered;
 use super::desired_roles::{DesiredRole, carries};
 use super::effect::{Effect, Measure, PodChange, Priority};
 use super::entitlement::Entitlement;
 use super::event::{RoleOutcome, lacks_right};
 use super::facts::{Allowed, Facts};
+use super::guard::Correction;
 use super::inputs::Inputs;
 use super::recorded::Recorded;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
-use crate::api::validated::ClusterActivation;
-use crate::election::{HolderName, PodFacts, Run, WorkloadFacts};
+use crate::api::validated::{ClusterActivation, WorkloadKind};
+use crate::election::{HolderName, Object, PodFacts, Run, WorkloadFacts};
 use crate::status::{Notice, NoticeReason};
 
 /// How the role of a pod decides whether it runs.
@@ -263,6 +265,26 @@ impl Reconciler {
             PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
         };
         self.report_on(reason, format!("{pod} {what}: {why}"), (pod, uid.to_owned()));
+    }
+
+    /// Others have changed what the API server had stored.
+    pub(super) fn report_correction(
+        &mut self,
+        pod: Object<'_>,
+        kind: Option<WorkloadKind>,
+        altered: Option<&Altered>,
+        Correction { tell }: Correction,
+    ) {
+        self.emit(Effect::Measure(Measure::Corrected { kind }));
+        if let Some(altered) = altered.filter(|_| tell) {
+            let note = format!(
+                "{} was changed after the operator had written it: {}. The operator writes it again.",
+                pod.name,
+                altered.difference()
+            );
+            let on_pods = vec![(pod.name.to_owned(), pod.uid.to_owned())];
+            self.emit(Effect::Report(Notice { reason: NoticeReason::ChangedByOthers, note, on_pods }));
+        }
     }
 
     fn report_on(&mut self, reason: NoticeReason, note: String, pod: (String, String)) {

@@ -10,13 +10,12 @@ use redislease_core::lease::Standing;
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
-use super::altered::Altered;
 use super::desired_roles::{DesiredRole, carries, desired_roles, role_of};
-use super::effect::{Effect, Measure, PodChange, Priority, Read, RoleWrite};
+use super::effect::{Effect, PodChange, Priority, Read, RoleWrite};
 use super::entitlement::Entitlement;
 use super::event::RoleOutcome;
 use super::facts::Facts;
-use super::guard::{Correction, Guard};
+use super::guard::Guard;
 use super::inputs::Inputs;
 use super::recorded::{Recorded, latest_token};
 use super::workload::WorkloadState;
@@ -24,7 +23,6 @@ use super::{Reconciler, Shared};
 use crate::api::names::{self, PodRole};
 use crate::api::validated::WorkloadKind;
 use crate::election::{Electorate, Object, PodFacts};
-use crate::status::{Notice, NoticeReason};
 
 /// How many pods of one lease are written concurrently.
 const AT_ONCE: usize = 8;
@@ -418,26 +416,6 @@ impl Reconciler {
         self.roles.writing.push(Writing { uid, pod, kind, desired, withdrawn: false });
         self.emit(Effect::WriteRole(write));
         true
-    }
-
-    /// Others have changed what the API server had stored.
-    fn report_correction(
-        &mut self,
-        pod: Object<'_>,
-        kind: Option<WorkloadKind>,
-        altered: Option<&Altered>,
-        Correction { tell }: Correction,
-    ) {
-        self.emit(Effect::Measure(Measure::Corrected { kind }));
-        if let Some(altered) = altered.filter(|_| tell) {
-            let note = format!(
-                "{} was changed after the operator had written it: {}. The operator writes it again.",
-                pod.name,
-                altered.difference()
-            );
-            let on_pods = vec![(pod.name.to_owned(), pod.uid.to_owned())];
-            self.emit(Effect::Report(Notice { reason: NoticeReason::ChangedByOthers, note, on_pods }));
-        }
     }
 
     pub(super) fn withdraw_deletions(&mut self) {
