@@ -7,10 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Effect, Engine, Machine, PodName, Watched};
-use crate::annotations::{Problem, default_quorum, problems_of_lease, problems_of_pod};
+use super::effect::{Effect, PodName};
+use crate::annotations::{Problem, default_quorum, problems_of_pod};
 use crate::election::PodFacts;
-use crate::index::LeaseId;
 use crate::plan::Authority;
 
 /// The pods with mistakes. Other pods use no memory here.
@@ -21,7 +20,7 @@ pub(super) struct Mistakes {
     /// The UIDs of those that the list in progress contains.
     pub(super) listed: Option<BTreeSet<String>>,
     /// Whether every RedisQuorum that existed at the start has been read: before, the leader is unknown.
-    quorums_read: bool,
+    pub(super) quorums_read: bool,
     /// The authority of this process on the quorum `default`; `None`: there is no such quorum.
     authority: Option<Authority>,
 }
@@ -36,7 +35,7 @@ pub(super) struct Pod {
 
 impl Mistakes {
     /// Takes the newest facts about a pod. Nobody corrects a pod that has ended or is being deleted.
-    fn seen(&mut self, facts: &PodFacts) {
+    pub(super) fn seen(&mut self, facts: &PodFacts) {
         let ends = facts.finished || facts.deletion_grace.is_some();
         let problems = if ends { Vec::new() } else { problems_of_pod(&facts.annotations) };
         if problems.is_empty() {
@@ -53,7 +52,7 @@ impl Mistakes {
     }
 
     /// The list in progress contains this pod.
-    fn named(&mut self, uid: &str) {
+    pub(super) fn named(&mut self, uid: &str) {
         if let Some(listed) = &mut self.listed {
             listed.insert(uid.to_owned());
         }
@@ -74,12 +73,12 @@ impl Mistakes {
     }
 
     /// Whether this process reports mistakes on pods now.
-    fn reports(&self) -> bool {
+    pub(super) fn reports(&self) -> bool {
         self.quorums_read && self.authority.is_none_or(|authority| authority == Authority::Lead)
     }
 
     /// The list is complete: a pod that it does not contain was deleted without a last event.
-    fn list_ends(&mut self) {
+    pub(super) fn list_ends(&mut self) {
         if let Some(listed) = self.listed.take() {
             self.pods.retain(|uid, _| listed.contains(uid));
         }
@@ -88,68 +87,11 @@ impl Mistakes {
 
 impl Pod {
     /// The effects that report what was not reported.
-    fn report(&mut self, uid: &str) -> impl Iterator<Item = Effect> {
+    pub(super) fn report(&mut self, uid: &str) -> impl Iterator<Item = Effect> {
         let Self { namespace, name, problems } = self;
         problems.iter_mut().filter_map(move |(problem, reported)| {
             let pod = || PodName { namespace: namespace.clone(), name: name.clone(), uid: uid.to_owned() };
             (!std::mem::replace(reported, true)).then(|| Effect::ReportOnPod(pod(), problem.clone()))
         })
-    }
-}
-
-impl<M: Machine> Engine<M> {
-    /// Checks the annotations of the pod of this event.
-    pub(super) fn check_annotations(&mut self, event: &Watched<PodFacts>) {
-        let mistakes = &mut self.mistakes;
-        match event {
-            Watched::ListBegins => mistakes.listed = Some(BTreeSet::new()),
-            Watched::Seen(facts) => {
-                mistakes.seen(facts);
-                self.report_mistakes_of(&facts.uid);
-            }
-            Watched::Unreadable(metadata) => mistakes.named(metadata.uid.as_deref().unwrap_or_default()),
-            Watched::Deleted(facts) => _ = mistakes.pods.remove(&facts.uid),
-            Watched::DeletedUnreadable(metadata) => {
-                mistakes.pods.remove(metadata.uid.as_deref().unwrap_or_default());
-            }
-            Watched::ListEnds => mistakes.list_ends(),
-        }
-    }
-
-    /// Every RedisQuorum that existed at the start has been read.
-    pub(super) fn report_first_mistakes(&mut self) {
-        self.mistakes.quorums_read = true;
-        self.report_mistakes();
-    }
-
-    /// Reports every mistake that was not reported, if this replica leads now.
-    pub(super) fn report_mistakes(&mut self) {
-        if self.mistakes.reports() {
-            self.effects.extend(self.mistakes.pods.iter_mut().flat_map(|(uid, pod)| pod.report(uid)));
-        }
-    }
-
-    fn report_mistakes_of(&mut self, uid: &str) {
-        if self.mistakes.reports()
-            && let Some(pod) = self.mistakes.pods.get_mut(uid)
-        {
-            self.effects.extend(pod.report(uid));
-        }
-    }
-
-    /// Reports the mistakes in the annotations of a lease that were not reported yet.
-    pub(super) fn check_annotations_of_lease(&mut self, id: LeaseId, authority: Authority) {
-        let (Some(entry), Some(lease)) = (self.index.lease(id), self.leases.get(&id)) else { return };
-        let Some(object) = &entry.object else { return };
-        let problems = problems_of_lease(object.metadata.annotations.as_ref());
-        if problems == lease.mistakes || authority != Authority::Lead {
-            return;
-        }
-        let new = problems.iter().filter(|problem| !lease.mistakes.contains(problem)).cloned();
-        let subject = self.subject(id);
-        self.effects.extend(new.filter_map(|problem| Some(Effect::ReportOnLease(subject.clone()?, problem))));
-        if let Some(lease) = self.leases.get_mut(&id) {
-            lease.mistakes = problems;
-        }
     }
 }

@@ -11,13 +11,14 @@
 //! | [`take`] | what each input changes |
 //! | [`turn`] | one turn of one lease; what follows from a panic |
 //! | [`orphans`] | the roles of leases that do not exist |
-//! | [`mistakes`] | mistakes in the annotations of pods and leases |
+//! | [`mistakes`], [`reports`] | mistakes in the annotations of pods and leases; when they are reported |
 //! | [`timers`] | when each lease must have its next turn |
 
 mod effect;
 mod input;
 mod mistakes;
 mod orphans;
+mod reports;
 mod take;
 #[cfg(test)]
 mod tests;

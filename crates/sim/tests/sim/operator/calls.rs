@@ -108,9 +108,15 @@ impl Writer {
         if sent.priority != Priority::Counts {
             return None;
         }
+        // After a list that lacked the lease, the write of its earlier unit may still be under way.
+        let is_busy = |of: u32| {
+            self.pending.iter().any(|((unit, which), pending)| {
+                which.is_none() && pending.sent && *unit != of && lease_of(*unit) == lease_of(of)
+            })
+        };
         let waits = |((unit, which), pending): &(&(u32, Option<u32>), &Pending)| {
             let is_urgent = matches!(pending.priority, Priority::End | Priority::Publication);
-            which.is_none() && is_urgent && !pending.sent && !self.refused.contains(&lease_of(*unit))
+            which.is_none() && is_urgent && !pending.sent && !self.refused.contains(&lease_of(*unit)) && !is_busy(*unit)
         };
         self.pending.iter().find(waits).map(|((unit, _), _)| *unit)
     }
