@@ -235,8 +235,9 @@ impl Lease {
         let Some(stop_at) = term.stop_at.filter(|&stop_at| watched && now >= stop_at) else { return };
         // Only a published term can be kept by another process.
         let others_may_keep = term.phase == Phase::Held;
-        // A renewal that was due long ago shows the pause, too, when this deadline has only just passed.
-        let due = self.term_deadline().map_or(stop_at, |due| due.min(stop_at));
+        // A renewal that was due long ago shows the pause, too, when this deadline has only just passed. The driver may have
+        // given it a turn at this moment.
+        let due = [self.term_deadline(), self.next_round_at()].into_iter().flatten().fold(stop_at, Time::min);
         let is_late = now.since(due) > LATE_WAKE && !breaks!(self.rules, SealOnLateWake);
         if others_may_keep && (is_late || self.config.deadline == OnDeadline::Unconfirm) {
             self.unconfirm(now);

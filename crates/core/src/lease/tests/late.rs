@@ -81,6 +81,15 @@ fn a_renewal_noticed_late_shows_the_pause_before_its_deadline_is_late() {
 }
 
 #[test]
+fn a_renewal_that_gets_a_turn_after_a_pause_still_shows_the_pause() {
+    let (mut scenario, _) = paused(500);
+    let now = Time(scenario.now);
+    scenario.lease.hold(now);
+    scenario.give(Input::Wake);
+    assert!(no_seal(&scenario) && is_unconfirmed(&scenario.shown[0].standing), "{:?}", scenario.shown);
+}
+
+#[test]
 fn belief_ends_before_the_first_request_of_a_process_that_wakes_late() {
     let (mut scenario, _) = paused(5000);
     scenario.lease.handle(Time(scenario.now), Input::Wake);
