@@ -45,6 +45,7 @@ pub struct Request {
     metadata: String,
     wait: Option<Duration>,
     retry: Retry,
+    attempts: Option<u32>,
     max_hold: Option<Duration>,
     hold_at_least: Duration,
 }
@@ -61,6 +62,7 @@ impl Request {
             metadata: String::new(),
             wait: None,
             retry: Retry::default(),
+            attempts: None,
             max_hold: None,
             hold_at_least: Duration::ZERO,
         }
@@ -112,6 +114,13 @@ impl Request {
     /// When a refused request tries again. Default: [`Retry::default`].
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// How many attempts are made at most, within [`wait`](Self::wait), at least 1. After the last one, [`acquire`](Self::acquire) returns
+    /// why it failed. Default: no limit.
+    pub const fn attempts(mut self, most: u32) -> Self {
+        self.attempts = Some(most);
         self
     }
 
@@ -234,13 +243,16 @@ impl Request {
         if let Some(longest) = self.max_hold.filter(|longest| *longest < Duration::from_millis(1)) {
             return invalid(format!("max_hold is {}: use at least 1ms", show(longest)));
         }
+        if self.attempts == Some(0) {
+            return invalid("attempts is 0: use at least 1".to_owned());
+        }
         let lease = self.lease()?;
         Ok(Plan {
             keys: self.keys.iter().map(|key| inner.nodes.keyspace().lock(&inner.namespace, key)).collect(),
             request: lock::Request {
                 holder: Holder(inspect::join(owner, &self.metadata).into()),
                 wait: self.wait.map_or(lease.ttl, Millis::from),
-                retry: self.retry.backoff(),
+                retry: Backoff { limit: self.attempts, ..self.retry.backoff() },
                 max_hold: self.max_hold.map(Millis::from),
                 hold_at_least: self.hold_at_least.into(),
             },

@@ -12,7 +12,7 @@ use redislease_core::time::Millis;
 /// A request tries again before the delay has passed if the keys of the holder expire before, or if a guard of the same
 /// [`Locker`](crate::Locker) releases one of its keys and this request has waited longest for it.
 ///
-/// The number of attempts is not limited: the time is, by [`Request::wait`](crate::Request::wait).
+/// The time is limited by [`Request::wait`](crate::Request::wait), the number of attempts by [`Request::attempts`](crate::Request::attempts).
 ///
 /// ```
 /// # use std::time::Duration;

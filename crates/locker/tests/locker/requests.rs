@@ -102,6 +102,20 @@ async fn a_request_that_waits_in_vain_says_how_long_and_why() {
 }
 
 #[tokio::test]
+async fn a_request_makes_as_many_attempts_as_it_may() {
+    let (_servers, locker) = three().await;
+    let _guard = locker.lock("k").acquire().await.unwrap();
+    let began = Instant::now();
+    let request = locker.lock("k").wait(PATIENCE).retry(Retry::Constant(ms(200))).attempts(3);
+    let error = request.acquire().await.unwrap_err();
+    assert!(matches!(error, AcquireError::AlreadyHeldHere { .. }), "{error:?}");
+    // Two delays of half to all of 200 ms.
+    assert!((ms(200)..PATIENCE / 4).contains(&began.elapsed()), "{:?}", began.elapsed());
+    let error = locker.lock("k").attempts(0).check().unwrap_err();
+    assert_eq!(error.to_string(), "attempts is 0: use at least 1");
+}
+
+#[tokio::test]
 async fn without_a_majority_the_error_names_the_nodes() {
     let (servers, locker) = three().await;
     servers[0].process().kill().unwrap();
