@@ -79,9 +79,8 @@ impl Channel {
         let read = loop {
             match recvmsg(&self.0, &mut [IoSliceMut::new(&mut text)], &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
                 Ok(read) => break read.bytes,
-                Err(rustix::io::Errno::INTR) => {}
-                // The other process ended with messages unread.
-                Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+                // The other process ended with messages unread: the kernel says so once, before the messages that it had sent.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 Err(error) => return Err(error.into()),
             }
         };
@@ -132,6 +131,17 @@ mod tests {
         assert_eq!(text, "x");
         drop(other);
         assert!(one.receive::<Report>(true).unwrap().is_none());
+    }
+
+    /// A renewal may reach a process that is just about to end.
+    #[test]
+    fn the_last_messages_of_a_process_that_left_others_unread_arrive() {
+        let (one, other) = Channel::pair().unwrap();
+        one.send(&Report::Stopping, None).unwrap();
+        other.send(&Report::Refused("why".into()), None).unwrap();
+        drop(other);
+        assert_eq!(one.receive::<Report>(false).unwrap().unwrap().message, Report::Refused("why".into()));
+        assert!(one.receive::<Report>(false).unwrap().is_none());
     }
 
     #[test]
