@@ -124,7 +124,11 @@ impl Lane {
 
     pub fn fault(&mut self, servers: &Servers) {
         let (run, guard) = self.pids.unwrap();
-        let stop = |pid: Pid| kill_process(pid, Signal::STOP).unwrap();
+        // A busy machine can have lost the lock since the command was seen.
+        let stop = |pid: Pid| match kill_process(pid, Signal::STOP) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => panic!("cannot stop {pid:?}: {error}"),
+        };
         match self.case.fault {
             Fault::StopRun => stop(run),
             Fault::StopGuard => {
