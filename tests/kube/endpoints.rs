@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use redislease_lab::{Components, ControlPlane, Process, Result, Watch};
+use redislease_lab::{Components, ControlPlane, Process, Result, Watch, WatchEvent};
 use serde_json::{Value, json};
 
 /// The label of the holder of the lease `l`.
@@ -203,15 +203,21 @@ fn pods_of(slice: &Value) -> Vec<String> {
     endpoints.map(|endpoint| text(&endpoint["targetRef"]["name"])).collect()
 }
 
-/// Replays the events of a watch, which shows all slices of a namespace in the order of their versions.
+/// Replays the events of a watch, which shows all slices of a namespace in the order of their versions, but first those that were there
+/// before it was open, in the order of their names.
 fn replay(watch: &mut Watch) -> Shown {
     let mut shown = Shown::default();
     let mut slices: BTreeMap<String, Slice> = BTreeMap::new();
     let (mut latest, mut holder, mut differ_since) = (0, None, None);
-    for event in watch.so_far() {
+    let version_of = |event: &&WatchEvent| -> u64 {
+        text(&event.object["metadata"]["resourceVersion"]).parse().expect("a resource version")
+    };
+    let mut events: Vec<&WatchEvent> = watch.so_far().iter().collect();
+    events.sort_by_key(version_of);
+    for event in events {
         let metadata = &event.object["metadata"];
-        let version: u64 = text(&metadata["resourceVersion"]).parse().expect("a resource version");
-        assert!(version > latest, "version {version} follows {latest}");
+        let version = version_of(&event);
+        assert!(version > latest, "version {version} is shown twice");
         latest = version;
         let name = text(&metadata["name"]);
         if event.kind == "DELETED" {
