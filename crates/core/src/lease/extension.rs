@@ -158,9 +158,12 @@ impl Lease {
                 self.give_up(now, EndReason::Misses);
             }
             Decision::Unknown | Decision::Open => {
-                term.note_failure();
+                let ends = term.note_failure();
                 term.next_round_at = t0 + pace;
                 self.effects.push_back(Effect::Renewed(undecided));
+                if ends {
+                    self.give_up(now, EndReason::Deadline);
+                }
             }
         }
     }

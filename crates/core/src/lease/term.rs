@@ -26,15 +26,14 @@ pub(in crate::lease) enum Phase {
     Adopting { unconfirmed_at: Time, ends_at: Time, overdue: bool, shown: Option<Time>, overrun: Overrun },
 }
 
-/// Whether a term passed its deadline in time, while this process had no right to end it. If this process gets the right, no
-/// other process has kept the term: that one would have the right.
+/// Whether a term passed its deadline in time, while this process had no right to end it. Another process that got the right may
+/// have kept it since then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::lease) enum Overrun {
     No,
-    /// It did, and no round has ended since then.
     Yes,
-    /// A round has failed since then: with [`OnDeadline::Seal`] the term is lost.
-    Failed,
+    /// This process has the right again, and one round asks the nodes whether another process has kept the term.
+    Asked,
 }
 
 impl Phase {
@@ -130,14 +129,25 @@ impl Term {
         self.keys_until = self.keys_until.max(now + config.drift.most(config.ttl));
     }
 
-    /// A round has failed.
-    pub fn note_failure(&mut self) {
-        self.failed_rounds = self.failed_rounds.saturating_add(1);
-        if let Phase::Adopting { overrun, .. } = &mut self.phase
-            && *overrun == Overrun::Yes
-        {
-            *overrun = Overrun::Failed;
+    /// Asks once more about a term that is overrun when this process has the right to end it again.
+    fn ask_if_overrun(&mut self, now: Time, deadline: OnDeadline) {
+        let Phase::Adopting { overrun, .. } = &mut self.phase else { return };
+        match (*overrun, deadline) {
+            (Overrun::Yes, OnDeadline::Seal) => {
+                *overrun = Overrun::Asked;
+                // A round that began before says nothing about what another process did meanwhile.
+                self.extension = None;
+                self.next_round_at = now;
+            }
+            (Overrun::Asked, OnDeadline::Unconfirm) => *overrun = Overrun::Yes,
+            _ => {}
         }
+    }
+
+    /// A round has failed. Returns whether the term ends with it.
+    pub const fn note_failure(&mut self) -> bool {
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
+        matches!(self.phase, Phase::Adopting { overrun: Overrun::Asked, .. })
     }
 
     /// When an unconfirmed term is given up.
@@ -259,11 +269,7 @@ impl Lease {
         if let Phase::Adopting { unconfirmed_at, overdue, .. } = &mut term.phase {
             *overdue |= now >= *unconfirmed_at;
         }
-        if matches!(term.phase, Phase::Adopting { overrun: Overrun::Failed, .. })
-            && self.config.deadline == OnDeadline::Seal
-        {
-            return self.give_up(now, EndReason::Deadline);
-        }
+        term.ask_if_overrun(now, self.config.deadline);
         match term.lost_at(&self.config) {
             Some(lost_at) if now >= lost_at && now.since(lost_at) > LATE_WAKE => term.unconfirm(&self.config, now),
             Some(lost_at) if now >= lost_at => self.give_up(now, EndReason::NeverConfirmed),
