@@ -14,7 +14,7 @@ use redislease_core::op::{Attempt, Holder};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_lock::clock;
-use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer, Setup};
 use redislease_lock::nodes::Nodes;
 
 use crate::{TIMEOUT, interval, ttl};
@@ -154,13 +154,13 @@ impl Leases {
 
     pub fn want(&self, range: Range<usize>) {
         for handle in &self.handles[range] {
-            handle.want(holder());
+            handle.command(Command::Want(holder()));
         }
     }
 
     pub fn adopt(&self, terms: &[Option<TermId>]) {
         for (handle, term) in self.handles.iter().zip(terms) {
-            handle.adopt(term.clone().unwrap());
+            handle.command(Command::Adopt(term.clone().unwrap()));
         }
     }
 
@@ -222,7 +222,7 @@ fn publish(shared: &Shared, handles: &[LeaseHandle]) -> Vec<Option<TermId>> {
         for news in news {
             match news {
                 News::Confirmed(number, attempt) => {
-                    handles[number as usize].published(attempt, Publication::Written);
+                    handles[number as usize].command(Command::Published { attempt, outcome: Publication::Written });
                 }
                 News::Idle(number, retry_at) => waiting.push(Reverse((retry_at, number))),
                 News::Held(number, term) => terms[number as usize] = Some(term),
@@ -233,7 +233,7 @@ fn publish(shared: &Shared, handles: &[LeaseHandle]) -> Vec<Option<TermId>> {
             && at <= clock::now()
         {
             waiting.pop();
-            handles[number as usize].want(holder());
+            handles[number as usize].command(Command::Want(holder()));
         }
     }
     terms

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redislease_core::lease::{Renewal, View};
-use redislease_core::op::Holder;
+use redislease_core::lease::{Config, Renewal, View};
 use redislease_core::time::Time;
 use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Observer, Setup};
 use redislease_plan::election::Cluster;
@@ -275,7 +274,14 @@ impl Election {
         let mut requests = ElectionRequests::default();
         while let Some(effect) = self.machine.poll_effect() {
             match effect {
-                LeadershipEffect::Keeper(command) => self.command(command, connection, wake),
+                LeadershipEffect::Open { config, .. } => self.open(config, connection, wake),
+                // The handle closes the machine when it is dropped.
+                LeadershipEffect::Keeper(Command::Close) => self.lock = None,
+                LeadershipEffect::Keeper(command) => {
+                    if let Some((lock, _)) = &self.lock {
+                        lock.command(command);
+                    }
+                }
                 LeadershipEffect::Probe => self.replica.writer.probe(),
                 LeadershipEffect::ReadQuorum => requests.read = true,
                 LeadershipEffect::Claim => requests.claim = true,
@@ -287,41 +293,26 @@ impl Election {
         requests
     }
 
-    fn command(
+    fn open(
         &mut self,
-        command: Command,
+        config: Config,
         connection: Option<&Arc<Connection>>,
         wake: &(impl Fn() + Clone + Send + Sync + 'static),
     ) {
-        match command {
-            Command::Open { config, .. } => {
-                let Some(connection) = connection else { return };
-                let nodes = connection.nodes.clone();
-                let key = nodes.keyspace().leader(&self.replica.cluster.uid);
-                let slot = Slot::new(wake.clone());
-                let observer = Box::new(Lock(slot.clone()));
-                let setup = Setup {
-                    nodes: Some(nodes),
-                    keys: [key].into(),
-                    config,
-                    may_end: None,
-                    jump_wait: Some(LEADER_LEASE),
-                    observer,
-                };
-                self.lock = Some((self.replica.keeper.open(setup), slot));
-            }
-            Command::Close => self.lock = None,
-            command => {
-                let Some((lock, _)) = &self.lock else { return };
-                match command {
-                    Command::TryNow => lock.try_now(),
-                    Command::Want(holder) => lock.want(Holder(holder.to_string().into())),
-                    Command::Published { attempt, outcome } => lock.published(attempt, outcome),
-                    Command::End { term, proof } => lock.end(term, proof),
-                    other => tracing::error!(command = ?other, "Ignored a command that elections do not use."),
-                }
-            }
-        }
+        let Some(connection) = connection else { return };
+        let nodes = connection.nodes.clone();
+        let key = nodes.keyspace().leader(&self.replica.cluster.uid);
+        let slot = Slot::new(wake.clone());
+        let observer = Box::new(Lock(slot.clone()));
+        let setup = Setup {
+            nodes: Some(nodes),
+            keys: [key].into(),
+            config,
+            may_end: None,
+            jump_wait: Some(LEADER_LEASE),
+            observer,
+        };
+        self.lock = Some((self.replica.keeper.open(setup), slot));
     }
 }
 
@@ -344,7 +335,7 @@ impl Observer for Lock {
 mod tests {
     use super::*;
     use redislease_core::lease::{Standing, TermId, TermView};
-    use redislease_core::op::{Attempt, Token};
+    use redislease_core::op::{Attempt, Holder, Token};
 
     #[test]
     fn leadership_ends_with_the_time_of_its_lock() {

@@ -9,7 +9,8 @@
 //! | [`time`], [`quorum`], [`ballot`], [`backoff`] | spans and drift, majorities, votes of three values, delays |
 //! | [`op`], [`marker`] | what a Redis node stores, the requests to it, and its answers |
 //! | [`lease`] | the machine of one lease in one process: acquire, publish, extend, join, adopt, seal, release |
-//! | [`lock`] | the machine of one lock in a program: request, wait, hold, let go; it stands above a lease |
+//! | [`driver`] | the machine above a lease that decides when its attempts and rounds begin, and the turns of many leases |
+//! | [`lock`] | the machine of one lock in a program: request, wait, hold, let go; it stands above a driver |
 //! | [`admission`], [`seed`], [`clock`] | the machine of one Redis node: when it may vote, with which counter, and whether its clock stepped |
 //! | [`invariants`] | the invariants that the simulator, the model checker, the unit tests and the debug assertions share |
 //! | `check` | planted bugs and the reference node, for the checkers; compiled with the feature `check` only |
@@ -45,6 +46,7 @@ pub mod ballot;
 #[cfg(feature = "check")]
 pub mod check;
 pub mod clock;
+pub mod driver;
 pub mod duration;
 pub mod invariants;
 pub mod judge;

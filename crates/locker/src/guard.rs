@@ -11,6 +11,7 @@ use redislease_core::lease::{Config, TermId};
 use redislease_core::lock::{Input, Lock};
 use redislease_core::time::{Millis, Time};
 use redislease_lock::clock;
+use redislease_lock::keeper::Command;
 use tokio_util::sync::CancellationToken;
 
 use crate::deadlines::Place;
@@ -156,7 +157,7 @@ impl Guard {
             )));
         }
         self.config.ttl = asked_for;
-        self.session.0.with(|handle| handle.configure(self.config.clone()));
+        self.session.0.command(Command::Configure(Box::new(self.config.clone())));
         let asked = clock::now();
         self.proven_since(asked, self.config.drift.least(asked_for)).await.map_err(AcquireError::Lost)
     }
@@ -177,7 +178,7 @@ impl Guard {
             (seen.replace(lock.reports()) != Some(lock.reports())).then_some(Ok(Some(())))
         };
         while let Some(()) = self.status().wait_for(&mut proven).await? {
-            self.session.0.with(redislease_lock::keeper::LeaseHandle::prove);
+            self.session.0.command(Command::Prove);
         }
         self.check()
     }

@@ -7,7 +7,7 @@ use redislease_core::lease::{Renewal, View};
 use redislease_core::lock::{Effect, Input, Lock};
 use redislease_core::time::Time;
 use redislease_lock::clock;
-use redislease_lock::keeper::{self, LeaseHandle};
+use redislease_lock::keeper::{self, Command, LeaseHandle};
 use tokio::sync::Notify;
 
 use crate::Observer;
@@ -122,9 +122,9 @@ impl Driver {
     }
 
     /// Sends a command, if the lock was not let go.
-    pub fn with(&self, command: impl FnOnce(&LeaseHandle)) {
+    pub fn command(&self, command: Command) {
         if let Some(handle) = &*self.handle() {
-            command(handle);
+            handle.command(command);
         }
     }
 
@@ -134,10 +134,10 @@ impl Driver {
             match effect {
                 Effect::Want => {
                     let holder = self.status.read(|lock| lock.request().holder.clone());
-                    self.with(|handle| handle.want(holder));
+                    self.command(Command::Want(holder));
                 }
-                Effect::TryNow => self.with(LeaseHandle::try_now),
-                Effect::End(term) => self.with(|handle| handle.end(term, false)),
+                Effect::TryNow => self.command(Command::TryNow),
+                Effect::End(term) => self.command(Command::End { term, proof: false }),
                 Effect::Release(keep_until) => {
                     let handle = self.handle().take();
                     match (handle, keep_until) {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use redislease_core::lease::Config;
-use redislease_core::op::Holder;
 use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Setup};
@@ -111,34 +110,13 @@ impl Shell {
     }
 
     fn command(&mut self, lease: &Subject, command: Command) {
-        let attempt_holder = |name: redislease_plan::election::HolderName| Holder(name.to_string().into());
-        if let Command::Open { quorum, keys, config } = command {
-            return self.open(lease, quorum.as_deref(), &keys, config);
-        }
         let Some(of) = self.leases.get_mut(&lease.id) else { return };
-        if let Command::RaiseFloor(token) = command {
-            if let Some(connection) = &of.connection {
-                connection.nodes.raise_floor(token);
-            }
-            return;
-        }
-        if command == Command::Close {
-            (of.keeper, of.connection) = (None, None);
-            return;
-        }
         let Some((keeper, _)) = &of.keeper else { return };
-        match command {
-            Command::Want(holder) => keeper.want(attempt_holder(holder)),
-            Command::Forget => keeper.forget(),
-            Command::Adopt(term) => keeper.adopt(term),
-            Command::UnconfirmedShown(attempt) => keeper.unconfirmed_shown(attempt),
-            Command::KeptElsewhere(attempt) => keeper.kept_elsewhere(attempt),
-            Command::End { term, proof } => keeper.end(term, proof),
-            Command::Published { attempt, outcome } => keeper.published(attempt, outcome),
-            Command::TryNow => keeper.try_now(),
-            Command::Configure(config) => keeper.configure(config),
-            Command::Retire => keeper.retire(),
-            Command::Open { .. } | Command::RaiseFloor(_) | Command::Close => {}
+        if command == Command::Close {
+            // The handle closes the machine when it is dropped.
+            (of.keeper, of.connection) = (None, None);
+        } else {
+            keeper.command(command);
         }
     }
 
@@ -226,7 +204,13 @@ impl Shell {
 
     fn carry_out_planned(&mut self, lease: &Subject, effect: Planned) {
         match effect {
+            Planned::Open { quorum, keys, config } => self.open(lease, quorum.as_deref(), &keys, config),
             Planned::Keeper(command) => self.command(lease, command),
+            Planned::RaiseFloor(token) => {
+                if let Some(connection) = self.leases.get(&lease.id).and_then(|of| of.connection.as_ref()) {
+                    connection.nodes.raise_floor(token);
+                }
+            }
             Planned::WriteStatus(write) => self.write_status(lease, write),
             Planned::WithdrawStatus => self.writer.withdraw(&Key::LeaseStatus(lease.uid.as_str().into())),
             Planned::WriteRole(write) => self.write_role(lease, write),

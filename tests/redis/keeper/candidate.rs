@@ -11,7 +11,7 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
-use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer, Setup};
 use redislease_lock::nodes::{self, Nodes};
 use tokio::sync::watch;
 
@@ -210,7 +210,7 @@ impl WantedLease {
                 let holder = desired.lock().unwrap().clone().filter(|_| due);
                 if let Some(holder) = holder {
                     let Some(handle) = handle.upgrade() else { return };
-                    handle.want(holder);
+                    handle.command(Command::Want(holder));
                 }
                 let again = tokio::time::timeout(Duration::from_millis(10), views.changed()).await;
                 if again.is_ok_and(|changed| changed.is_err()) {
@@ -231,38 +231,38 @@ impl WantedLease {
 
     pub fn want(&self, holder: Holder) {
         let before = self.desired.lock().unwrap().replace(holder.clone());
-        self.handle.want(holder.clone());
+        self.handle.command(Command::Want(holder.clone()));
         // The backoff after many attempts was for the previous holder.
         if before != Some(holder) && self.view().refused_by.is_none() {
-            self.handle.try_now();
+            self.handle.command(Command::TryNow);
         }
     }
 
     pub fn forget(&self) {
         *self.desired.lock().unwrap() = None;
-        self.handle.forget();
+        self.handle.command(Command::Forget);
     }
 
     pub fn end(&self, term: TermId, proof: bool) {
         *self.desired.lock().unwrap() = None;
-        self.handle.end(term, proof);
+        self.handle.command(Command::End { term, proof });
     }
 
     pub fn retire(&self) {
         *self.desired.lock().unwrap() = None;
-        self.handle.retire();
+        self.handle.command(Command::Retire);
     }
 
     pub fn adopt(&self, term: TermId) {
-        self.handle.adopt(term);
+        self.handle.command(Command::Adopt(term));
     }
 
     pub fn unconfirmed_shown(&self, attempt: Attempt) {
-        self.handle.unconfirmed_shown(attempt);
+        self.handle.command(Command::UnconfirmedShown(attempt));
     }
 
     pub fn published(&self, attempt: Attempt, outcome: Publication) {
-        self.handle.published(attempt, outcome);
+        self.handle.command(Command::Published { attempt, outcome });
     }
 
     pub fn has_ended(&self) -> bool {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redislease_core::lease::{Publication, Standing, View};
 use redislease_core::op::Holder;
 use redislease_lab::{Percentiles, RedisServer};
-use redislease_lock::keeper::{Keeper, LeaseHandle, Setup};
+use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Setup};
 use tokio::sync::{oneshot, watch};
 
 use super::candidate::{Candidate, patient, ready, voters};
@@ -60,11 +60,11 @@ const CYCLES: u64 = 200;
 /// Acquires, publishes and releases a lease, one cycle after another. Returns when the last release is on its way.
 async fn cycles(lease: LeaseHandle, mut views: watch::Receiver<View>) {
     for _ in 0..CYCLES {
-        lease.want(Holder("pod".into()));
+        lease.command(Command::Want(Holder("pod".into())));
         let taken = views.wait_for(|view| matches!(view.standing, Standing::Publishing(_))).await.unwrap().clone();
         let id = taken.standing.term().unwrap().id.clone();
-        lease.published(id.attempt, Publication::Written);
-        lease.end(id, true);
+        lease.command(Command::Published { attempt: id.attempt, outcome: Publication::Written });
+        lease.command(Command::End { term: id, proof: true });
         drop(views.wait_for(|view| view.standing == Standing::Idle).await.unwrap());
     }
 }

@@ -5,7 +5,7 @@ use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
-use redislease_lock::keeper::Setup;
+use redislease_lock::keeper::{Command, Setup};
 use redislease_lock::nodes::NodeState;
 
 use super::candidate::{Candidate, History, KEEPER, admit, lease, ready, voters};
@@ -80,7 +80,11 @@ async fn the_joins_of_thousands_of_leases_delay_no_other() {
             observer: Box::new(history.clone()),
         });
         let token = Token(u64::try_from(number).unwrap());
-        handle.adopt(TermId { attempt: Attempt(u128::from(token.0)), token, holder: Holder("pod-many".into()) });
+        handle.command(Command::Adopt(TermId {
+            attempt: Attempt(u128::from(token.0)),
+            token,
+            holder: Holder("pod-many".into()),
+        }));
         adopted.push((handle, views, history));
     }
     for (_, views, _) in &mut adopted {

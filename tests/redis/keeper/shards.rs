@@ -8,7 +8,7 @@ use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, 
 use redislease_core::op::{Attempt, Holder, Stage, Stored, Token, Vote};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
-use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer, Setup};
 use redislease_lock::nodes::{NodeState, Reason};
 use tokio::sync::watch;
 
@@ -38,9 +38,12 @@ async fn wait(views: &mut watch::Receiver<View>, what: &str, fits: impl Fn(&View
 
 /// Takes the lease and holds it.
 async fn hold(handle: &LeaseHandle, views: &mut watch::Receiver<View>, name: &str) {
-    handle.want(holder(name));
+    handle.command(Command::Want(holder(name)));
     let view = wait(views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
-    handle.published(view.standing.term().unwrap().id.attempt, Publication::Written);
+    handle.command(Command::Published {
+        attempt: view.standing.term().unwrap().id.attempt,
+        outcome: Publication::Written,
+    });
     wait(views, "held", |view| matches!(view.standing, Standing::Held(_))).await;
 }
 
@@ -56,8 +59,8 @@ async fn one_request_is_one_attempt_with_any_outcome() {
     // A failure: another process holds the lease.
     let other = Candidate::on(&world, &["k"], config.clone());
     let theirs = other.hold("pod-other").await;
-    handle.want(holder("pod-1"));
-    handle.want(holder("pod-1"));
+    handle.command(Command::Want(holder("pod-1")));
+    handle.command(Command::Want(holder("pod-1")));
     let refused = wait(&mut views, "refused", |view| view.refused_by.is_some()).await;
     assert!(refused.retry_at.is_some());
     other.lease.end(theirs, true);
@@ -79,7 +82,7 @@ async fn one_request_is_one_attempt_with_any_outcome() {
     // An end.
     hold(&handle, &mut views, "pod-1").await;
     let term = views.borrow().standing.term().unwrap().id.clone();
-    handle.end(term, true);
+    handle.command(Command::End { term, proof: true });
     wait(&mut views, "idle", |view| matches!(view.standing, Standing::Idle)).await;
     tokio::time::sleep(Duration::from(config.backoff.max + config.backoff.max)).await;
     assert_eq!(history.attempts().len(), 3, "{}", history.story());
@@ -117,14 +120,17 @@ async fn a_panic_ends_one_lease_and_no_other() {
     let ended = Arc::new(AtomicUsize::new(0));
     let broken = Box::new(Broken { ended: ended.clone() });
     let (bad, mut bad_views) = keeper.open_watched(setup(&world, "bad", config.clone(), broken));
-    bad.want(holder("pod-2"));
+    bad.command(Command::Want(holder("pod-2")));
     let taken = wait(&mut bad_views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
     assert_eq!(panics(), 0);
-    bad.published(taken.standing.term().unwrap().id.attempt, Publication::Written);
+    bad.command(Command::Published {
+        attempt: taken.standing.term().unwrap().id.attempt,
+        outcome: Publication::Written,
+    });
     eventually("the machine to be gone", || async { bad_views.has_changed().is_err().then_some(()) }).await;
     assert_eq!((panics(), ended.load(Ordering::SeqCst)), (1, 1));
     // The view's receiver was dropped.
-    bad.forget();
+    bad.command(Command::Forget);
     drop(bad);
 
     let renewals = history.renewed().len();
@@ -166,7 +172,7 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     eventually("the term on the first server", || async { (stage() == Some(Stage::Term)).then_some(()) }).await;
     pause(&servers[1..]);
     let (tried, tried_views) = keeper.open_watched(setup(&world, "tried", config.clone(), Box::new(())));
-    tried.want(holder("pod-2"));
+    tried.command(Command::Want(holder("pod-2")));
     eventually("the first round to reach a node", || async { value("tried") }).await;
     let start = clock::now();
     keeper.shutdown().await;
@@ -176,7 +182,7 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     assert_eq!(value("tried"), None, "the attempt was released on the servers that answer");
     assert_eq!(stage(), Some(Stage::Term), "a published term is left for another process");
     // Handles of a keeper that has ended do nothing.
-    held.forget();
+    held.command(Command::Forget);
     drop((held, tried));
 }
 
@@ -202,12 +208,16 @@ async fn thousands_of_leases_delay_no_other() {
         let (handle, views) =
             keeper.open_watched(setup(&world, &format!("many-{number}"), config.clone(), Box::new(())));
         let token = Token(u64::try_from(number).unwrap());
-        handle.adopt(TermId { attempt: Attempt(u128::from(token.0)), token, holder: holder("pod-many") });
+        handle.command(Command::Adopt(TermId {
+            attempt: Attempt(u128::from(token.0)),
+            token,
+            holder: holder("pod-many"),
+        }));
         adopted.push((handle, views));
     }
     let (one, mut one_views) = keeper.open_watched(setup(&world, "one", config.clone(), Box::new(())));
     let wanted = clock::now();
-    one.want(holder("pod-one"));
+    one.command(Command::Want(holder("pod-one")));
     wait(&mut one_views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
     let took = clock::now().since(wanted);
     assert!(took < Millis(1000), "an acquire during {MANY} adoptions took {took:?}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redislease_lock::clock;
-use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer, Setup};
 use redislease_lock::nodes::{Config, NodeConfig, NodeState, Nodes, Request as NodeRequest};
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config as LeaseConfig, OnDeadline, Publication, Renewal, Standing, TermId, View};
@@ -172,18 +172,18 @@ impl Lock {
         loop {
             // A view that arrived since the last one counts as a change.
             let before = self.views.borrow().1;
-            self.handle.want(Holder("bench".into()));
+            self.handle.command(Command::Want(Holder("bench".into())));
             // A call without any effect is repeated. A short timeout would set a timer of the system each time.
             let _ = tokio::time::timeout(Duration::from_secs(1), self.views.changed()).await;
             let (view, attempts) = self.views.borrow_and_update().clone();
             if let Standing::Publishing(term) = view.standing {
-                self.handle.published(term.id.attempt, Publication::Written);
+                self.handle.command(Command::Published { attempt: term.id.attempt, outcome: Publication::Written });
                 return (term.id, failed);
             }
             failed += attempts - before;
             if self.polls && view.retry_at.is_some() {
                 tokio::time::sleep(random_delay()).await;
-                self.handle.try_now();
+                self.handle.command(Command::TryNow);
             } else if let Some(wait) = view.retry_at.map(|at| at.since(clock::now())) {
                 tokio::time::sleep(wait.into()).await;
             }
@@ -192,7 +192,7 @@ impl Lock {
 
     /// Returns when this process does not hold the lock any more. The releases are then on their way to the nodes.
     async fn release(&mut self, term: TermId) {
-        self.handle.end(term, true);
+        self.handle.command(Command::End { term, proof: true });
         self.views.wait_for(|(view, _)| view.standing == Standing::Idle).await.unwrap();
     }
 }

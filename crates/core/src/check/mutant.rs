@@ -134,6 +134,12 @@ mutants! {
     BeliefOutlivesClockJump: UnitTest | Simulator,
     /// The wait ticket of another process is replaced by an own one: its wait begins again.
     TicketOfOthersReplaced: UnitTest,
+    /// A release or a seal goes out after the attempt that follows it: the attempt is refused by the keys of the one before.
+    EndAfterVote: UnitTest | Simulator,
+    /// A renewal that began late moves all that follow: after an outage the leases renew together for ever.
+    PhaseNotRestored: UnitTest | Simulator,
+    /// An answer goes to whichever lease has the slot now: the vote for an earlier lease counts for a later one.
+    AnotherIncarnation: UnitTest,
     /// A cancelled request is not told to its lease: a lock that nobody has is renewed for ever.
     CancelForgotten: Programs,
     /// A request that is cancelled when it has already won keeps the lock: nobody has it, and it is renewed for ever.

@@ -44,7 +44,7 @@ pub use config::{Config, LATE_WAKE, OnDeadline};
 pub use event::{Effect, Input, Publication, Renewal, Round, TermId, Want};
 #[cfg(feature = "check")]
 pub use rebase::Renumbering;
-pub use schedule::{Attempts, JOIN_DELAY, Requested};
+pub(crate) use schedule::{Attempts, JOIN_DELAY, Requested};
 pub use view::{EndReason, EndingView, Refusal, Standing, TermView, View};
 
 use crate::op::{Attempt, Holder, Op, Stages, Stored, Vote};

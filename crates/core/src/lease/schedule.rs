@@ -1,5 +1,5 @@
-//! For a driver of many leases that spreads their work over time: when rounds and attempts are due, and how to begin them
-//! earlier or later.
+//! For the [driver](crate::driver), which spreads the work of many leases over time: when rounds and attempts are due, and how to
+//! begin them earlier or later.
 
 use crate::lease::{Input, Lease, Round, TermId};
 use crate::op::Holder;
@@ -8,7 +8,7 @@ use crate::time::{Millis, Time};
 /// How long the keeper waits after a grant that came too late for the acquire, and after the grant of a join, before the round
 /// of extension that proves it. A term that ends before needs no join: it costs half as much as the acquire. Nodes that grant
 /// within this time share the round.
-pub const JOIN_DELAY: Millis = Millis(20);
+pub(crate) const JOIN_DELAY: Millis = Millis(20);
 
 /// How long after the end of a term an attempt needs no turn.
 const RELEASED: Millis = Millis(1000);
@@ -17,7 +17,7 @@ const RELEASED: Millis = Millis(1000);
 /// request that cannot start at once is dropped, and the view shows when the next one can start: the caller must then decide
 /// again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Attempts {
+pub(crate) struct Attempts {
     /// The reserved turn of the next attempt.
     turn: Option<Time>,
     /// Until this time the next attempt needs no turn: the caller ended the last term with proof. Turns limit automatic
@@ -28,7 +28,7 @@ pub struct Attempts {
 
 /// What becomes of a request for an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requested {
+pub(crate) enum Requested {
     /// Nothing: a term runs, an attempt for the same holder is under way, or the view shows a later start.
     Dropped,
     /// The next attempt has a turn, which the view does not show yet: the driver gives [`Input::Wake`](super::Input::Wake).
@@ -42,7 +42,13 @@ pub enum Requested {
 
 impl Attempts {
     /// Decides on a request. Reserves a turn if it needs one: `turn` is not before `now`.
-    pub fn request(&mut self, now: Time, lease: &mut Lease, holder: &Holder, turn: impl FnOnce() -> Time) -> Requested {
+    pub(crate) fn request(
+        &mut self,
+        now: Time,
+        lease: &mut Lease,
+        holder: &Holder,
+        turn: impl FnOnce() -> Time,
+    ) -> Requested {
         if lease.is_taken_for(holder) || lease.view().retry_at.is_some_and(|retry_at| retry_at > now) {
             return Requested::Dropped;
         }
@@ -63,7 +69,7 @@ impl Attempts {
     }
 
     /// The driver calls this before each [`Input::End`](super::Input::End).
-    pub fn term_ends(&mut self, now: Time, lease: &mut Lease, term: &TermId, proof: bool) {
+    pub(crate) fn term_ends(&mut self, now: Time, lease: &mut Lease, term: &TermId, proof: bool) {
         let runs = lease.view().standing.term().is_some_and(|running| running.id.attempt == term.attempt);
         if runs {
             // A round of this term may wait for its turn. The next attempt does not.
@@ -76,7 +82,7 @@ impl Attempts {
 impl Lease {
     /// The input by which a process that took the lease for itself lets it go: its keys are deleted, or end at `keep_until`.
     /// Without a term, an attempt that is under way is released.
-    pub fn letting_go(&self, keep_until: Option<Time>) -> Input {
+    pub(crate) fn letting_go(&self, keep_until: Option<Time>) -> Input {
         let running = self.view().standing.term().map(|term| term.id.clone());
         running.map_or(Input::Forget, |term| match keep_until {
             Some(until) => Input::Keep { term, until },
@@ -97,13 +103,13 @@ impl Lease {
 
     /// When the requested attempt may begin, after its back-off and after the previous term. A delay by
     /// [`hold`](Self::hold) is not included. `None` if no attempt is requested, or if an attempt or a term runs.
-    pub fn next_attempt_at(&self) -> Option<Time> {
+    pub(crate) fn next_attempt_at(&self) -> Option<Time> {
         let waits = self.wanted.is_some() && self.acquiring.is_none() && self.term.is_none();
         waits.then(|| self.attempt_allowed_at())
     }
 
     /// Makes the next round of extension begin at `at` if it would begin later.
-    pub fn renew_by(&mut self, at: Time) {
+    pub(crate) fn renew_by(&mut self, at: Time) {
         if let Some(term) = &mut self.term {
             term.next_round_at = term.next_round_at.min(at);
         }
@@ -111,23 +117,23 @@ impl Lease {
 
     /// Delays the round of extension that proves a grant, of a node that granted too late for the acquire or in a join: it
     /// begins this long after the grant. Without this call it begins at once.
-    pub const fn delay_joins(&mut self, delay: Millis) {
+    pub(crate) const fn delay_joins(&mut self, delay: Millis) {
         self.join_delay = delay;
     }
 
     /// Lets the keys of a new term exist for at least `life`, also if its process crashes. The validity does not depend on it.
-    pub const fn keep_keys_for(&mut self, life: Millis) {
+    pub(crate) const fn keep_keys_for(&mut self, life: Millis) {
         self.least_life = life;
     }
 
     /// Delays rounds of extension and attempts until `until`, and replaces an earlier delay. Nothing else is delayed: a
     /// term still ends at its deadline, so the driver must leave it enough time for its rounds.
-    pub const fn hold(&mut self, until: Time) {
+    pub(crate) const fn hold(&mut self, until: Time) {
         self.held_until = until;
     }
 
     /// The end of the delay that [`hold`](Self::hold) set last.
-    pub const fn held_until(&self) -> Time {
+    pub(crate) const fn held_until(&self) -> Time {
         self.held_until
     }
 }

@@ -1,6 +1,6 @@
 //! The machine of one lock in a program that takes it for itself: request it, wait for it, hold it, let it go.
 //!
-//! It stands above a [`Lease`](crate::lease::Lease), which makes one attempt for each [`Effect::Want`] and renews the term. This
+//! It stands above a [`Driver`](crate::driver::Driver), which makes one attempt for each [`Effect::Want`] and renews the term. This
 //! machine decides when to try again, until when the program holds the lock, and what happens to the keys afterwards.
 //!
 //! ```text

@@ -1,13 +1,13 @@
 //! The interface of a shard for other threads: an inbox, and the end of its task.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use redislease_core::driver::{Command, Ids, LeaseId};
 use redislease_core::op::Holder;
 use redislease_core::time::Millis;
 use tokio::sync::watch;
 
-use super::slots::{Ids, LeaseId};
-use super::{Command, Setup};
+use super::Setup;
 use crate::mailbox::Mailbox;
 
 /// A message to a shard.
@@ -36,7 +36,7 @@ pub(super) struct ShardHandle(pub(super) Arc<Shared>);
 #[derive(Debug)]
 pub(super) struct Shared {
     pub inbox: Mailbox<Message>,
-    pub ids: Ids,
+    ids: Mutex<Ids>,
     pub ended: watch::Sender<bool>,
 }
 
@@ -46,9 +46,19 @@ impl std::fmt::Debug for Message {
     }
 }
 
+impl Shared {
+    pub fn take_id(&self) -> LeaseId {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub fn give_back(&self, id: LeaseId) {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).give_back(id);
+    }
+}
+
 impl ShardHandle {
     pub fn new() -> Self {
-        Self(Arc::new(Shared { inbox: Mailbox::new(), ids: Ids::default(), ended: watch::Sender::new(false) }))
+        Self(Arc::new(Shared { inbox: Mailbox::new(), ids: Mutex::default(), ended: watch::Sender::new(false) }))
     }
 
     /// The handle of a shard that has ended: its leases end at once.
@@ -60,7 +70,7 @@ impl ShardHandle {
     }
 
     pub fn open(&self, setup: Setup) -> LeaseId {
-        let id = self.0.ids.take();
+        let id = self.0.take_id();
         if let Err(Message::Open(_, setup)) = self.0.inbox.send(Message::Open(id, Box::new(setup))) {
             setup.observer.ended();
         }
@@ -69,7 +79,7 @@ impl ShardHandle {
 
     /// The same, and the first commands.
     pub fn open_wanted(&self, setup: Setup, least_life: Millis, holder: Holder) -> LeaseId {
-        let id = self.0.ids.take();
+        let id = self.0.take_id();
         let mut messages = vec![Message::Open(id, Box::new(setup))];
         if least_life > Millis::ZERO {
             messages.push(Message::Command(id, Command::KeepKeysFor(least_life)));

@@ -6,14 +6,11 @@
 //! the quorum's nodes: a round needs no wake-up of another thread, and no other work of the process delays it, see
 //! [`crate::nodes`].
 //!
-//! Other modules send commands through a [`LeaseHandle`] and receive views through an [`Observer`]. A shard starts no
-//! attempt without a request: one [`LeaseHandle::want`] is one attempt. It limits the rate of rounds and repeated attempts after
-//! an outage, and of joins after the return of a node, and it spreads the renewals of many leases over their interval, see
-//! [`pace`].
+//! Other modules send commands through a [`LeaseHandle`] and receive views through an [`Observer`]. When attempts and rounds
+//! begin, and how a lease retires and closes, is decided in [`redislease_core::driver`].
 
 mod handle;
 mod machine;
-mod pace;
 mod returns;
 mod shard;
 mod slots;
@@ -22,15 +19,16 @@ mod timers;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redislease_core::lease::{Config, Publication, Renewal, TermId, View};
-use redislease_core::op::{Attempt, Holder};
+pub use redislease_core::driver::Command;
+use redislease_core::driver::LeaseId;
+use redislease_core::lease::{Config, Renewal, View};
+use redislease_core::op::Holder;
 use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
 use crate::PanicObserver;
 use crate::nodes::{Nodes, WeakNodes};
 use handle::ShardHandle;
-use slots::LeaseId;
 
 /// Receives the reports of one lease. It is called on the thread of the lease's shard, which serves thousands of other
 /// leases, so it must not block. If it panics, its lease is dropped.
@@ -72,26 +70,6 @@ pub struct Setup {
     pub observer: Box<dyn Observer>,
 }
 
-/// A command for a machine.
-#[derive(Debug)]
-enum Command {
-    Want(Holder),
-    Forget,
-    Adopt(TermId),
-    UnconfirmedShown(Attempt),
-    KeptElsewhere(Attempt),
-    End { term: TermId, proof: bool },
-    Published { attempt: Attempt, outcome: Publication },
-    TryNow,
-    ClockJumped,
-    Prove,
-    Configure(Box<Config>),
-    KeepKeysFor(Millis),
-    Retire,
-    Release { keep_until: Option<Time> },
-    Close,
-}
-
 /// The shards. Leases that are open when it is dropped continue until their handles are dropped.
 #[derive(Debug)]
 pub struct Keeper {
@@ -122,8 +100,8 @@ impl Keeper {
         LeaseHandle { id: shard.open(setup), shard, open: true }
     }
 
-    /// Opens a lease and makes one attempt for `holder`, as [`open`](Self::open), [`LeaseHandle::keep_keys_for`] and
-    /// [`LeaseHandle::want`] do, with one message to the shard.
+    /// Opens a lease and makes one attempt for `holder`, as [`open`](Self::open), [`Command::KeepKeysFor`] and
+    /// [`Command::Want`] do, with one message to the shard.
     pub fn open_wanted(&self, setup: Setup, least_life: Millis, holder: Holder) -> LeaseHandle {
         let shard = self.shard_for(&setup);
         LeaseHandle { id: shard.open_wanted(setup, least_life, holder), shard, open: true }
@@ -227,70 +205,9 @@ pub struct LeaseHandle {
 }
 
 impl LeaseHandle {
-    /// Makes one attempt to acquire the lease for `holder`, if it can start at once. The call has no effect before
-    /// [`View::retry_at`], during an attempt for the same holder, and while a term runs: a request is not queued, because
-    /// its reason may not hold any more later. After an outage, when many leases make requests, `retry_at` moves to the
-    /// lease's reserved time. After a failure, a loss or an end, the caller calls again at `retry_at`.
-    pub fn want(&self, holder: Holder) {
-        self.send(Command::Want(holder));
-    }
-
-    /// Makes no attempt. An attempt in progress is released.
-    pub fn forget(&self) {
-        self.send(Command::Forget);
-    }
-
-    /// Continues a term that the status names as active.
-    pub fn adopt(&self, term: TermId) {
-        self.send(Command::Adopt(term));
-    }
-
-    /// Reports that the status calls the term of `attempt` unconfirmed.
-    pub fn unconfirmed_shown(&self, attempt: Attempt) {
-        self.send(Command::UnconfirmedShown(attempt));
-    }
-
-    /// Reports that the status calls the term of `attempt` active again, after this process had written there that it
-    /// cannot confirm the term.
-    pub fn kept_elsewhere(&self, attempt: Attempt) {
-        self.send(Command::KeptElsewhere(attempt));
-    }
-
-    /// Ends a term. With `proof` that its holder has stopped, its keys are released at once.
-    pub fn end(&self, term: TermId, proof: bool) {
-        self.send(Command::End { term, proof });
-    }
-
-    /// Reports the outcome of publishing `attempt`.
-    pub fn published(&self, attempt: Attempt, outcome: Publication) {
-        self.send(Command::Published { attempt, outcome });
-    }
-
-    /// Reports a relevant change: the next attempt skips its backoff, which changes `retry_at`, and a failed renewal is
-    /// retried at once.
-    pub fn try_now(&self) {
-        self.send(Command::TryNow);
-    }
-
-    /// Changes the durations.
-    pub fn configure(&self, config: Config) {
-        self.send(Command::Configure(Box::new(config)));
-    }
-
-    /// Lets the keys of a new term exist for at least `life`, also if this process crashes: at most the longest lease of the quorum.
-    pub fn keep_keys_for(&self, life: Millis) {
-        self.send(Command::KeepKeysFor(life));
-    }
-
-    /// Retires the lease: the machine ends after its last key has expired. The caller must end a running term first;
-    /// otherwise it is renewed indefinitely.
-    pub fn retire(&self) {
-        self.send(Command::Retire);
-    }
-
-    /// Begins a round of extension now, which shows whether a majority still holds the term.
-    pub fn prove(&self) {
-        self.send(Command::Prove);
+    /// Gives a command to the lease.
+    pub fn command(&self, command: Command) {
+        self.shard.send(self.id, command);
     }
 
     /// Deletes the keys of the running term or attempt, and closes the lease. For a process that took the lease for itself, when
@@ -307,18 +224,14 @@ impl LeaseHandle {
 
     fn end_with(mut self, keep_until: Option<Time>) {
         self.open = false;
-        self.send(Command::Release { keep_until });
-    }
-
-    fn send(&self, command: Command) {
-        self.shard.send(self.id, command);
+        self.command(Command::Release { keep_until });
     }
 }
 
 impl Drop for LeaseHandle {
     fn drop(&mut self) {
         if self.open {
-            self.send(Command::Close);
+            self.command(Command::Close);
         }
     }
 }

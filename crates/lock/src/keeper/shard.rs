@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use redislease_core::driver::{Command, Input, LeaseId, Turns};
 use redislease_core::time::{Millis, Time};
 use tokio::task::AbortHandle;
 
+use super::Setup;
 use super::handle::{Message, Shared};
 use super::machine::{Machine, Outcome, Tools};
-use super::pace::Turns;
 use super::returns::watch_nodes;
-use super::slots::{LeaseId, Slots};
+use super::slots::Slots;
 use super::timers::Timers;
-use super::{Command, Setup};
 use crate::PanicObserver;
 use crate::clock::{self, Alarm};
 use crate::contain::contained;
@@ -170,8 +170,8 @@ impl Shard {
         }
         for _ in 0..AT_ONCE {
             let Some(ballot) = self.ballots.pop_front() else { break };
-            let id = LeaseId::unpack(ballot.lease);
-            self.with(id, |machine, now, outbox, tools| machine.vote(now, ballot, outbox, tools));
+            let Ballot { lease, round, node, vote } = ballot;
+            self.with(LeaseId::unpack(lease), Input::Vote { round, node, vote });
         }
         if self.ballots.is_empty() {
             self.ballots.shrink_to(AT_ONCE);
@@ -190,9 +190,7 @@ impl Shard {
         for _ in 0..AT_ONCE {
             match self.messages.pop_front() {
                 Some(Message::Open(id, setup)) => self.open(id, *setup),
-                Some(Message::Command(id, command)) => {
-                    self.with(id, |machine, now, outbox, tools| machine.command(now, command, outbox, tools));
-                }
+                Some(Message::Command(id, command)) => self.with(id, Input::Command(command, None)),
                 Some(Message::MajorityBack(quorum)) => self.recover(quorum),
                 Some(Message::NodeBack(quorum)) => self.rejoin(quorum),
                 Some(Message::ClockJumped(quorum)) => self.void(quorum),
@@ -218,7 +216,7 @@ impl Shard {
             let id = *id;
             let mut wakes = false;
             if Timers::is_current(at, &mut machine.armed) {
-                let deadline = machine.next_deadline();
+                let deadline = machine.driver.next_deadline();
                 wakes = deadline.is_some_and(|deadline| deadline <= now);
                 if !wakes {
                     self.timers.arm(slot, &mut machine.armed, deadline);
@@ -226,14 +224,14 @@ impl Shard {
             }
             self.slots.put(entry);
             if wakes {
-                self.with(id, Machine::wake);
+                self.with(id, Input::Wake);
             }
         }
         true
     }
 
-    /// Works on one lease. A panic ends only this lease.
-    fn with(&mut self, id: LeaseId, work: impl FnOnce(&mut Machine, Time, Option<&mut Outbox>, &mut Tools) -> Outcome) {
+    /// Gives an input to one lease. A panic ends only this lease.
+    fn with(&mut self, to: LeaseId, input: Input) {
         self.handled += 1;
         // Leases handled together share one clock reading. An older reading delays a deadline slightly and never lengthens
         // a validity.
@@ -241,19 +239,16 @@ impl Shard {
             self.now = clock::now();
         }
         let now = self.now;
-        if !self.slots.holds(id) {
-            return;
-        }
-        let Some(mut entry) = self.slots.take(id.slot) else { return };
+        let Some(mut entry) = self.slots.take(to.slot) else { return };
         let machine = &mut entry.1;
         let quorum = machine.quorum.and_then(|place| self.quorums.get_mut(place as usize)?.as_mut());
         let outbox = quorum.map(|quorum| &mut quorum.outbox);
         let tools = &mut self.tools;
-        match contained(|| work(machine, now, outbox, tools)) {
+        match contained(|| machine.handle(now, to, input, outbox, tools)) {
             Ok(Outcome::Keep) => {
                 // Without this, a deadline in the past would cause a busy loop.
-                let deadline = machine.next_deadline().map(|deadline| deadline.max(now + Millis(1)));
-                self.timers.arm(id.slot, &mut machine.armed, deadline);
+                let deadline = machine.driver.next_deadline().map(|deadline| deadline.max(now + Millis(1)));
+                self.timers.arm(to.slot, &mut machine.armed, deadline);
                 self.slots.put(entry);
             }
             Ok(Outcome::Remove) => self.end(entry),
@@ -267,8 +262,8 @@ impl Shard {
 
     fn open(&mut self, id: LeaseId, setup: Setup) {
         let quorum = setup.nodes.clone().map(|nodes| self.quorum(nodes));
-        self.tools.turns.add(setup.config.renew_interval);
-        self.slots.put(Box::new((id, Machine::new(id, setup, quorum))));
+        let machine = Machine::new(id, setup, quorum, &mut self.tools.turns);
+        self.slots.put(Box::new((id, machine)));
     }
 
     /// The index of a quorum in this shard.
@@ -291,15 +286,15 @@ impl Shard {
     }
 
     fn end(&mut self, entry: Box<(LeaseId, Machine)>) {
-        let (id, machine) = *entry;
-        self.tools.turns.remove(machine.renew_interval());
-        let quorum = machine.quorum.and_then(|place| self.quorums.get_mut(place as usize)?.as_mut());
+        let (id, Machine { driver, quorum, observer, .. }) = *entry;
+        driver.leave(&mut self.tools.turns);
+        let quorum = quorum.and_then(|place| self.quorums.get_mut(place as usize)?.as_mut());
         if let Some(quorum) = quorum {
             quorum.leases -= 1;
         }
-        self.shared.ids.give_back(id);
+        self.shared.give_back(id);
         // The observer is code of the caller and may panic.
-        if let Err(panicked) = contained(|| machine.observer.ended()).and_then(|()| contained(|| drop(machine))) {
+        if let Err(panicked) = contained(|| observer.ended()).and_then(|()| contained(|| drop(observer))) {
             self.panics.panicked();
             tracing::error!("the observer of an ended lease panicked; report this bug: {panicked}");
         }
@@ -311,7 +306,7 @@ impl Shard {
         self.tools.turns.restart(now);
         let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
         let mut helped: Vec<(Time, LeaseId)> =
-            on_it.filter_map(|(id, machine)| Some((machine.recovers(now)?, *id))).collect();
+            on_it.filter_map(|(id, machine)| Some((machine.driver.recovers(now)?, *id))).collect();
         helped.sort_by_key(|(life, _)| *life);
         self.recovering.extend(helped.into_iter().map(|(_, id)| id));
     }
@@ -319,10 +314,7 @@ impl Shard {
     fn take_recovering(&mut self) {
         for _ in 0..AT_ONCE {
             let Some(id) = self.recovering.pop_front() else { break };
-            self.with(id, |machine, now, outbox, tools| match machine.recovers(now) {
-                Some(_) => machine.command(now, Command::TryNow, outbox, tools),
-                None => Outcome::Keep,
-            });
+            self.with(id, Input::MajorityReturned);
         }
     }
 
@@ -331,20 +323,21 @@ impl Shard {
         let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
         let ids: Vec<LeaseId> = on_it.map(|(id, _)| *id).collect();
         for id in ids {
-            self.with(id, |machine, now, outbox, tools| machine.command(now, Command::ClockJumped, outbox, tools));
+            self.with(id, Input::ClockJumped);
         }
     }
 
     /// Schedules a round for each term, which shows whether the returned node holds it.
     fn rejoin(&mut self, quorum: u32) {
-        let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum) && machine.is_taken());
+        let on_it =
+            self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum) && machine.driver.is_taken());
         self.rejoining.extend(on_it.map(|(id, _)| *id));
     }
 
     fn take_rejoining(&mut self) {
         for _ in 0..AT_ONCE {
             let Some(id) = self.rejoining.pop_front() else { break };
-            self.with(id, Machine::node_returned);
+            self.with(id, Input::NodeReturned);
         }
     }
 
@@ -358,7 +351,7 @@ impl Shard {
     fn take_closing(&mut self) {
         for _ in 0..AT_ONCE {
             let Some(id) = self.closing.pop_front() else { break };
-            self.with(id, |machine, now, outbox, tools| machine.command(now, Command::Close, outbox, tools));
+            self.with(id, Input::Command(Command::Close, None));
         }
     }
 

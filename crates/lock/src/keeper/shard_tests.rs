@@ -131,7 +131,7 @@ async fn a_shard_that_panics_drops_its_leases_and_takes_them_again() {
 fn after_an_outage(now: Time, leases: u64) -> Shard {
     let mut shard = Shard::new(ShardHandle::new().0, Arc::new(()));
     for age in 1..=leases {
-        let id = shard.shared.ids.take();
+        let id = shard.shared.take_id();
         let config = Config { ttl: Millis(60_000), renew_interval: Millis(5000), ..config() };
         let setup = Setup {
             nodes: None,
@@ -141,16 +141,17 @@ fn after_an_outage(now: Time, leases: u64) -> Shard {
             jump_wait: None,
             observer: Box::new(()),
         };
-        let mut machine = Machine::new(id, setup, Some(0));
         let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
         let began = now - Millis(age);
         shard.now = began - Millis(6000);
         shard.tools.turns = Turns::new();
-        machine.command(shard.now, Command::Adopt(term), None, &mut shard.tools);
+        let mut machine = Machine::new(id, setup, Some(0), &mut shard.tools.turns);
+        machine.handle(shard.now, id, Input::Command(Command::Adopt(term), None), None, &mut shard.tools);
         for (at, vote) in [(shard.now, Vote::Extended), (began, Vote::Unknown)] {
-            machine.wake(at, None, &mut shard.tools);
-            for ballot in requests(&shard) {
-                machine.vote(at, Ballot { vote: vote.clone(), ..ballot }, None, &mut shard.tools);
+            machine.handle(at, id, Input::Wake, None, &mut shard.tools);
+            for Ballot { round, node, .. } in requests(&shard) {
+                let input = Input::Vote { round, node, vote: vote.clone() };
+                machine.handle(at, id, input, None, &mut shard.tools);
             }
         }
         shard.slots.put(Box::new((id, machine)));
@@ -186,6 +187,6 @@ fn when_a_majority_is_back_the_terms_have_turns_and_the_most_urgent_the_first() 
     assert!((10..20).contains(&started.len()), "16 in a millisecond: {started:?}");
     assert_eq!(started, oldest_first[..started.len()]);
     let later = shard.slots.iter().filter(|(id, _)| !started.contains(&id.slot));
-    let turns: Vec<Option<Time>> = later.map(|(_, machine)| machine.next_deadline()).collect();
+    let turns: Vec<Option<Time>> = later.map(|(_, machine)| machine.driver.next_deadline()).collect();
     assert!(turns.iter().all(|turn| *turn == Some(Time(1_000_010))), "{turns:?}");
 }

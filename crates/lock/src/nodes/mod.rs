@@ -311,7 +311,7 @@ impl Nodes {
     ///
     /// ```no_run
     /// use redislease_lock::clock;
-    /// use redislease_lock::keeper::LeaseHandle;
+    /// use redislease_lock::keeper::{Command, LeaseHandle};
     /// use redislease_lock::nodes::Nodes;
     /// use redislease_core::lease::{Publication, Standing, View};
     /// use redislease_core::op::{Holder, Token};
@@ -325,16 +325,16 @@ impl Nodes {
     ///     work: impl FnOnce(Token) + Send + 'static,
     /// ) {
     ///     nodes.spawn(async move {
-    ///         lease.want(Holder("worker".into()));
+    ///         lease.command(Command::Want(Holder("worker".into())));
     ///         let acquired = |view: &View| matches!(view.standing, Standing::Publishing(_));
     ///         let Ok(view) = views.wait_for(acquired).await.map(|view| view.clone()) else { return };
     ///         let Standing::Publishing(term) = view.standing else { return };
-    ///         lease.published(term.id.attempt, Publication::Written);
+    ///         lease.command(Command::Published { attempt: term.id.attempt, outcome: Publication::Written });
     ///         // The process may have been paused since the view was made: soon after `stop_at` another process can have the lease.
     ///         if term.stop_at.is_some_and(|stop_at| clock::now() < stop_at) {
     ///             work(term.id.token);
     ///         }
-    ///         lease.end(term.id, true);
+    ///         lease.command(Command::End { term: term.id, proof: true });
     ///     });
     /// }
     /// ```

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use redislease_core::op::Holder;
+
 /// A cluster, as named in the values on the Redis nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cluster {
@@ -23,6 +25,12 @@ pub struct HolderName {
     pub lease: String,
     pub pod: String,
     pub pod_uid: String,
+}
+
+impl From<&HolderName> for Holder {
+    fn from(name: &HolderName) -> Self {
+        Self(name.to_string().into())
+    }
 }
 
 impl fmt::Display for HolderName {

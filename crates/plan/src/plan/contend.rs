@@ -160,7 +160,7 @@ impl Contention {
         link.attempt_requested_at = Some(now);
         self.permit_since = Some(now);
         link.last_candidate = Some(uid.to_owned());
-        out.emit(Command::Want(holder));
+        out.emit(Command::Want((&holder).into()));
         // The keeper may drop the attempt without a view that causes a turn.
         out.wake_at(now + ATTEMPT_SHOWN);
     }

@@ -3,22 +3,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redislease_core::lease::{Config, Publication, TermId};
-use redislease_core::op::{Attempt, Token};
+pub use redislease_core::driver::Command;
+use redislease_core::lease::Config;
+use redislease_core::op::Token;
 use redislease_core::time::Time;
 
 use super::facts::OpenQuorum;
 use crate::api::RedisLeaseStatus;
 use crate::api::names::PodRole;
 use crate::api::validated::WorkloadKind;
-use crate::election::{HolderName, Run};
+use crate::election::Run;
 use crate::status::{Notice, TermEnd};
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Send a command to the keeper of this lease.
+    /// Start a machine for this lease, instead of an earlier one. `keys` are the spec's keys, without prefix and namespace.
+    /// Without a quorum no term can be confirmed, and an adopted term is lost at its deadline.
+    Open {
+        /// The quorum.
+        quorum: Option<Arc<OpenQuorum>>,
+        /// The keys.
+        keys: Vec<String>,
+        /// The durations.
+        config: Config,
+    },
+    /// Send a command to the machine of this lease.
     Keeper(Command),
+    /// Raise the least token of the quorum, because a status shows it.
+    RaiseFloor(Token),
     /// Write the status. Answered by exactly one [`super::Event::StatusWritten`].
     WriteStatus(Box<StatusWrite>),
     /// The pending status write is outdated: do not send it, if it was not sent yet. It is answered in any case.
@@ -54,43 +67,6 @@ impl From<Notice> for Effect {
     fn from(notice: Notice) -> Self {
         Self::Report(notice)
     }
-}
-
-/// A command for the keeper of a lease.
-#[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each is named after what it is")]
-pub enum Command {
-    /// Start a machine for this lease. `keys` are the spec's keys, without prefix and namespace. Without a quorum no term
-    /// can be confirmed, and an adopted term is lost at its deadline.
-    Open { quorum: Option<Arc<OpenQuorum>>, keys: Vec<String>, config: Config },
-    /// Make one attempt for this holder.
-    Want(HolderName),
-    /// Make no attempt, and release an unpublished attempt.
-    Forget,
-    /// Adopt a term that the status names.
-    Adopt(TermId),
-    /// The status calls the term unconfirmed.
-    UnconfirmedShown(Attempt),
-    /// The status calls the term active again: another process holds it.
-    KeptElsewhere(Attempt),
-    /// End a term; with proof its keys are released at once.
-    End {
-        term: TermId,
-        /// Whether its holder is proven to have stopped.
-        proof: bool,
-    },
-    /// The outcome of a publication.
-    Published { attempt: Attempt, outcome: Publication },
-    /// A failed attempt skips its backoff, because something relevant changed.
-    TryNow,
-    /// New durations.
-    Configure(Config),
-    /// Raise the least token of the quorum, because a status shows it.
-    RaiseFloor(Token),
-    /// The lease is deleted: stop when the last key has expired. The running term was ended before.
-    Retire,
-    /// Stop now without ending anything: published terms are left for another process.
-    Close,
 }
 
 /// The priority of a write while the API server is slow.

@@ -7,6 +7,7 @@ use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
 
 use super::durations;
+use super::effect::Effect;
 use super::inputs::{Inputs, Turn};
 use super::keeper_link::KeeperLink;
 use super::output::Effects;
@@ -133,7 +134,7 @@ impl Keeper {
         let floor = latest_token(lease);
         if link.quorum.is_some() && floor > link.floor {
             link.floor = floor;
-            out.emit(Command::RaiseFloor(floor));
+            out.emit(Effect::RaiseFloor(floor));
         }
         self.reconcile_unconfirmed(now, lease, out);
         if let Some(recorded) = recorded {
@@ -184,7 +185,7 @@ impl Keeper {
         let keys = spec.filter(|_| quorum.is_some()).map(|spec| spec.keys.clone()).unwrap_or_default();
         self.terms = ObservedTerms::default();
         self.link = Some(KeeperLink::new(quorum.clone(), config.clone()));
-        out.emit(Command::Open { quorum, keys, config });
+        out.emit(Effect::Open { quorum, keys, config });
     }
 
     /// Durations of a held lease apply from the next successful extension that starts after the change.
@@ -198,7 +199,7 @@ impl Keeper {
         };
         if config != link.config {
             link.config = config.clone();
-            out.emit(Command::Configure(config));
+            out.emit(Command::Configure(Box::new(config)));
         }
     }
 

@@ -4,7 +4,7 @@
 //! process holds a term when the next one begins: its own deadline has passed before the keys end.
 
 use redislease_core::lease::{
-    EndReason, EndingView, OnDeadline, Publication, Refusal, Standing, TermId, TermView, View,
+    Config, EndReason, EndingView, OnDeadline, Publication, Refusal, Standing, TermId, TermView, View,
 };
 use redislease_core::op::{Attempt, Holder, Stage, Stored, Token};
 use redislease_core::time::Time;
@@ -131,17 +131,19 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    /// Begins anew.
+    pub fn open(&mut self, config: &Config) {
+        let unconfirms = config.deadline == OnDeadline::Unconfirm;
+        *self = Self { is_open: true, may_try: true, unconfirms, ..Self::default() };
+    }
+
     /// Takes a command. Returns the term that it ends, and whether with proof.
     pub fn command(&mut self, now: Time, command: &Command) -> Option<(u8, bool)> {
         match command {
-            Command::Open { config, .. } => {
-                let unconfirms = config.deadline == OnDeadline::Unconfirm;
-                *self = Self { is_open: true, may_try: true, unconfirms, ..Self::default() };
-            }
             Command::Configure(config) => self.unconfirms = config.deadline == OnDeadline::Unconfirm,
             Command::Want(holder) if self.stand == Stand::Idle && self.may_try => {
                 self.stand = Stand::Acquiring;
-                self.holder = Some(Holder(holder.to_string().into()));
+                self.holder = Some(holder.clone());
                 (self.refused, self.asked_at) = (None, now.0);
             }
             Command::Forget => {
@@ -161,7 +163,7 @@ impl Keeper {
             Command::Published { attempt, outcome } => return self.published(*attempt, *outcome),
             Command::TryNow => self.may_try |= self.stand == Stand::Idle && self.ending.is_none(),
             Command::Close => *self = Self::default(),
-            Command::Want(_) | Command::RaiseFloor(_) | Command::Retire => {}
+            _ => {}
         }
         None
     }

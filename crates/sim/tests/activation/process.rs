@@ -338,6 +338,7 @@ impl Stepping<'_> {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
+            Effect::Open { config, .. } => self.process.keeper.open(&config),
             Effect::Keeper(command) => {
                 if let Some((term, proof)) = self.process.keeper.command(Time(self.process.now), &command) {
                     self.out.push(Out::End(term, proof));
@@ -372,7 +373,7 @@ impl Stepping<'_> {
             Effect::Read(Read::Holder { .. }) => self.inbox.push_back(Event::HolderRead { answered: true }),
             Effect::Read(Read::Startable) => self.inbox.push_back(Event::StartableRead { answered: true }),
             Effect::Read(Read::Node { .. }) => self.inbox.push_back(Event::NodeRead { answered: false }),
-            Effect::Probe | Effect::Report(_) | Effect::Measure(_) | Effect::Warn(_) => {}
+            Effect::RaiseFloor(_) | Effect::Probe | Effect::Report(_) | Effect::Measure(_) | Effect::Warn(_) => {}
         }
     }
 

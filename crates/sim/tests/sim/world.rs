@@ -11,7 +11,7 @@ use redislease_core::lease::Round;
 use redislease_core::marker::Membership;
 use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
-use redislease_plan::plan::{Command, OpenQuorum, calls};
+use redislease_plan::plan::{Effect as Planned, OpenQuorum, calls};
 
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec, QUORUM, START};
@@ -56,7 +56,7 @@ pub enum Event {
     // Inside a process.
     Wake { process: usize, boot: u32 },
     Work { process: usize, boot: u32 },
-    Command { process: usize, boot: u32, uid: u32, command: Box<Command> },
+    Order { process: usize, boot: u32, uid: u32, order: Box<Planned> },
     Mail { process: usize, boot: u32, uid: u32 },
     QuorumRead { process: usize, boot: u32 },
     SecretSeen { process: usize, boot: u32 },
@@ -101,7 +101,7 @@ impl Event {
             | Self::Gather { process, boot, .. }
             | Self::Wake { process, boot }
             | Self::Work { process, boot }
-            | Self::Command { process, boot, .. }
+            | Self::Order { process, boot, .. }
             | Self::Mail { process, boot, .. }
             | Self::QuorumRead { process, boot }
             | Self::SecretSeen { process, boot }
@@ -423,7 +423,7 @@ impl World {
             Event::Gather { node, .. } => self.gather_again(process, node),
             Event::Wake { .. } => self.wake(process),
             Event::Work { .. } => self.work(process),
-            Event::Command { uid, command, .. } => self.obey(process, uid, *command),
+            Event::Order { uid, order, .. } => self.obey(process, uid, *order),
             Event::Mail { uid, .. } => self.mail(process, uid),
             Event::QuorumRead { .. } => self.quorum_read(process),
             Event::SecretSeen { .. } => self.nodes_changed(process),

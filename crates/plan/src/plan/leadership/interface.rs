@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redislease_core::lease::View;
+use redislease_core::lease::{Config, View};
 use redislease_core::time::Time;
 
 use crate::plan::{Authority, Command, OpenQuorum};
@@ -39,7 +39,14 @@ pub enum LeadershipEvent {
 /// One effect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeadershipEffect {
-    /// Send a command to the keeper of the lock. `Open` carries no keys: the key of the lock is derived from the cluster.
+    /// Start a machine for the lock, instead of an earlier one. Its key is derived from the cluster.
+    Open {
+        /// The quorum.
+        quorum: Arc<OpenQuorum>,
+        /// The durations.
+        config: Config,
+    },
+    /// Send a command to the machine of the lock.
     Keeper(Command),
     /// Make sure that the API server is asked.
     Probe,

@@ -207,7 +207,7 @@ impl Leadership {
                 released: None,
             });
             let config = durations(quorum);
-            self.out.emit(Command::Open { quorum: Some(quorum.clone()), keys: Vec::new(), config });
+            self.out.emit(LeadershipEffect::Open { quorum: quorum.clone(), config });
         }
     }
 
@@ -323,7 +323,7 @@ impl Leadership {
         if now < retry_at {
             self.out.emit(Command::TryNow);
         }
-        self.out.emit(Command::Want(self.holder.clone()));
+        self.out.emit(Command::Want((&self.holder).into()));
         self.out.wake_at(now + READ_AGAIN);
     }
 

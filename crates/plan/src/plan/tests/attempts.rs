@@ -7,7 +7,7 @@ fn an_attempt_waits_for_an_answer_of_the_api_server() {
     let mut story = Story::new();
     story.facts.api_answered_at = Some(story.now - Millis(1));
     story.turn();
-    assert!(matches!(story.commands()[..], [Command::Open { .. }]), "{:?}", story.effects);
+    assert!(story.opens() && story.commands().is_empty(), "{:?}", story.effects);
     assert!(story.wants(&Effect::Probe), "an answer from before the reason to contend arose proves nothing");
     assert!(story.reconciler.awaits_api_answer());
     story.pass(60_000);

@@ -303,7 +303,7 @@ fn where_nobody_was_ever_named_a_replica_claims_soon() {
 fn a_lock_whose_keeper_panics_again_and_again_is_opened_ever_later() {
     let mut replica = Replica::leading();
     let opens = |replica: &Replica| {
-        let open = |effect: &LeadershipEffect| matches!(effect, LeadershipEffect::Keeper(Command::Open { .. }));
+        let open = |effect: &LeadershipEffect| matches!(effect, LeadershipEffect::Open { .. });
         replica.effects.iter().any(open)
     };
     replica.event(LeadershipEvent::KeeperEnded);

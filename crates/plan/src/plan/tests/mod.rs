@@ -315,9 +315,14 @@ impl Story {
         self.effects.iter().filter_map(of).collect()
     }
 
+    /// Whether a machine is started.
+    pub fn opens(&self) -> bool {
+        self.effects.iter().any(|effect| matches!(effect, Effect::Open { .. }))
+    }
+
     pub fn wanted(&self) -> Option<String> {
         self.commands().into_iter().find_map(|command| match command {
-            Command::Want(holder) => Some(holder.pod),
+            Command::Want(holder) => holder.0.parse().ok().map(|name: crate::election::HolderName| name.pod),
             _ => None,
         })
     }

@@ -163,7 +163,7 @@ fn the_event_about_a_keeper_that_panicked_names_the_defect() {
     story.effects.clear();
     story.event(Event::KeeperEnded);
     assert!(story.reported(NoticeReason::InternalError).note.contains("is started again"));
-    assert!(story.commands().iter().any(|command| matches!(command, Command::Open { .. })), "{:?}", story.effects);
+    assert!(story.opens(), "{:?}", story.effects);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
     assert_eq!(story.commands(), []);
     story.facts.quorum = Arc::new(quorum(1, "f"));
     story.turn();
-    assert!(story.commands().iter().any(|command| matches!(command, Command::Open { .. })), "{:?}", story.commands());
+    assert!(story.opens(), "{:?}", story.effects);
 
     // The next process finds the term in the status.
     let mut next = Story::held_by_a();

@@ -348,7 +348,7 @@ impl World {
     /// The pod that the fault affects: preferably the holder of the lease.
     fn victim(&mut self, cluster: usize, at: Option<Spot>) -> Option<u32> {
         let holder = at.and_then(|spot| self.machine_of(spot.process, spot.uid)).and_then(|machine| {
-            match &machine.lease.view().standing {
+            match &machine.driver.view().standing {
                 Standing::Held(term) | Standing::Publishing(term) => Some(objects::pod_of(&term.id)),
                 _ => None,
             }

@@ -1,27 +1,136 @@
 //! The invariants of each machine of the core, and which terms a process treats as held.
 
+use redislease_core::driver::{Command, Input, next_phase};
 use redislease_core::invariants;
-use redislease_core::lease::{Effect, EndReason, Standing, TermId, View};
-use redislease_core::op::{Op, Stage, Stored};
-use redislease_core::time::Time;
+use redislease_core::lease::{Effect, EndReason, Renewal, Round, Standing, TermId, View};
+use redislease_core::op::{Attempt, Op, Stage, Stored, Vote};
+use redislease_core::quorum::Node;
+use redislease_core::time::{Millis, Time};
 
 use crate::api::objects::pod_of;
+use crate::chaos::fault::Phase;
 use crate::check::checker::{KEYS, LOCK_HOLDER, Live};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::engine::lease_of;
+use crate::operator::keeper::Machine;
 use crate::operator::leader::LOCK;
 use crate::redis::clock::Micros;
 use crate::redis::server::Server;
 use crate::world::World;
 
+/// What the checks know about one machine.
+#[derive(Default)]
+pub struct Seen {
+    /// Whether the checker knows until when the view is valid.
+    pub is_reported: bool,
+    /// Whether effects of an earlier input are still to be carried out.
+    pub behind: bool,
+    /// A term that has ended, until a view shows it.
+    ended: Option<Attempt>,
+    began: Option<Attempt>,
+    confirming: bool,
+    renewing: bool,
+    releasing: u32,
+    /// The rounds whose requests were sent.
+    rounds: Vec<Round>,
+    /// Renewals without a failure, since something disturbed them.
+    steady: u32,
+    /// The last term that was given up because nodes did not hold it.
+    missed: Option<Attempt>,
+}
+
+impl Machine {
+    /// Its phases, for the table of faults.
+    pub fn phases(&self) -> impl Iterator<Item = Phase> {
+        let main = match self.driver.view().standing {
+            Standing::Acquiring(..) if self.seen.confirming => Some(Phase::Round2),
+            Standing::Acquiring(..) => Some(Phase::Round1),
+            Standing::Publishing(_) => Some(Phase::Publication),
+            Standing::Held(_) if self.seen.renewing => Some(Phase::Renewing),
+            Standing::Held(_) => Some(Phase::Held),
+            _ => None,
+        };
+        main.into_iter().chain((self.seen.releasing > 0).then_some(Phase::Releasing))
+    }
+
+    fn believed(&self) -> Option<Attempt> {
+        self.driver.view().standing.term().map(|term| term.id.attempt)
+    }
+
+    /// The term that it runs, before an input.
+    pub fn before(&mut self, input: &Input) -> Option<Attempt> {
+        if !matches!(input, Input::Vote { .. } | Input::Wake) {
+            self.seen.steady = 0;
+        }
+        self.believed().filter(|_| !self.seen.behind && !self.driver.is_closing())
+    }
+
+    pub fn after(&mut self, before: Option<Attempt>) {
+        self.seen.behind = true;
+        self.seen.ended = before.filter(|_| self.believed() != before).or(self.seen.ended);
+    }
+
+    pub fn renewed(&mut self, renewal: &Renewal) {
+        self.seen.renewing = false;
+        self.seen.steady = if matches!(renewal, Renewal::Success { .. }) { self.seen.steady + 1 } else { 0 };
+    }
+}
+
 impl World {
+    pub fn sees_command(&mut self, process: usize, serial: u64, command: &Command) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        match command {
+            Command::Forget | Command::Retire if machine.driver.is_taken() => {
+                self.coverage.saw(Sight::ForgotDuringAttempt);
+            }
+            Command::Configure(_) if machine.seen.renewing => self.coverage.saw(Sight::ConfiguredDuringRound),
+            _ => {}
+        }
+    }
+
+    /// An attempt was requested. Returns whether it started.
+    pub fn sees_attempt(&mut self, process: usize, serial: u64, before: (bool, Option<Time>)) -> bool {
+        let now = Time(self.local(process));
+        let (taken, retry_at) = before;
+        let starts = self.machine(process, serial).is_some_and(|machine| machine.driver.is_taken());
+        if !taken && retry_at.is_some_and(|at| at > now) {
+            self.coverage.saw(Sight::AttemptDropped);
+        } else if !taken && !starts {
+            self.coverage.saw(Sight::AttemptPaced);
+        }
+        starts && !taken
+    }
+
+    /// A machine gets a vote.
+    pub fn counted(&mut self, process: usize, serial: u64, round: Round, node: Node, vote: &Vote) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        let held = matches!(machine.driver.view().standing, Standing::Held(_));
+        let (uid, place) = (machine.uid, machine.place);
+        self.note(Note::Counted { process, uid, round, node: node.0, vote });
+        if uid != LOCK {
+            self.attempt_answered(process, place, vote);
+        }
+        if matches!(vote, Vote::Confirmed { .. }) && held {
+            self.coverage.saw(Sight::JoinConfirmed);
+        }
+    }
+
+    /// A majority has confirmed a term.
+    pub fn completes(&mut self, process: usize, serial: u64, id: &TermId) {
+        let Some(bits) = self.machine(process, serial).map(|machine| machine.bits()) else { return };
+        if !self.check.published_only {
+            self.check.completes(bits, id);
+        }
+        self.program_completes(bits, id);
+    }
+
     /// After each input: checks the shared invariants, and that no term is held after its deadline.
     pub fn check_machine(&mut self, process: usize, serial: u64, now: Time) {
         let Some(machine) = self.machine(process, serial) else { return };
         let uid = machine.uid;
         let late = machine.stop_at().filter(|&stop_at| now >= stop_at);
-        let broken = invariants::lease(&machine.lease).err();
+        let broken = invariants::lease(machine.driver.lease()).err();
         if let Some(violation) = broken {
             self.check.fail(format!("{violation} (lease {uid} of process {process})"));
         }
@@ -35,47 +144,69 @@ impl World {
     /// I5: the view shows the end of a term before the machine sends a request because of it.
     pub fn shown_first(&mut self, process: usize, serial: u64, effect: &Effect) {
         let Some(machine) = self.machine(process, serial) else { return };
-        let Some(attempt) = machine.unshown.ended else { return };
+        let Some(attempt) = machine.seen.ended else { return };
         match effect {
-            Effect::Changed(_) => machine.unshown.ended = None,
+            Effect::Changed(_) => machine.seen.ended = None,
             Effect::Send { .. } => self.check.fail(format!("I5: the end of {attempt:?} is shown after {effect:?}")),
             _ => {}
         }
     }
 
-    pub fn before_sending(&mut self, process: usize, serial: u64, op: &Op) {
+    pub fn before_sending(&mut self, process: usize, serial: u64, round: Round, op: &Op) {
         let Some(machine) = self.machine(process, serial) else { return };
-        let acquiring = matches!(machine.lease.view().standing, Standing::Acquiring(..));
+        // The requests of a round may be repeated. Its first ones come before those of the rounds that began later.
+        if machine.seen.rounds.last().is_none_or(|last| round > *last) {
+            machine.seen.rounds.push(round);
+        } else if machine.seen.rounds.binary_search(&round).is_err() {
+            let last = machine.seen.rounds.last().copied();
+            return self.check.fail(format!("the {op:?} of {round:?} is sent after the requests of {last:?}"));
+        }
+        let acquiring = matches!(machine.driver.view().standing, Standing::Acquiring(..));
         match op {
             Op::Acquire { attempt, .. } if acquiring => {
-                machine.confirming = false;
-                if machine.began.replace(*attempt) != Some(*attempt) {
+                machine.seen.confirming = false;
+                if machine.seen.began.replace(*attempt) != Some(*attempt) {
                     let (bits, uid) = (machine.bits(), machine.uid);
                     self.check.begins(bits, *attempt, lease_of(uid));
                 }
             }
-            Op::Confirm { .. } if acquiring => machine.confirming = true,
-            Op::Extend { .. } => machine.renewing = true,
+            Op::Confirm { .. } if acquiring => machine.seen.confirming = true,
+            Op::Extend { .. } => machine.seen.renewing = true,
             _ => {}
         }
     }
 
     pub fn release_sent(&mut self, process: usize, serial: u64, on_the_wire: bool) {
         if let Some(machine) = self.machine(process, serial) {
-            machine.releasing += u32::from(on_the_wire);
+            machine.seen.releasing += u32::from(on_the_wire);
+        }
+    }
+
+    /// Without a disturbance every term is renewed at its phase: otherwise the renewals of many leases come together.
+    pub fn terms_are_at_their_phases(&mut self) {
+        let machines = self.processes.iter().flat_map(|process| &process.machines);
+        let off = machines.filter(|machine| machine.seen.steady > 1).find_map(|machine| {
+            let Standing::Held(term) = &machine.driver.view().standing else { return None };
+            let (next, interval) =
+                (machine.driver.lease().next_round_at()?, machine.driver.lease().config().renew_interval);
+            let phase = next_phase(next - Millis(1), interval, term.id.attempt);
+            (next != phase).then(|| format!("{:?} is renewed at {next:?} instead of {phase:?}", term.id))
+        });
+        if let Some(off) = off {
+            self.check.fail(off);
         }
     }
 
     /// A release was answered or timed out.
     pub fn release_answered(&mut self, process: usize, serial: u64) {
         if let Some(machine) = self.machine(process, serial) {
-            machine.releasing = machine.releasing.saturating_sub(1);
+            machine.seen.releasing = machine.seen.releasing.saturating_sub(1);
         }
     }
 
     pub fn check_view(&mut self, process: usize, serial: u64, view: &View) {
         let Some(machine) = self.machine(process, serial) else { return };
-        let (uid, bits, known) = (machine.uid, machine.bits(), machine.missed);
+        let (uid, bits, known) = (machine.uid, machine.bits(), machine.seen.missed);
         if uid == LOCK && !matches!(view.standing, Standing::Held(_)) {
             self.check.leads_no_more(process);
         }
@@ -128,13 +259,13 @@ impl World {
             return self.claim_of_program(process, serial);
         }
         let Some(machine) = self.machine(process, serial) else { return };
-        if !std::mem::take(&mut machine.changed) {
+        if std::mem::replace(&mut machine.seen.is_reported, true) {
             return;
         }
         let (uid, place, keys) = (machine.uid, machine.place, machine.bits());
-        let Standing::Held(term) = &machine.lease.view().standing else { return };
+        let Standing::Held(term) = &machine.driver.view().standing else { return };
         let (Some(valid_until), id) = (term.valid_until, term.id.clone()) else { return };
-        let t0 = valid_until - machine.lease.config().drift.least(machine.lease.config().ttl);
+        let t0 = valid_until - machine.driver.lease().config().drift.least(machine.driver.lease().config().ttl);
         let until = self.belief_ends(process, t0, valid_until);
         if uid == LOCK {
             return self.claim_lock(process, keys, &id, valid_until.0, until);
@@ -175,6 +306,6 @@ impl World {
 
 fn machine_missed(world: &mut World, process: usize, serial: u64, id: &TermId) {
     if let Some(machine) = world.machine(process, serial) {
-        machine.missed = Some(id.attempt);
+        machine.seen.missed = Some(id.attempt);
     }
 }

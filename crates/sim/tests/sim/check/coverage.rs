@@ -39,6 +39,7 @@ sights! {
     StatusWaited,
     ForgotDuringAttempt,
     ConfiguredDuringRound,
+    MajorityReturned,
     Retired,
     // Commands of reconcilers.
     Opened,
@@ -120,14 +121,19 @@ sights! {
 }
 
 /// They happen in fewer than one of a hundred runs.
-const RARE: [Sight; 4] =
-    [Sight::Superseded, Sight::PublishedSuperseded, Sight::SmallStepTolerated, Sight::HandoverUnknown];
+const RARE: [Sight; 5] = [
+    Sight::Superseded,
+    Sight::PublishedSuperseded,
+    Sight::SmallStepSeen,
+    Sight::SmallStepTolerated,
+    Sight::HandoverUnknown,
+];
 
 impl Sight {
     pub const fn of_command(command: &Command) -> Self {
         use redislease_core::lease::Publication;
         match command {
-            Command::Open { .. } | Command::Close => Self::Opened,
+            Command::Close | Command::Prove | Command::KeepKeysFor(_) | Command::Release { .. } => Self::Opened,
             Command::Want(_) => Self::Wanted,
             Command::Forget | Command::Retire => Self::Forgot,
             Command::Adopt(_) => Self::Adopted,
@@ -142,7 +148,6 @@ impl Sight {
             Command::Published { outcome: Publication::Superseded, .. } => Self::PublishedSuperseded,
             Command::TryNow => Self::TriedNow,
             Command::Configure(_) => Self::Configured,
-            Command::RaiseFloor(_) => Self::FloorRaised,
         }
     }
 

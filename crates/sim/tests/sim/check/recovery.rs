@@ -145,6 +145,7 @@ impl World {
             }
             Stage::Expired => {
                 self.everything_is_held("one TTL after the forced deletion of a holder");
+                self.terms_are_at_their_phases();
                 self.handovers_are_over();
                 let cluster = usize::from(self.recovery.without_api == Some(0));
                 self.delete_lease(cluster, 0);
@@ -284,7 +285,8 @@ impl World {
         let Some(cluster) = self.recovery.without_api else { return false };
         let mut machines =
             self.processes.iter().filter(|process| process.cluster == cluster).flat_map(|of| &of.machines);
-        machines.any(|machine| machine.bits() & keys != 0 && matches!(machine.lease.view().standing, Standing::Held(_)))
+        machines
+            .any(|machine| machine.bits() & keys != 0 && matches!(machine.driver.view().standing, Standing::Held(_)))
     }
 
     /// A holder in a cluster whose API server answers.

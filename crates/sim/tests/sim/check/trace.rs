@@ -60,7 +60,9 @@ pub enum Brief {
 impl Brief {
     pub fn of(effect: &Planned) -> Self {
         match effect {
+            Planned::Open { .. } => Self::Open,
             Planned::Keeper(command) => Self::of_command(command),
+            Planned::RaiseFloor(_) => Self::Command("raise floor"),
             Planned::WriteStatus(write) => {
                 let active = write.status.conditions.iter().find(|one| one.type_ == "Active");
                 let active = active.map(|one| format!("{}/{}", one.status, one.reason));
@@ -82,8 +84,7 @@ impl Brief {
 
     fn of_command(command: &Command) -> Self {
         match command {
-            Command::Open { .. } => Self::Open,
-            Command::Want(holder) => Self::Want(objects::number(&holder.pod_uid)),
+            Command::Want(holder) => Self::Want(objects::number(&holder.0)),
             Command::Adopt(term) => Self::Adopt(term.attempt),
             Command::End { term, proof } => Self::End(term.attempt, *proof),
             Command::Forget => Self::Command("forget"),
@@ -92,9 +93,9 @@ impl Brief {
             Command::Published { .. } => Self::Command("published"),
             Command::TryNow => Self::Command("try now"),
             Command::Configure(_) => Self::Command("configure"),
-            Command::RaiseFloor(_) => Self::Command("raise floor"),
             Command::Retire => Self::Command("retire"),
             Command::Close => Self::Command("close"),
+            Command::Prove | Command::KeepKeysFor(_) | Command::Release { .. } => Self::Other,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::core_check::seed_with;
 use crate::operator::calls::Ticket;
+use crate::operator::process::Life;
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::network::{Conn, Purpose, Request};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
@@ -104,12 +105,17 @@ impl World {
         let before = &operator.quorum;
         let tells =
             before.evaluated != evaluated || before.obstacle != obstacle || (before.up >= majority) != (up >= majority);
+        let is_back = before.up < majority && up >= majority;
         if tells || before.up != up {
             let after = Arc::new(QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(before) });
             self.quorum_changed(process, after);
         }
         if tells {
             self.wake_leader(process);
+        }
+        // The engine may have crashed or paused the process.
+        if is_back && self.processes[process].life == Life::Running {
+            self.majority_returned(process);
         }
     }
 

@@ -44,6 +44,16 @@ impl World {
         let Some(unit) = self.unit(process, uid) else { return };
         let place = unit.place;
         match effect {
+            Effect::Open { .. } => {
+                unit.views = None;
+                unit.opening += 1;
+                self.coverage.saw(Sight::Opened);
+                self.send_order(process, uid, effect);
+            }
+            Effect::RaiseFloor(_) => {
+                self.coverage.saw(Sight::FloorRaised);
+                self.send_order(process, uid, effect);
+            }
             Effect::Keeper(command) => self.instruct(process, uid, command),
             Effect::WriteStatus(write) => self.write_status(process, uid, subject.object.clone(), write),
             Effect::WithdrawStatus => self.withdraw(process, &Key::LeaseStatus(lease_name(place, uid).uid)),
@@ -159,9 +169,8 @@ impl World {
     /// Sends a command to the keeper.
     fn instruct(&mut self, process: usize, uid: u32, command: Command) {
         self.coverage.saw(Sight::of_command(&command));
-        if let (Command::Open { .. } | Command::Close, Some(unit)) = (&command, self.unit(process, uid)) {
+        if let (Command::Close, Some(unit)) = (&command, self.unit(process, uid)) {
             unit.views = None;
-            unit.opening += u32::from(command != Command::Close);
         }
         if matches!(&command, Command::End { term, proof: false } if self.is(Bug::UnpublishedForEver)
             && self.is_publishing(process, uid, term.attempt))
@@ -175,20 +184,20 @@ impl World {
         if let Command::End { term, proof: true } = &command {
             self.recovery.proof_seen(self.now, objects::pod_of(term));
         }
-        self.send_command(process, uid, command);
+        self.send_order(process, uid, Effect::Keeper(command));
     }
 
     /// Commands keep their order.
-    pub fn send_command(&mut self, process: usize, uid: u32, command: Command) {
+    pub fn send_order(&mut self, process: usize, uid: u32, order: Effect) {
         let delay = self.rng.between(10, 200);
         let boot = self.processes[process].boot;
         let at = (self.now + delay).max(self.processes[process].last_command);
         self.processes[process].last_command = at;
-        self.at(at, Event::Command { process, boot, uid, command: Box::new(command) });
+        self.at(at, Event::Order { process, boot, uid, order: Box::new(order) });
     }
 
     fn is_publishing(&mut self, process: usize, uid: u32, attempt: Attempt) -> bool {
-        self.machine_of(process, uid).is_some_and(|machine| match &machine.lease.view().standing {
+        self.machine_of(process, uid).is_some_and(|machine| match &machine.driver.view().standing {
             Standing::Publishing(term) => term.id.attempt == attempt,
             _ => false,
         })

@@ -2,14 +2,14 @@
 
 use redislease_core::admission;
 use redislease_core::clock::Sample;
+use redislease_core::driver::Input;
 use redislease_core::judge::{Effect, Judge};
-use redislease_core::lease::{Input, Standing};
+use redislease_core::lease::Standing;
 use redislease_core::quorum::Node;
 use redislease_core::time::{Drift, Time};
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
-use crate::operator::leader::LOCK;
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::network::{Purpose, Request};
 use crate::world::World;
@@ -71,15 +71,6 @@ impl World {
         let now = Time(self.local(process));
         self.processes[process].judge.disconnected(now, Node(node as u8));
         self.carry_out_findings(process);
-    }
-
-    /// Until when a machine begins no attempt after a jump of its process's clock.
-    pub fn void_until(&mut self, process: usize, serial: u64) -> Option<Time> {
-        let at = self.processes[process].judge.jumped_at()?;
-        let longest = self.swarm.longest;
-        let machine = self.machine(process, serial)?;
-        let wait = if machine.uid == LOCK { machine.lease.config().ttl } else { longest };
-        Some(at + Drift::STANDARD.most(wait))
     }
 
     fn carry_out_findings(&mut self, process: usize) {
@@ -144,14 +135,13 @@ impl World {
     /// No belief from before the jump may last.
     fn void(&mut self, process: usize) {
         let (boot, now) = (self.processes[process].boot, Time(self.local(process)));
-        let all: Vec<u64> = self.processes[process].machines.iter().map(|machine| machine.serial).collect();
-        for serial in all {
+        for serial in self.serials(process) {
             self.feed(process, serial, Input::ClockJumped);
             if self.processes[process].boot != boot {
                 return;
             }
             let Some(machine) = self.machine(process, serial) else { continue };
-            if let Standing::Held(term) | Standing::Publishing(term) = &machine.lease.view().standing {
+            if let Standing::Held(term) | Standing::Publishing(term) = &machine.driver.view().standing {
                 let fail = format!("at {} process {process} believes in {term:?} from before its clock jumped", now.0);
                 self.check.fail(fail);
             }

@@ -4,7 +4,9 @@ use redislease_core::time::Time;
 use redislease_plan::api::RedisQuorum;
 use redislease_plan::engine::Input;
 use redislease_plan::plan::calls::Request;
-use redislease_plan::plan::{Authority, Command, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, News};
+use redislease_plan::plan::{
+    Authority, Command, Effect as Planned, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, News,
+};
 
 use crate::api::objects::{self, NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;
@@ -72,7 +74,7 @@ impl World {
 
     /// The lock on which the authority of this process depends.
     fn lock(&self, process: usize) -> Option<&Machine> {
-        self.processes[process].machines.iter().rev().find(|machine| machine.uid == LOCK)
+        self.processes[process].machine_of(LOCK)
     }
 
     pub fn wake_leader(&mut self, process: usize) {
@@ -146,16 +148,21 @@ impl World {
 
     fn carry_out_leader(&mut self, process: usize, effect: LeadershipEffect) {
         match effect {
+            LeadershipEffect::Open { quorum, config } => {
+                if let Some(leader) = &mut self.processes[process].leader {
+                    leader.views = None;
+                }
+                let order = Planned::Open { quorum: Some(quorum), keys: Vec::new(), config };
+                self.send_order(process, LOCK, order);
+            }
             LeadershipEffect::Keeper(command) => {
                 if matches!(command, Command::End { .. }) {
                     self.coverage.saw(Sight::LeadershipReleased);
                 }
-                if let (Command::Open { .. } | Command::Close, Some(leader)) =
-                    (&command, &mut self.processes[process].leader)
-                {
+                if let (Command::Close, Some(leader)) = (&command, &mut self.processes[process].leader) {
                     leader.views = None;
                 }
-                self.send_command(process, LOCK, command);
+                self.send_order(process, LOCK, Planned::Keeper(command));
             }
             LeadershipEffect::Probe => self.ask_for_an_answer(process),
             LeadershipEffect::ReadQuorum => {
@@ -246,9 +253,8 @@ impl World {
             leader.machine.handle(now, LeadershipEvent::Stop);
             self.drain_leader(process);
         } else {
-            let all: Vec<u32> = self.processes[process].machines.iter().map(|machine| machine.uid).collect();
-            for uid in all {
-                self.obey(process, uid, Command::Close);
+            for serial in self.serials(process) {
+                self.command(process, serial, Command::Close);
             }
         }
         self.after(LAST_ANSWERS, Event::Exit { process, boot });

@@ -28,7 +28,8 @@ impl World {
             return self.stops_believing(process, serial);
         };
         let t0 = valid_until - worker.config.drift.least(worker.config.ttl);
-        let pod = serial as u32;
+        // The slot and its generation.
+        let pod = (serial >> 32) as u32 * 1_000_000 + serial as u32;
         let until = self.belief_ends(process, t0, valid_until);
         self.note(Note::Claim { process, attempt: id.attempt.0, token: id.token.0, until });
         let (from, valid_until) = (self.now, valid_until.0);

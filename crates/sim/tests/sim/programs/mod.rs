@@ -36,8 +36,6 @@ pub enum Step {
     Abandon(u64),
     /// The request must have been answered.
     Overdue(u64),
-    /// The lease has waited for the answers to its releases.
-    Gone(u64),
 }
 
 /// The end of a run.

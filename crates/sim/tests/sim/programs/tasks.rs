@@ -1,9 +1,9 @@
 //! The tasks of the programs: they drive the machine of the lock, and the lease below it.
 
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
-use redislease_core::lease::{Config, Input as LeaseInput, OnDeadline, Round, View};
+use redislease_core::driver::Command;
+use redislease_core::lease::{Config, OnDeadline, View};
 use redislease_core::lock::{Effect, Input, Lock, Request};
-use redislease_core::op::{Op, Vote};
 use redislease_core::time::{Drift, Millis, Time};
 
 use super::{Step, Taken, Worker};
@@ -24,16 +24,12 @@ impl World {
             Step::LetGo(serial) => self.let_go(process, serial, Input::LetGo),
             Step::Abandon(serial) => self.let_go(process, serial, Input::Abandon),
             Step::Overdue(serial) => self.must_be_answered(process, serial),
-            Step::Gone(serial) => {
-                // A process that was paused carries out the rest first.
-                self.drain(process, serial);
-                self.processes[process].machines.retain(|machine| machine.serial != serial);
-            }
         }
     }
 
-    fn draw_request(&mut self, process: usize, serial: u64) -> (Request, Config, u16) {
-        let holder = Self::holder_of(process, self.processes[process].boot, serial);
+    fn draw_request(&mut self, process: usize) -> (Request, Config, u16) {
+        let holder =
+            Self::holder_of(process, self.processes[process].boot, self.processes[process].lease_ids.next().pack());
         let specs: Vec<u64> = self.swarm.specs.iter().map(|spec| spec.lease * 1000).collect();
         let ttl = self.rng.pick(&specs);
         let contest = self.programs.contest.is_some();
@@ -78,16 +74,12 @@ impl World {
         if quiet || self.processes[process].workers.iter().any(|worker| worker.task == task) {
             return;
         }
-        // The number of the next machine.
-        let serial = self.new_id(process) + 1;
-        let (request, config, keys) = self.draw_request(process, serial);
+        let (request, config, keys) = self.draw_request(process);
         let names: Vec<String> = (0..3).filter(|key| keys & 1 << key != 0).map(|key| format!("key-{key}")).collect();
         debug_assert!(names.iter().all(|name| keys & 1 << objects::key_number(name) != 0));
         let quorum = Some(self.open_quorum.clone());
-        self.open_machine(process, task, quorum, &names, config.clone());
-        if let Some(machine) = self.machine(process, serial) {
-            machine.lease.keep_keys_for(request.hold_at_least);
-        }
+        let Some(serial) = self.open_machine(process, task, quorum, &names, config.clone()) else { return };
+        self.command(process, serial, Command::KeepKeysFor(request.hold_at_least));
         let now = self.local(process);
         let lock = Lock::new(Time(now), request.clone()).with_mutant(self.mutant());
         let (asked_at, knows_loss, wake_at, taken) = (self.now, false, None, None);
@@ -184,34 +176,20 @@ impl World {
 
     /// The lease gets a command from the task.
     fn command_lease(&mut self, process: usize, serial: u64, effect: Effect) {
-        match effect {
-            Effect::Want => {
-                let holder = Self::holder_of(process, self.processes[process].boot, serial);
-                self.make_attempt(process, serial, holder);
-            }
-            Effect::TryNow => self.feed(process, serial, LeaseInput::TryNow),
+        let command = match effect {
+            Effect::Want => Command::Want(Self::holder_of(process, self.processes[process].boot, serial)),
+            Effect::TryNow => Command::TryNow,
             Effect::End(term) => {
                 self.sees("locks that were held for their longest time");
-                self.feed(process, serial, LeaseInput::End { term, proof: false });
+                Command::End { term, proof: false }
             }
-            Effect::Release(keep_until) => self.release_lease(process, serial, keep_until),
+            Effect::Release(keep_until) => Command::Release { keep_until },
             Effect::Abandon => {
-                self.feed(process, serial, LeaseInput::Forget);
-                self.processes[process].machines.retain(|machine| machine.serial != serial);
                 self.processes[process].workers.retain(|worker| worker.serial != serial);
+                Command::Close
             }
-        }
-    }
-
-    fn release_lease(&mut self, process: usize, serial: u64, keep_until: Option<Time>) {
-        let now = Time(self.local(process));
-        let timeout = self.swarm.command_timeout.0 * MILLI;
-        let Some(machine) = self.machine(process, serial) else { return };
-        let input = machine.lease.letting_go(keep_until);
-        machine.lease.handle(now, input);
-        machine.closing = true;
-        self.program_after(process, timeout, Step::Gone(serial));
-        self.drain(process, serial);
+        };
+        self.command(process, serial, command);
     }
 
     /// The program cancels its request, or ends its lock.
@@ -268,29 +246,13 @@ impl World {
         }
     }
 
-    /// The round by which a lease that was let go releases its keys.
-    pub fn program_sends(&mut self, process: usize, serial: u64, round: Round, op: &Op) {
-        let Some(machine) = self.machine(process, serial).filter(|machine| machine.closing) else { return };
-        if op.is_release() && machine.last_release.is_none() {
-            machine.last_release = Some((round, 0));
+    /// A majority has answered the release.
+    pub fn lock_released(&mut self, process: usize, serial: u64) {
+        let now = Time(self.local(process));
+        if let Some(worker) = self.worker(process, serial) {
+            worker.lock.handle(now, Input::Released);
         }
-    }
-
-    /// Reports when a majority has answered the release.
-    pub fn release_counted(&mut self, process: usize, serial: u64, round: Round, vote: &Vote) {
-        let majority = self.swarm.quorum.majority();
-        let Some(machine) = self.machine(process, serial) else { return };
-        let Some((releasing, answered)) = &mut machine.last_release else { return };
-        if *releasing == round && matches!(vote, Vote::Released(_)) {
-            *answered += 1;
-            if *answered == majority {
-                let now = Time(self.local(process));
-                if let Some(worker) = self.worker(process, serial) {
-                    worker.lock.handle(now, Input::Released);
-                }
-                self.must_be_kept(process, serial);
-                self.processes[process].workers.retain(|worker| worker.serial != serial);
-            }
-        }
+        self.must_be_kept(process, serial);
+        self.processes[process].workers.retain(|worker| worker.serial != serial);
     }
 }

@@ -27,7 +27,7 @@ fn vacancy(world: &World) -> Micros {
 impl World {
     fn is_publishing_in(&self, process: usize) -> bool {
         let mut machines = self.processes[process].machines.iter();
-        machines.any(|machine| matches!(machine.lease.view().standing, Standing::Publishing(_)))
+        machines.any(|machine| matches!(machine.driver.view().standing, Standing::Publishing(_)))
     }
 }
 

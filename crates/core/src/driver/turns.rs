@@ -4,8 +4,8 @@
 //! one process adopts the leases of another, all are due at once: then rounds and attempts get *turns* (reserved start
 //! times) at a limited rate.
 
-use redislease_core::op::Attempt;
-use redislease_core::time::{Millis, Time};
+use crate::op::Attempt;
+use crate::time::{Millis, Time};
 
 /// Rounds that are due within this many milliseconds start together, with one wake-up and one call for each node. A call that
 /// wakes a server costs it as much as tens of leases in it. 80,000 leases that renew every 10 s are 800 in a tick, which a
@@ -48,7 +48,7 @@ const fn tick(interval: Millis) -> u64 {
 
 /// When the round after one that started at `began` starts: at the phase of the attempt, and at most one interval later.
 /// Attempt IDs are random, so the phases of many leases are evenly distributed.
-pub(super) fn next_phase(began: Time, interval: Millis, attempt: Attempt) -> Time {
+pub fn next_phase(began: Time, interval: Millis, attempt: Attempt) -> Time {
     let tick = tick(interval);
     let interval = interval.0.max(1);
     let [_, _, _, _, _, _, _, _, low @ ..] = attempt.0.to_be_bytes();
@@ -65,7 +65,7 @@ pub(super) fn gathered(at: Time, interval: Millis, now: Time) -> Time {
 }
 
 /// A token bucket for turns of one kind; unused capacity allows a burst.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Lane {
     /// The time of the next turn without a burst, in milliseconds.
     next: f64,
@@ -101,9 +101,9 @@ const fn whole(millis: f64) -> u64 {
     millis as u64
 }
 
-/// The turns of one shard.
-#[derive(Debug)]
-pub(super) struct Turns {
+/// The turns of the leases that one shard drives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turns {
     /// The rate of the renewal rounds of all leases in steady state, per millisecond.
     steady: f64,
     rounds: Lane,
@@ -111,7 +111,14 @@ pub(super) struct Turns {
     joins: Lane,
 }
 
+impl Default for Turns {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Turns {
+    /// The turns of a shard without leases.
     pub fn new() -> Self {
         let lane = || Lane { next: 0.0, step: 0.0 };
         let mut turns = Self { steady: 0.0, rounds: lane(), attempts: lane(), joins: lane() };
@@ -160,6 +167,14 @@ impl Turns {
         (as_millis(due) > at).then(|| self.joins.turn(now, due))
     }
 
+    /// Other leases have reserved all turns before `until`: for a checker that drives few leases.
+    #[cfg(feature = "check")]
+    pub fn reserve(&mut self, until: Time) {
+        for lane in [&mut self.rounds, &mut self.attempts, &mut self.joins] {
+            lane.next = lane.next.max(as_millis(until));
+        }
+    }
+
     /// Starts a new sequence of turns: reserved turns are replaced.
     pub fn restart(&mut self, now: Time) {
         let present = as_millis(now);
@@ -171,6 +186,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     const INTERVAL: Millis = Millis(10_000);
@@ -194,7 +210,7 @@ mod tests {
 
     #[test]
     fn rounds_of_one_instant_are_spread_over_the_interval() {
-        let mut ticks = std::collections::BTreeMap::<u64, usize>::new();
+        let mut ticks = alloc::collections::BTreeMap::<u64, usize>::new();
         let mut word = 1_u128;
         for _ in 0..10_000 {
             word = word.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(1);

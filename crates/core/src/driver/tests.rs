@@ -1,0 +1,377 @@
+use super::*;
+use crate::backoff::{Backoff, Entropy, Strategy};
+use crate::check::Mutant;
+use crate::lease::{Publication, TermId};
+use crate::op::{Grant, Op, Token};
+use crate::quorum::{Node, Quorum};
+use crate::time::Drift;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+const CONFIG: Config = Config {
+    quorum: Quorum::of(3).unwrap(),
+    ttl: Millis(60_000),
+    renew_interval: Millis(5000),
+    stop_budget: Millis(500),
+    command_timeout: Millis(100),
+    drift: Drift::STANDARD,
+    backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+    deadline: OnDeadline::Seal,
+};
+
+const ID: LeaseId = LeaseId { slot: 0, generation: 1 };
+
+/// One driver. The test gives the answers to its requests.
+struct Driven {
+    driver: Driver,
+    turns: Turns,
+    sent: Vec<(Round, Node, Op)>,
+    released: bool,
+    ended: bool,
+    attempts: u128,
+}
+
+impl Driven {
+    fn new() -> Self {
+        Self::with(None)
+    }
+
+    fn with(mutant: Option<Mutant>) -> Self {
+        let mut turns = Turns::new();
+        let driver = Driver::new(ID, CONFIG, Millis(60_000), &mut turns).with_mutant(mutant);
+        Self { driver, turns, sent: Vec::new(), released: false, ended: false, attempts: 1000 }
+    }
+
+    /// It adopted a term at `at`.
+    fn adopting(at: Time) -> Self {
+        Self::new().adopts(at)
+    }
+
+    fn adopts(mut self, at: Time) -> Self {
+        self.command(at, Command::Adopt(term()));
+        self
+    }
+
+    /// It held a term; its caller ended it with proof at time 1000.
+    fn released() -> Self {
+        let mut driven = Self::adopting(Time(900));
+        driven.command(Time(1000), Command::End { term: term(), proof: true });
+        driven.requests();
+        driven
+    }
+
+    fn give_to(&mut self, now: Time, to: LeaseId, input: Input) {
+        self.driver.handle(now, to, input, &mut self.turns);
+        while let Some(effect) = self.driver.poll_effect() {
+            match effect {
+                Effect::Lease(lease::Effect::Send { round, node, op, .. }) => self.sent.push((round, node, op)),
+                Effect::Lease(_) => {}
+                Effect::Released => self.released = true,
+                Effect::Ended => return self.ended = true,
+            }
+        }
+    }
+
+    fn give(&mut self, now: Time, input: Input) {
+        self.give_to(now, ID, input);
+    }
+
+    fn command(&mut self, now: Time, command: Command) {
+        self.give(now, Input::Command(command, None));
+    }
+
+    fn want(&mut self, now: Time) {
+        self.want_after(now, None);
+    }
+
+    fn want_after(&mut self, now: Time, jumped_at: Option<Time>) {
+        self.attempts += 1;
+        let fresh = Fresh { attempt: Attempt(self.attempts), entropy: Entropy(7), floor: Token(0), jumped_at };
+        self.give(now, Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
+    }
+
+    fn wake(&mut self, now: Time) {
+        self.give(now, Input::Wake);
+    }
+
+    /// The requests since the last call.
+    fn requests(&mut self) -> Vec<(Round, Node, Op)> {
+        core::mem::take(&mut self.sent)
+    }
+
+    /// Two of the three nodes answer what was sent, and the third abstains.
+    fn answer(&mut self, now: Time, vote: &Vote) {
+        self.answer_to(now, ID, vote);
+    }
+
+    fn answer_to(&mut self, now: Time, to: LeaseId, vote: &Vote) {
+        let sent = self.requests();
+        assert!(sent.len() >= 2, "{sent:?}");
+        for (place, (round, node, _)) in sent.into_iter().enumerate() {
+            let vote = if place < 2 { vote.clone() } else { Vote::Abstained };
+            self.give_to(now, to, Input::Vote { round, node, vote });
+        }
+    }
+
+    /// Other leases reserve the turns of the next seconds.
+    fn use_up_turns(&mut self, now: Time) {
+        for _ in 0..100_000 {
+            self.turns.round(now, now + Millis(60_000));
+            self.turns.attempt(now);
+        }
+    }
+
+    /// The round that is due at `now` starts later, and by `latest`.
+    fn expect_turn(&mut self, now: Time, latest: Time) {
+        assert!(self.requests().is_empty(), "nothing is sent before the turn");
+        let turn = self.driver.next_deadline().unwrap();
+        assert!(turn > now + Millis(1000) && turn <= latest, "{turn:?}");
+        self.wake(turn - Millis(1));
+        assert!(self.requests().is_empty(), "nothing is sent before the turn");
+        self.wake(turn);
+        assert_eq!(self.requests().len(), 3);
+    }
+}
+
+fn term() -> TermId {
+    TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) }
+}
+
+#[test]
+fn only_an_attempt_soon_after_a_released_term_needs_no_turn() {
+    for (at, waits) in [(1999, false), (2000, true)] {
+        let mut driven = Driven::released();
+        driven.use_up_turns(Time(at));
+        driven.want(Time(at));
+        assert_eq!(driven.requests().is_empty(), waits, "at {at}");
+    }
+}
+
+/// Phases are multiples of 100 ms here. The times are not, so that a round at its phase is not one by chance.
+#[test]
+fn the_first_renewal_of_a_new_term_is_at_its_phase() {
+    let mut driven = Driven::new();
+    driven.want(Time(903));
+    driven.answer(Time(904), &Vote::Granted(Grant(1)));
+    driven.answer(Time(907), &Vote::Confirmed { ttl_left: CONFIG.ttl });
+    let attempt = driven.driver.running().expect("a majority confirmed the term");
+    let phase = next_phase(Time(907), CONFIG.renew_interval, attempt);
+    assert_eq!(driven.driver.lease.next_round_at(), Some(phase));
+    driven.command(Time(911), Command::Published { attempt, outcome: Publication::Written });
+    assert_eq!(driven.driver.next_deadline(), Some(phase));
+}
+
+#[test]
+fn after_a_round_the_next_is_at_the_phase_of_the_term() {
+    let mut driven = Driven::adopting(Time(903));
+    driven.answer(Time(911), &Vote::Extended);
+    let phase = next_phase(Time(903), CONFIG.renew_interval, Attempt(7));
+    assert_eq!(driven.driver.lease.next_round_at(), Some(phase));
+    assert!(phase < Time(903) + CONFIG.renew_interval);
+}
+
+#[test]
+fn a_failed_round_is_tried_again_with_others_of_its_tick() {
+    let mut driven = Driven::adopting(Time(903));
+    driven.answer(Time(911), &Vote::Unknown);
+    assert_eq!(Time(903) + CONFIG.retry_pace(), Time(3403));
+    assert_eq!(driven.driver.lease.next_round_at(), Some(Time(3400)));
+}
+
+#[test]
+fn without_a_turn_an_adopted_term_waits_for_one_retry_interval_at_most() {
+    let now = Time(100_003);
+    let mut driven = Driven::new();
+    driven.use_up_turns(now);
+    driven.command(now, Command::Adopt(term()));
+    driven.expect_turn(now, now + CONFIG.retry_pace());
+}
+
+/// A held term whose last round, at its phase, failed at `now`.
+fn failed(now: Time) -> Driven {
+    let mut driven = Driven::adopting(Time(903));
+    driven.answer(Time(911), &Vote::Extended);
+    driven.wake(now);
+    driven.answer(now, &Vote::Unknown);
+    driven
+}
+
+#[test]
+fn without_a_turn_a_request_for_a_retry_starts_no_round() {
+    let now = Time(5000);
+    let mut driven = failed(now);
+    driven.use_up_turns(now);
+    assert_eq!(driven.driver.recovers(now), driven.driver.lease.view().standing.term().unwrap().stop_at);
+    driven.command(now, Command::TryNow);
+    let latest = driven.driver.latest_round(now);
+    driven.expect_turn(now, latest);
+}
+
+#[test]
+fn without_a_turn_a_round_that_is_due_does_not_start() {
+    let mut driven = failed(Time(5000));
+    let due = driven.driver.next_deadline().unwrap();
+    driven.use_up_turns(due);
+    driven.wake(due);
+    let latest = driven.driver.latest_round(due);
+    driven.expect_turn(due, latest);
+}
+
+#[test]
+fn without_a_turn_a_request_for_an_attempt_is_dropped() {
+    let now = Time(100_003);
+    let mut driven = Driven::new();
+    // The first attempt needs no turn. It fails.
+    driven.want(Time(100));
+    driven.answer(Time(100), &Vote::Abstained);
+    driven.wake(Time(90_000));
+    driven.requests();
+    driven.use_up_turns(now);
+    driven.want(now);
+    let turn = driven.driver.lease.view().retry_at.unwrap();
+    assert!(turn > now + Millis(1000) && turn <= now + turns::ATTEMPT_WAITS, "{turn:?}");
+    driven.want(turn - Millis(1));
+    driven.wake(turn);
+    assert!(driven.requests().is_empty(), "the request was dropped");
+    driven.want(turn);
+    assert_eq!(driven.requests().len(), 3, "a new request at the turn starts");
+}
+
+#[test]
+fn a_deadline_after_the_right_to_end_terms_seals_nothing() {
+    for seals in [false, true] {
+        let mut driven = Driven::adopting(Time(900));
+        driven.answer(Time(900), &Vote::Extended);
+        driven.driver.set_may_end(seals);
+        let stop_at = driven.driver.view().standing.term().and_then(|term| term.stop_at).unwrap();
+        // The renewals are not answered.
+        while let Some(due) = driven.driver.next_deadline().filter(|due| *due <= stop_at) {
+            driven.wake(due);
+        }
+        let ended = driven.driver.view().ending.is_some();
+        assert_eq!(ended, seals, "{:?}", driven.driver.view());
+        // A new configuration does not give the right back.
+        driven.command(stop_at, Command::Configure(Box::new(CONFIG)));
+        driven.wake(stop_at + CONFIG.ttl);
+        assert_eq!(driven.driver.view().ending.is_some() || ended, seals);
+    }
+}
+
+#[test]
+fn a_process_that_was_paused_until_just_after_the_deadline_seals_nothing() {
+    let mut driven = Driven::adopting(Time(900));
+    driven.answer(Time(900), &Vote::Extended);
+    let stop_at = driven.driver.view().standing.term().and_then(|term| term.stop_at).unwrap();
+    driven.wake(stop_at + Millis(500));
+    assert!(matches!(driven.driver.view().standing, Standing::Adopting(_)), "{:?}", driven.driver.view());
+}
+
+#[test]
+fn no_attempt_begins_after_a_jump_of_the_clock() {
+    let (mut driven, jumped_at) = (Driven::new(), Some(Time(1000)));
+    let until = Time(1000) + CONFIG.drift.most(Millis(60_000));
+    driven.want_after(Time(1500), jumped_at);
+    assert_eq!((driven.sent.len(), driven.driver.view().retry_at), (0, Some(until)));
+    driven.want_after(until, jumped_at);
+    assert_eq!(driven.sent.len(), 3);
+}
+
+#[test]
+fn without_random_words_the_caller_gets_an_answer_and_no_attempt_begins() {
+    let mut driven = Driven::new();
+    driven.driver.handle(Time(9), ID, Input::Command(Command::Want(Holder("pod".into())), None), &mut driven.turns);
+    let shown = lease::Effect::Changed(View::default());
+    assert_eq!((driven.driver.poll_effect(), driven.driver.poll_effect()), (Some(Effect::Lease(shown)), None));
+}
+
+#[test]
+fn a_lease_that_retires_ends_after_its_last_key() {
+    let mut driven = Driven::adopting(Time(900));
+    driven.command(Time(1000), Command::End { term: term(), proof: false });
+    driven.command(Time(1000), Command::Retire);
+    assert!(!driven.ended);
+    while let Some(due) = driven.driver.next_deadline().filter(|_| !driven.ended) {
+        assert!(due < Time(900) + CONFIG.ttl + CONFIG.ttl, "it never ends");
+        driven.wake(due);
+    }
+    assert!(driven.ended);
+}
+
+#[test]
+fn a_lease_that_lets_go_ends_with_the_last_answer_or_after_the_timeout() {
+    for answered in [true, false] {
+        let mut driven = Driven::adopting(Time(900));
+        driven.answer(Time(900), &Vote::Extended);
+        driven.command(Time(1000), Command::Release { keep_until: None });
+        assert!(!driven.ended && !driven.released && driven.driver.is_closing());
+        if answered {
+            driven.answer(Time(1010), &Vote::Released(1));
+        } else {
+            driven.wake(Time(1099));
+            assert!(!driven.ended);
+            driven.wake(Time(1100));
+        }
+        assert_eq!((driven.ended, driven.released), (true, answered));
+    }
+}
+
+#[test]
+fn a_command_for_a_lease_that_closes_is_dropped() {
+    let mut driven = Driven::new();
+    driven.want(Time(900));
+    driven.command(Time(901), Command::Close);
+    driven.requests();
+    driven.want(Time(902));
+    assert!(driven.sent.is_empty() && !driven.ended);
+}
+
+type Finding = Result<(), String>;
+type Scenario = fn(Driven) -> Finding;
+
+/// Finds `what` unless the scenario `holds`.
+fn expect(holds: bool, what: &str) -> Finding {
+    if holds { Ok(()) } else { Err(what.to_string()) }
+}
+
+fn one_attempt_gives_way_to_the_next(mut driven: Driven) -> Finding {
+    driven.want(Time(900));
+    driven.command(Time(901), Command::Forget);
+    driven.want(Time(902));
+    let sent: Vec<Round> = driven.requests().iter().map(|(round, ..)| *round).collect();
+    expect(sent.is_sorted(), "the second attempt overtakes the release of the first")
+}
+
+fn a_late_round_is_followed_by_one_at_the_phase(driven: Driven) -> Finding {
+    let mut driven = driven.adopts(Time(903));
+    driven.answer(Time(911), &Vote::Extended);
+    driven.wake(Time(6311));
+    let late = driven.driver.lease().next_round_at();
+    driven.answer(Time(6311), &Vote::Extended);
+    let phase = next_phase(Time(6311), CONFIG.renew_interval, Attempt(7));
+    expect(late.is_none() && driven.driver.lease().next_round_at() == Some(phase), "its phase is lost")
+}
+
+fn an_answer_for_an_earlier_lease_comes_late(driven: Driven) -> Finding {
+    let mut driven = driven.adopts(Time(903));
+    driven.answer_to(Time(911), LeaseId { generation: 0, ..ID }, &Vote::Extended);
+    expect(matches!(driven.driver.view().standing, Standing::Adopting(_)), "another lease's votes count")
+}
+
+/// Each with the planted bug that it finds.
+const FOUND: [(Mutant, Scenario); 3] = [
+    (Mutant::EndAfterVote, one_attempt_gives_way_to_the_next),
+    (Mutant::PhaseNotRestored, a_late_round_is_followed_by_one_at_the_phase),
+    (Mutant::AnotherIncarnation, an_answer_for_an_earlier_lease_comes_late),
+];
+
+/// The planted bugs that are found here.
+pub(crate) const PLANTED: [Mutant; 3] = [FOUND[0].0, FOUND[1].0, FOUND[2].0];
+
+#[test]
+fn planted_bugs_are_found() {
+    for (mutant, scenario) in FOUND {
+        assert_eq!(scenario(Driven::new()), Ok(()), "without {mutant:?}");
+        assert!(scenario(Driven::with(Some(mutant))).is_err(), "{mutant:?}");
+    }
+}
