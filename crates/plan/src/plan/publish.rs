@@ -24,6 +24,11 @@ use crate::status::{Composed, Notice};
 /// The interval between two writes of a status that change only the candidate counts: many leases may share pods, and a
 /// pod's readiness may flap.
 const COUNTS: Millis = Millis(5000);
+/// Over time, the interval between two writes of a status that say nothing new about the term: conditions can change as often
+/// as the quorum and the pods do.
+const OTHERS: Millis = Millis(1000);
+/// How much of that interval such writes may use in advance: 20 writes.
+const OTHERS_AHEAD: Millis = Millis(19_000);
 
 /// How long a write waits for the outcome of an attempt that is due or in progress: the publication then includes it.
 const HELD_BACK: Millis = Millis(250);
@@ -58,6 +63,8 @@ pub(super) struct Publisher {
     repeat: RepeatLimit<u64>,
     /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
+    /// The writes that say nothing new about the term have used up their rate until then.
+    others_paid: Time,
     /// A write that waits for the outcome of an attempt.
     held_back: Option<HeldBack>,
 }
@@ -140,7 +147,8 @@ impl Publisher {
         if let Some(until) = self.held_back_until(context, &composed) {
             return out.wake_at(until);
         }
-        let due = self.due(lease, &composed.status, keeper);
+        let priority = priority(lease, &composed);
+        let due = self.due(lease, &composed.status, priority, keeper);
         if now < due {
             return out.wake_at(due);
         }
@@ -149,7 +157,6 @@ impl Publisher {
             // Too late to publish: the machine ends the term.
             return;
         }
-        let priority = priority(lease, &composed);
         let permitted = match priority {
             Priority::Publication => true,
             Priority::End => facts.permitted.end,
@@ -227,9 +234,10 @@ impl Publisher {
         out.emit(Effect::WriteStatus(Box::new(write)));
     }
 
-    fn due(&self, lease: &RedisLease, status: &RedisLeaseStatus, keeper: &Keeper) -> Time {
+    fn due(&self, lease: &RedisLease, status: &RedisLeaseStatus, priority: Priority, keeper: &Keeper) -> Time {
         let counts = match self.counts_written_at {
             Some(at) if only_counts(lease, status) => at + COUNTS,
+            _ if priority == Priority::Counts => Time(self.others_paid.0.saturating_sub(OTHERS_AHEAD.0)),
             _ => Time(0),
         };
         // A write that calls the term unconfirmed, or active again, skips the backoff: other replicas depend on it.
@@ -258,6 +266,9 @@ impl Publisher {
         match outcome {
             StatusOutcome::Written(lease) => {
                 self.repeat.wrote(now, fingerprint(&writing.status));
+                if writing.priority == Priority::Counts {
+                    self.others_paid = self.others_paid.max(now) + OTHERS;
+                }
                 contention.status_was_written();
                 if let Some(term) = publishing
                     && let Some(outcome) = publication_outcome(&lease, term)

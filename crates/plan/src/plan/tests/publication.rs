@@ -132,3 +132,32 @@ impl Story {
         Arc::new(lease)
     }
 }
+
+/// A condition changes ten times a second.
+#[test]
+fn a_condition_that_flaps_causes_twenty_statuses_and_then_one_a_second() {
+    let mut story = Story::held_by_a();
+    while story.status_write().is_some() {
+        story.write();
+    }
+    let written = |story: &mut Story, seconds: u64| {
+        let mut written = 0;
+        for tenth in 0..10 * seconds {
+            let mismatch = (tenth % 2 == 0).then(|| "node c has another configuration".to_owned());
+            Arc::make_mut(&mut story.facts.quorum).mismatch = mismatch;
+            story.pass(100);
+            if story.status_write().is_some() {
+                story.write();
+                written += 1;
+            }
+        }
+        written
+    };
+    let first = written(&mut story, 10);
+    assert!((20..=31).contains(&first), "{first} statuses in the first ten seconds");
+    let later = written(&mut story, 50);
+    assert!((45..=51).contains(&later), "{later} statuses in the next 50 s");
+    // The end of the term is written at once.
+    story.view(ending(term(1, 7, "a"), EndReason::Misses));
+    assert!(story.status_write().is_some_and(|write| write.priority == Priority::End));
+}
