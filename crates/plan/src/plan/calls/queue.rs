@@ -27,7 +27,7 @@ const REFUSED: Backoff =
 /// is older still: with a pause after each race, another writer who never rests would keep it from the object for ever.
 const RACES: u32 = 4;
 /// How long a refusal counts after its pause.
-const REFUSAL_KEPT: Millis = Millis(60_000);
+const REFUSAL_KEPT: Millis = Millis(10_000);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lane<K> {
@@ -261,7 +261,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.free_lane(&terms.lane);
         }
         let level = terms.map_or(Level::Counts, |terms| terms.level);
-        let failures = self.refusals.get(key).map(|refusal| refusal.failures);
+        let recent = self.refusals.get(key).filter(|refusal| now < refusal.until + REFUSAL_KEPT);
+        let failures = recent.map(|refusal| refusal.failures);
         match (verdict, failures) {
             (Verdict::Unanswered, _) => return self.gate.unanswered(now, false, entropy),
             (Verdict::Done, _) => {

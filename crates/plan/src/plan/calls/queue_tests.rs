@@ -141,6 +141,11 @@ fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
     }
     queue.submit(Time(0), job("a", Level::End, 0));
     assert_eq!((queue.next(Time(0)), queue.next_deadline()), (None, Some(Time(200))));
+    let later = Time(200) + REFUSAL_KEPT;
+    assert_eq!(sent(&mut queue, later), ["a"]);
+    queue.done(later, &"a", Verdict::Conflict, MIDDLE);
+    queue.submit(later, job("a", Level::End, 0));
+    assert_eq!(sent(&mut queue, later), ["a"], "it is not in a row with one of long ago");
 }
 
 /// Each pause makes the version older that the job names.
