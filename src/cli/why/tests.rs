@@ -270,7 +270,7 @@ fn the_next_timeout_of_the_holder_is_the_decision_of_the_election() {
 #[test]
 fn a_term_that_ends_names_the_latest_time_at_which_its_keys_expire() {
     let mut situation = Situation::held();
-    let stopping = "The operator ended the term of billing-0: the holder was not Ready. The pod must stop.";
+    let stopping = "The operator ended the term of billing-0: the holder was not Ready. It must stop.";
     situation.conditions(
         ("False", "Unheld", "No pod can acquire the lease until the keys expire."),
         ("False", "Stopping", stopping),

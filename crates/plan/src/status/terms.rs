@@ -176,7 +176,7 @@ fn end_event(status: &RedisLeaseStatus, end: TermEnd, free: bool) -> Option<Noti
     let why = end.explanation();
     let (reason, note) = match end {
         TermEnd::Decided(EndCause::HolderVanished) if free => {
-            (NoticeReason::HolderVanished, format!("{who} vanished: its pod does not exist any more"))
+            (NoticeReason::HolderVanished, format!("{who} vanished: it does not exist any more"))
         }
         TermEnd::Decided(_) if free => return None,
         TermEnd::Decided(EndCause::HolderVanished) => {
@@ -192,7 +192,7 @@ fn end_event(status: &RedisLeaseStatus, end: TermEnd, free: bool) -> Option<Noti
             let until = "no other pod can acquire the lease until the keys expire or the pod is proven to have stopped";
             (reason, format!("{who} must stop: {why}; {until}"))
         }
-        _ => (NoticeReason::LeaseLost, format!("{who} lost the lease: {why}; the pod must stop")),
+        _ => (NoticeReason::LeaseLost, format!("{who} lost the lease: {why}; it must stop")),
     };
     Some(Notice { reason, note, on_pods: holder_pods(status) })
 }

@@ -291,7 +291,7 @@ fn vanished_holder_is_a_warning_also_if_its_keys_are_free() {
     assert_eq!(
         events(&scenario.step_to(View::default())),
         [
-            "Warning HolderVanished [a] term 1795238400000043: a in eu-west-1 vanished: its pod does not exist any more",
+            "Warning HolderVanished [a] term 1795238400000043: a in eu-west-1 vanished: it does not exist any more",
             "Normal Released [a] term 1795238400000043: a in eu-west-1 released the lease (reason HolderVanished)",
         ]
     );
