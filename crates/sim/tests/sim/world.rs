@@ -15,13 +15,14 @@ use redislease_plan::plan::{Effect as Planned, OpenQuorum, calls};
 
 use crate::api::calls::ApiCall;
 use crate::api::objects::{self, LeaseSpec, QUORUM, START};
+use crate::api::restore::Backup;
 use crate::api::server::ApiServer;
 use crate::api::watch::{Kind, Step};
 use crate::chaos::bug::Bug;
 use crate::chaos::nemesis::Heal;
 use crate::chaos::pods::PodStep;
 use crate::chaos::rng::Rng;
-use crate::chaos::swarm::Swarm;
+use crate::chaos::swarm::{Swarm, of_place};
 use crate::check::checker::Checker;
 use crate::check::coverage::{Coverage, Sight};
 use crate::check::recovery::{Recovery, Stage};
@@ -170,6 +171,8 @@ pub struct World {
     pub processes: Vec<Process>,
     pub links: Vec<Vec<Link>>,
     pub apis: Vec<ApiServer>,
+    /// Per cluster: the last backup of its etcd.
+    pub backups: Vec<Option<Backup>>,
     /// Per cluster and place: what the lease asks for.
     pub specs: Vec<Vec<LeaseSpec>>,
     pub check: Checker,
@@ -234,8 +237,9 @@ impl World {
         let apis = (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect();
         let mut spec = || swarm.specs[rng.index(swarm.specs.len())].clone();
         let mut spec_of = |place: usize| LeaseSpec {
-            gated: swarm.gated & 1 << place != 0,
-            clustered: swarm.clustered & 1 << place != 0,
+            excludes: place == 0 && swarm.excludes,
+            gated: of_place(swarm.gated, place),
+            clustered: of_place(swarm.clustered, place),
             ..spec()
         };
         let places = 0..swarm.keys.len();
@@ -262,6 +266,7 @@ impl World {
             servers,
             processes,
             links,
+            backups: vec![None; swarm.clusters],
             apis,
             specs,
             check,

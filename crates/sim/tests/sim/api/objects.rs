@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, Time};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
@@ -32,6 +32,18 @@ pub const RUNNING: i32 = 2;
 
 /// The label that makes a pod a candidate of a lease.
 const APP: &str = "app";
+/// The label that excludes a pod from the candidates of a lease that [excludes](LeaseSpec::excludes) it.
+const APART: &str = "apart";
+
+/// Keys as bits.
+pub type Keys = u128;
+/// The number of different keys.
+pub const KEYS: usize = Keys::BITS as usize;
+
+/// The numbers of these keys.
+pub fn numbers(keys: Keys) -> impl Iterator<Item = u8> {
+    (0..KEYS as u8).filter(move |key| keys & 1 << key != 0)
+}
 
 /// What a lease's spec says, beside its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +62,8 @@ pub struct LeaseSpec {
     /// Milliseconds.
     pub max_delay: u64,
     pub limit: Option<i32>,
+    /// The selector names no label that every candidate has: it only excludes a label.
+    pub excludes: bool,
     /// Only the elected pod starts.
     pub gated: bool,
     /// The cluster holds the lease, and a Deployment runs in it.
@@ -61,9 +75,14 @@ pub struct LeaseSpec {
 
 impl LeaseSpec {
     /// The spec as it stands in the object. `keys` has one bit for each key.
-    pub fn object(&self, place: usize, keys: u16) -> RedisLeaseSpec {
+    pub fn object(&self, place: usize, keys: Keys) -> RedisLeaseSpec {
         let labels = BTreeMap::from([(APP.to_owned(), lease_name(place))]);
-        let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
+        let selector = if self.excludes {
+            let without = LabelSelectorRequirement { key: APART.into(), operator: "DoesNotExist".into(), values: None };
+            LabelSelector { match_labels: None, match_expressions: Some(vec![without]) }
+        } else {
+            LabelSelector { match_labels: Some(labels), match_expressions: None }
+        };
         let deployment = WorkloadRef {
             api_version: "apps/v1".into(),
             kind: "Deployment".into(),
@@ -81,7 +100,7 @@ impl LeaseSpec {
         };
         RedisLeaseSpec {
             quorum_ref: QuorumRef { name: QUORUM.into() },
-            keys: Some((0..8).filter(|key| keys & 1 << key != 0).map(key_name).collect()),
+            keys: Some(numbers(keys).map(key_name).collect()),
             candidates,
             lease_duration: seconds(self.lease),
             renew_interval: millis(self.renew),
@@ -162,7 +181,7 @@ pub fn timestamp(now: Micros) -> Timestamp {
 }
 
 /// A lease without a status.
-pub fn lease(place: usize, uid: u32, keys: u16, spec: &LeaseSpec, now: Micros) -> RedisLease {
+pub fn lease(place: usize, uid: u32, keys: Keys, spec: &LeaseSpec, now: Micros) -> RedisLease {
     let mut lease = RedisLease::new(&lease_name(place), spec.object(place, keys));
     lease.metadata.namespace = Some(NAMESPACE.into());
     lease.metadata.uid = Some(lease_uid(uid));
@@ -240,14 +259,20 @@ pub fn is_startable(pod: &PodFacts, place: usize) -> bool {
     (pod.node.is_none() && !pod.finished) || pod.labels.contains_key(&names::role_label(&lease_name(place)))
 }
 
-/// The lease that a pod is a candidate of.
+/// The lease for which a pod was created.
 pub fn place_of(pod: &PodFacts) -> Option<usize> {
     pod.labels.get(APP).map(|app| number(app) as usize)
 }
 
-/// Takes the pod out of its lease's candidates.
+/// Whether the lease with this spec selects the pod.
+pub fn is_candidate(pod: &PodFacts, place: usize, spec: &LeaseSpec) -> bool {
+    if spec.excludes { !pod.labels.contains_key(APART) } else { place_of(pod) == Some(place) }
+}
+
+/// Takes the pod out of every lease's candidates.
 pub fn relabel(pod: &mut PodFacts) {
     pod.labels.remove(APP);
+    pod.labels.insert(APART.into(), String::new());
 }
 
 /// Whether the pod carries the label `active` of the lease.

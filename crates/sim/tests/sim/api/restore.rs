@@ -5,36 +5,43 @@ use std::sync::Arc;
 
 use redislease_plan::election::WorkloadFacts;
 
-use crate::api::server::{ApiServer, Mode, State};
+use crate::api::objects::{self, LeaseSpec};
+use crate::api::server::{Mode, State};
+use crate::api::workloads::replicas;
+use crate::chaos::nemesis::Heal;
 use crate::redis::clock::Micros;
 use crate::world::{Event, World};
 
 /// What etcd contained.
+#[derive(Clone)]
 pub struct Backup {
     state: State,
     workloads: BTreeMap<u32, Arc<WorkloadFacts>>,
-}
-
-impl ApiServer {
-    pub fn back_up(&self) -> Backup {
-        Backup { state: self.state.clone(), workloads: self.workloads.clone() }
-    }
-
-    fn take_back(&mut self, backup: Backup) {
-        (self.state, self.workloads) = (backup.state, backup.workloads);
-        self.forget_past();
-    }
+    /// What the leases of the state ask for.
+    specs: Vec<LeaseSpec>,
 }
 
 impl World {
+    pub fn back_up(&self, cluster: usize) -> Backup {
+        let api = &self.apis[cluster];
+        Backup { state: api.state.clone(), workloads: api.workloads.clone(), specs: self.specs[cluster].clone() }
+    }
+
     /// The API server stops, and after `away` it serves what the backup contains.
     pub fn restore_etcd(&mut self, cluster: usize, backup: Backup, away: Micros) {
         self.set_api(cluster, Mode::Refusing);
-        self.apis[cluster].hanging.clear();
-        self.apis[cluster].take_back(backup);
-        self.running.versions_go_back(cluster);
+        self.specs[cluster] = backup.specs;
+        let api = &mut self.apis[cluster];
+        api.hanging.clear();
+        let before = std::mem::replace(&mut api.state, backup.state);
+        api.workloads = backup.workloads;
+        api.forget_past();
+        let names = |(place, lease): (usize, Option<_>)| Some((place, objects::named(lease?)?.token));
+        let leases = before.leases.iter().map(Option::as_deref);
+        self.running.versions_go_back(cluster, leases.enumerate().filter_map(names));
+        self.check.statuses_go_back(cluster);
         let epoch = self.epoch;
-        self.after(away, Event::Heal { epoch, heal: crate::chaos::nemesis::Heal::Restored(cluster) });
+        self.after(away, Event::Heal { epoch, heal: Heal::Restored(cluster) });
     }
 
     /// The API server serves again. The replicas of the workloads are what the backup says.
@@ -42,7 +49,7 @@ impl World {
         self.set_api(cluster, Mode::Up);
         for place in 0..self.swarm.keys.len() {
             if let Some(workload) = self.apis[cluster].workload_of(place) {
-                let replicas = crate::api::workloads::replicas(workload);
+                let replicas = replicas(workload);
                 self.replicas_change((cluster, place), replicas, None);
                 self.tell_workload(cluster, place);
             }

@@ -9,7 +9,7 @@ use redislease_plan::election::{PodFacts, WorkloadFacts};
 use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
 
 use crate::api::calls::ApiCall;
-use crate::api::objects::{self, LeaseSpec};
+use crate::api::objects::{self, Keys, LeaseSpec};
 use crate::api::watch::Kind;
 use crate::chaos::meddlers::Mutation;
 use crate::redis::clock::Micros;
@@ -176,7 +176,7 @@ impl ApiServer {
     }
 
     /// Changes the spec, which also counts the generation. `None` when there is no lease.
-    pub fn set_spec(&mut self, place: usize, keys: u16, spec: &LeaseSpec) -> Option<Change> {
+    pub fn set_spec(&mut self, place: usize, keys: Keys, spec: &LeaseSpec) -> Option<Change> {
         let mut lease = RedisLease::clone(self.state.leases[place].as_deref()?);
         lease.spec = spec.object(place, keys);
         lease.metadata.generation = lease.metadata.generation.map(|generation| generation + 1);

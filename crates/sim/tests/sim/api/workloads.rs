@@ -152,8 +152,10 @@ impl World {
         }
         let holds = named.is_some_and(|named| named.active == Some(true));
         let owner = names::owner_annotation(&objects::lease_name(place));
-        if !holds && workload.annotations.get(&owner).is_none() {
-            // It was never started for the lease, and nothing is known about another holder.
+        let uid = lease.metadata.uid.as_deref().unwrap_or_default();
+        let marked_by = workload.annotations.get(&owner).and_then(|owner| owner.split_once('.'));
+        if !holds && marked_by.is_none_or(|(lease, _)| lease != uid) {
+            // It was never started for this lease, and nothing is known about another holder.
             return None;
         }
         let role = if holds { PodRole::Active } else { PodRole::Standby };

@@ -87,6 +87,8 @@ pub enum Fault {
     NoConsent,
     /// A lease names the workload of another lease for a while. The owner may give the consent to it.
     SharedWorkload,
+    /// etcd of a cluster is restored from a backup that was made some time before.
+    RestoreEtcd,
 }
 
 impl Fault {

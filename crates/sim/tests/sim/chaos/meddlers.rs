@@ -1,12 +1,14 @@
-//! Others who write to the same objects: admission webhooks that change what is stored, a fighter that undoes each write, and an owner
-//! who takes the consent of a workload back, or names it in another lease.
+//! Others who write to the same objects: admission webhooks that change what is stored, a fighter that undoes each write, an owner who
+//! takes the consent of a workload back, or names it in another lease, and an administrator who restores etcd.
 
 use redislease_plan::api::names;
 
 use crate::api::objects;
+use crate::api::server::Mode;
 use crate::chaos::fault::Fault;
 use crate::chaos::nemesis::Heal;
 use crate::check::trace::Note;
+use crate::operator::process::{Life, Process};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::{Event, World};
 
@@ -81,6 +83,7 @@ impl World {
                 }
                 self.end_later(Heal::Workload(cluster, place));
             }
+            Fault::RestoreEtcd => return self.restore_or_back_up(cluster),
             _ => {
                 if !self.set_consent(cluster, place, None) {
                     return false;
@@ -88,6 +91,23 @@ impl World {
                 self.end_later(Heal::Consent(cluster, place));
             }
         }
+        true
+    }
+
+    /// Makes a backup if there is none. Returns whether etcd was restored from it. That takes some time, which a process must notice:
+    /// one that was paused all the time, or whose watch nobody closed, must be started again.
+    fn restore_or_back_up(&mut self, cluster: usize) -> bool {
+        let mut of_cluster = self.processes.iter().filter(|process| process.cluster == cluster);
+        let notices = |process: &Process| process.life != Life::Frozen && process.api_cut == 0;
+        if self.apis[cluster].mode != Mode::Up || !of_cluster.all(notices) {
+            return false;
+        }
+        let Some(backup) = self.backups[cluster].take() else {
+            self.backups[cluster] = Some(self.back_up(cluster));
+            return false;
+        };
+        let away = self.aside.between(2, 30) * SECOND;
+        self.restore_etcd(cluster, backup, away);
         true
     }
 

@@ -201,7 +201,8 @@ impl World {
             | Heal::Webhook(cluster)
             | Heal::Mutation(cluster)
             | Heal::Consent(cluster, _)
-            | Heal::Workload(cluster, _) => {
+            | Heal::Workload(cluster, _)
+            | Heal::Restored(cluster) => {
                 self.running.disturbed(cluster, self.now);
             }
             Heal::ApiCut(process) => self.running.disturbed(self.processes[process].cluster, self.now),

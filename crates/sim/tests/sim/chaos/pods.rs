@@ -164,7 +164,8 @@ impl World {
             }
             Fault::Handover => {
                 let pods = self.apis[cluster].state.pods.values();
-                let candidates = pods.filter(|pod| objects::place_of(pod) == Some(place));
+                let spec = &self.specs[cluster][place];
+                let candidates = pods.filter(|pod| objects::is_candidate(pod, place, spec));
                 let mut targets: Vec<String> = candidates.map(|pod| format!("pod/{}", pod.name)).collect();
                 targets.extend([0, 1].map(|number| format!("cluster/{}", objects::cluster(number).name)));
                 targets.extend([String::new(), "nonsense".to_owned()]);
@@ -179,6 +180,7 @@ impl World {
                 let before = self.specs[cluster][place].clone();
                 self.specs[cluster][place] = LeaseSpec {
                     suspend: before.suspend,
+                    excludes: before.excludes,
                     gated: before.gated,
                     clustered: before.clustered,
                     workload: before.workload,

@@ -5,12 +5,21 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use redislease_plan::plan::PERMITS;
 
-use crate::api::objects::LeaseSpec;
+use crate::api::objects::{Keys, LeaseSpec};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
 use crate::core_check::Mutant;
 use crate::redis::clock::{FASTEST, MILLI, Micros, SECOND, SLOWEST, TRUE_RATE};
+
+/// How many of 1000 seeds have [`WORKLOADS`] leases.
+const MANY: u64 = 5;
+const WORKLOADS: usize = 120;
+
+/// Whether a lease is one of those that the bits name. Later leases repeat the first ones.
+pub const fn of_place(bits: u8, place: usize) -> bool {
+    bits & 1 << (place % u8::BITS as usize) != 0
+}
 
 /// The delays and faults of messages between operators and Redis servers.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +46,9 @@ pub struct Swarm {
     /// The processes are programs with this number of tasks each, instead of operators.
     pub programs: usize,
     /// The keys of each lease, as bits; the same in every cluster.
-    pub keys: Vec<u16>,
+    pub keys: Vec<Keys>,
+    /// The selector of the first lease [excludes](LeaseSpec::excludes) pods, and so selects those of the other leases too.
+    pub excludes: bool,
     /// The leases that let only the pod start that they elect, as bits by place.
     pub gated: u8,
     /// The leases that clusters hold, as bits by place.
@@ -92,7 +103,7 @@ impl Swarm {
         let clocks_behind =
             clusters == 1 && rng.percent(if bug == Some(Bug::SeedFromReadableFences) { 80 } else { 12 });
         let keys =
-            rng.pick(&[&[0b001_u16][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
+            rng.pick(&[&[0b001][..], &[0b001], &[0b011], &[0b001, 0b011], &[0b011, 0b110], &[0b001, 0b011, 0b110]]);
         let nodes = rng.weighted(&[(1, 6), (2, 6), (3, 60), (4, 8), (5, 20)]);
         let command_timeout = Millis(rng.pick(&[200, 500]));
         let mut specs = Self::draw_specs(rng);
@@ -122,6 +133,7 @@ impl Swarm {
             elects: rng.percent(60),
             programs: 0,
             keys: keys.to_vec(),
+            excludes: false,
             gated,
             clustered,
             pods: rng.between(1, 3) as usize,
@@ -147,7 +159,37 @@ impl Swarm {
             chaos: rng.between(40, 150) * SECOND,
             stays_away: (clusters == 2 && rng.percent(50)).then(|| rng.index(2)),
         };
-        bug.map_or(drawn.clone(), |bug| drawn.focused(bug))
+        match bug {
+            Some(bug) => drawn.focused(bug),
+            None => drawn.widened(&mut apart),
+        }
+    }
+
+    /// What was added later. It is drawn last, so that the other choices of a seed stay the same.
+    fn widened(mut self, rng: &mut Rng) -> Self {
+        if rng.permille(MANY) {
+            return self.with_many_workloads();
+        }
+        self.excludes = !of_place(self.gated, 0) && !of_place(self.clustered, 0) && rng.percent(30);
+        let only_workloads = (0..self.keys.len()).all(|place| of_place(self.clustered, place));
+        if only_workloads && !self.clocks_behind && rng.percent(90) {
+            self.meddlers.push((Fault::RestoreEtcd, 1));
+        }
+        self
+    }
+
+    /// So many workloads that the calls to the API server wait for each other.
+    fn with_many_workloads(mut self) -> Self {
+        self.keys = (0..WORKLOADS).map(|key| 1 << key).collect();
+        (self.gated, self.clustered) = (0, u8::MAX);
+        self.permits = PERMITS;
+        self.calls_at_once = 24;
+        self.api_delay = (MILLI, 5 * MILLI);
+        self.engine_delay = (20, 200);
+        self.chaos = self.chaos.min(60 * SECOND);
+        // There are so many effects.
+        self.effect_faults = self.effect_faults.min(1);
+        self
     }
 
     /// Changes the parameters so that a planted bug shows sooner.
@@ -190,6 +232,7 @@ impl Swarm {
             min_delay,
             max_delay,
             limit: limit.filter(|_| !linear),
+            excludes: false,
             gated: false,
             clustered: false,
             workload: None,

@@ -7,9 +7,9 @@ use redislease_core::op::{Attempt, Op, Stage, Stored, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 
-use crate::api::objects::pod_of;
+use crate::api::objects::{Keys, numbers, pod_of};
 use crate::chaos::fault::Phase;
-use crate::check::checker::{KEYS, LOCK_HOLDER, Live};
+use crate::check::checker::{LOCK_HOLDER, Live};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::engine::lease_of;
@@ -129,7 +129,8 @@ impl World {
     pub fn check_machine(&mut self, process: usize, serial: u64, now: Time) {
         let Some(machine) = self.machine(process, serial) else { return };
         let uid = machine.uid;
-        let late = machine.stop_at().filter(|&stop_at| now >= stop_at);
+        // Nobody looks at a closed lease any more.
+        let late = machine.stop_at().filter(|&stop_at| now >= stop_at && !machine.driver.is_closing());
         let broken = invariants::lease(machine.driver.lease()).err();
         if let Some(violation) = broken {
             self.check.fail(format!("{violation} (lease {uid} of process {process})"));
@@ -238,13 +239,13 @@ impl World {
     }
 
     /// A term was dropped because nodes answered that they do not hold it. An unknown vote is no such answer.
-    fn must_be_gone(&mut self, keys: u16, id: &TermId) {
+    fn must_be_gone(&mut self, keys: Keys, id: &TermId) {
         let now = self.now;
         let holds = |server: &&Server| {
             let value = |key: u8| server.node.entry(&key, server.clock.millis(now)).map(|entry| &entry.value);
             let exact =
                 |value: &Stored| (value.stage, value.attempt, value.number) == (Stage::Term, id.attempt, id.token.0);
-            (0..KEYS as u8).filter(|key| keys & 1 << key != 0).all(|key| value(key).is_some_and(exact))
+            numbers(keys).all(|key| value(key).is_some_and(exact))
         };
         let holding = self.servers.iter().filter(|server| server.up).filter(holds).count();
         if keys != 0 && holding >= self.swarm.quorum.majority() {
@@ -289,7 +290,7 @@ impl World {
 
 impl World {
     /// A replica leads for as long as its lock is valid.
-    fn claim_lock(&mut self, process: usize, keys: u16, id: &TermId, valid_until: u64, until: Micros) {
+    fn claim_lock(&mut self, process: usize, keys: Keys, id: &TermId, valid_until: u64, until: Micros) {
         let claim = Live {
             process,
             keys,

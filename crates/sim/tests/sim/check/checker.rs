@@ -9,6 +9,7 @@ use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 use redislease_plan::api::lease_status::HandoverState;
 
+use crate::api::objects::{Keys, numbers};
 use crate::redis::clock::{Micros, SECOND};
 
 /// A violated invariant, with the values that explain it.
@@ -25,7 +26,7 @@ impl fmt::Display for Broken {
 #[derive(Clone, Debug)]
 pub struct Live {
     pub process: usize,
-    pub keys: u16,
+    pub keys: Keys,
     pub attempt: Attempt,
     pub token: Token,
     pub pod: u32,
@@ -36,7 +37,7 @@ pub struct Live {
 }
 
 struct Completed {
-    keys: u16,
+    keys: Keys,
     attempt: Attempt,
     token: Token,
 }
@@ -69,9 +70,6 @@ impl Window {
 /// The pod in entries about the lock of the replicas.
 pub const LOCK_HOLDER: u32 = u32::MAX;
 
-/// Keys of leases, and of the lock of the replicas of each cluster.
-pub const KEYS: usize = 10;
-
 /// The window in which commands to one node are counted.
 const COMMANDS_WITHIN: Micros = 5 * SECOND;
 /// The window in which status writes and events of one lease are counted.
@@ -89,7 +87,7 @@ pub struct Checker {
     resources: BTreeMap<Attempt, u32>,
     dead: BTreeSet<u32>,
     /// Per key: the greatest token that a store behind it has seen.
-    store: [Token; KEYS],
+    store: BTreeMap<u8, Token>,
     /// Per resource of a cluster: the last term that was held, and until when.
     pub last: BTreeMap<(usize, usize), Last>,
     /// Terms that never reached a status do not count where clocks are behind.
@@ -118,12 +116,12 @@ impl Checker {
         }
     }
 
-    fn completed_on(&self, keys: u16) -> impl Iterator<Item = &Completed> {
+    fn completed_on(&self, keys: Keys) -> impl Iterator<Item = &Completed> {
         self.completed.iter().filter(move |term| term.keys & keys != 0)
     }
 
     /// The first request of an attempt is sent.
-    pub fn begins(&mut self, keys: u16, attempt: Attempt, uid: u32) {
+    pub fn begins(&mut self, keys: Keys, attempt: Attempt, uid: u32) {
         self.resources.insert(attempt, uid);
         let before = self.completed_on(keys).map(|term| term.token).max();
         self.began.insert(attempt, before);
@@ -134,7 +132,7 @@ impl Checker {
     }
 
     /// I2: a majority confirmed.
-    pub fn completes(&mut self, keys: u16, id: &TermId) {
+    pub fn completes(&mut self, keys: Keys, id: &TermId) {
         if self.completed.iter().any(|term| term.attempt == id.attempt && term.token == id.token) {
             return;
         }
@@ -152,8 +150,8 @@ impl Checker {
         if self.dead.contains(&claim.pod) || claim.until <= now {
             return;
         }
-        for key in (0..KEYS).filter(|key| claim.keys & 1 << key != 0) {
-            let seen = &mut self.store[key];
+        for key in numbers(claim.keys) {
+            let seen = self.store.entry(key).or_default();
             if claim.token < *seen {
                 let text =
                     format!("I3: a store saw token {seen}, and now {} of {:?} is live", claim.token, claim.attempt);
@@ -183,13 +181,14 @@ impl Checker {
     }
 
     fn add(&mut self, claim: Live) {
+        let keys = claim.keys;
         let same = |other: &&mut Live| other.process == claim.process && other.attempt == claim.attempt;
         if let Some(known) = self.live.iter_mut().find(same) {
             (known.until, known.valid_until) = (known.until.max(claim.until), claim.valid_until);
         } else {
             self.live.push(claim);
         }
-        for key in 0..KEYS {
+        for key in numbers(keys) {
             let on_key = self.live.iter().filter(|live| live.keys & 1 << key != 0);
             let claims: Vec<Claim> = on_key
                 .map(|live| Claim {
@@ -203,6 +202,11 @@ impl Checker {
                 return self.fail(format!("{violation}: {claims:?}"));
             }
         }
+    }
+
+    /// The statuses of a cluster are older ones: a handover that was answered since then is answered again.
+    pub fn statuses_go_back(&mut self, cluster: usize) {
+        self.handovers.retain(|(of, _, _), _| *of != cluster);
     }
 
     pub fn has_stopped(&self, pod: u32) -> bool {
@@ -221,7 +225,7 @@ impl Checker {
     }
 
     /// Whether a process treats a term on one of the keys as held.
-    pub fn held(&self, now: Micros, keys: u16) -> bool {
+    pub fn held(&self, now: Micros, keys: Keys) -> bool {
         self.live.iter().any(|live| live.keys & keys != 0 && now < live.until)
     }
 

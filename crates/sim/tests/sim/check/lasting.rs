@@ -110,8 +110,9 @@ impl World {
         let named = objects::named(lease).filter(|named| named.active != Some(false));
         let holder = named.map(|named| named.pod);
         // A pod whose lease was deleted runs on. If it is no candidate, the next lease of this name does not find it.
+        let spec = &self.specs[cluster][place];
         let is_known =
-            |pod: &PodFacts| objects::place_of(pod) == Some(place) || objects::role_of(pod, place).0.is_some();
+            |pod: &PodFacts| objects::is_candidate(pod, place, spec) || objects::role_of(pod, place).0.is_some();
         let runs = |pod: &PodFacts| {
             objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished && is_known(pod)
         };

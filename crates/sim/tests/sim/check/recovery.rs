@@ -7,7 +7,7 @@ use redislease_core::op::Attempt;
 use redislease_plan::api::lease_status::HandoverState;
 use redislease_plan::election::PodFacts;
 
-use crate::api::objects;
+use crate::api::objects::{self, Keys};
 use crate::api::server::Mode;
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
@@ -194,6 +194,9 @@ impl World {
         if self.apis[cluster].mode != Mode::Up {
             self.restore_api(cluster);
         }
+        if self.swarm.has(Fault::RestoreEtcd) {
+            self.serve_restored(cluster);
+        }
         self.apis[cluster].refuses_writes = false;
         self.apis[cluster].mutation = None;
         self.set_secret(cluster, true);
@@ -281,7 +284,7 @@ impl World {
     }
 
     /// A published term of a pod that has stopped is renewed until the API server of its cluster reports the stop.
-    fn kept_by_the_cut_off(&self, keys: u16) -> bool {
+    fn kept_by_the_cut_off(&self, keys: Keys) -> bool {
         let Some(cluster) = self.recovery.without_api else { return false };
         let mut machines =
             self.processes.iter().filter(|process| process.cluster == cluster).flat_map(|of| &of.machines);

@@ -108,9 +108,10 @@ impl Running {
         self.terms.insert((cluster, holder));
     }
 
-    /// What is known by version says nothing any more.
-    pub fn versions_go_back(&mut self, cluster: usize) {
+    /// What is known by version says nothing any more. The restored statuses may lack the terms that were named last.
+    pub fn versions_go_back(&mut self, cluster: usize, named: impl Iterator<Item = (usize, Token)>) {
         self.named_until.retain(|((of, _), _), _| *of != cluster);
+        self.named_until.extend(named.map(|(place, token)| (((cluster, place), token), u64::MAX)));
         self.withdrawn.retain(|(of, _), _| *of != cluster);
     }
 
@@ -170,8 +171,9 @@ impl World {
         let Some(place) = leases.iter().position(|lease| lease.as_deref().is_some_and(is_its)) else { return };
         let now = self.now;
         let running = self.running.pods.entry((cluster, place)).or_default();
-        // Without its label, a pod that is no candidate any more cannot be found.
-        let is_excused = self.swarm.has(Fault::StripsLabel) || self.swarm.has(Fault::Fight);
+        // Without its label, a pod that is no candidate any more cannot be found. A list that does not show the lease removes it.
+        let loses_label = self.swarm.has(Fault::StripsLabel) || self.swarm.has(Fault::Fight);
+        let is_excused = loses_label || (self.swarm.stale_lists > 0 && self.swarm.has(Fault::Relabel));
         if let Some((other, _)) = running.iter().find(|(_, until)| !is_excused && now < **until) {
             let text =
                 format!("R1: pod {pod} of cluster {cluster} starts for lease {place}, and pod {other} still runs");
@@ -260,6 +262,7 @@ impl World {
                 | Fault::Fight
                 | Fault::NoConsent
                 | Fault::SharedWorkload
+                | Fault::RestoreEtcd
         );
         if disturbs {
             let now = self.now;

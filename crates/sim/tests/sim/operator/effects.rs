@@ -151,6 +151,11 @@ impl World {
         if self.machine_of(process, uid).is_none_or(|machine| machine.serial != serial) {
             return;
         }
+        // A process that was paused has its turns only now.
+        let continued_at = self.processes[process].continued_at;
+        if continued_at > 0 && self.now < continued_at + COUNTED_WITHIN {
+            return self.loss_is_due(process, serial, uid, attempt);
+        }
         let decides = self.authority(process) == Authority::Lead;
         let exists = self.resource(process, uid).is_some();
         let named = self.named(process, uid);

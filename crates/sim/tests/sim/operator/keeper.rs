@@ -10,7 +10,7 @@ use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 use redislease_plan::plan::{Effect as Planned, OpenQuorum};
 
-use crate::api::objects;
+use crate::api::objects::{self, Keys};
 use crate::chaos::bug::Bug;
 use crate::check::beliefs::Seen;
 use crate::check::coverage::Sight;
@@ -42,7 +42,7 @@ pub struct Machine {
 
 impl Machine {
     /// The keys as bits.
-    pub fn bits(&self) -> u16 {
+    pub fn bits(&self) -> Keys {
         self.keys.iter().fold(0, |bits, key| bits | 1 << key)
     }
 

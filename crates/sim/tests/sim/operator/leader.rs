@@ -8,7 +8,7 @@ use redislease_plan::plan::{
     Authority, Command, Effect as Planned, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, News,
 };
 
-use crate::api::objects::{self, NAMESPACE, QUORUM, cluster};
+use crate::api::objects::{self, KEYS, NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
@@ -38,7 +38,7 @@ pub struct Leader {
 
 /// The key of the lock on the Redis nodes.
 pub const fn lock_key(cluster: usize) -> u8 {
-    8 + cluster as u8
+    (KEYS - 1 - cluster) as u8
 }
 
 /// The name of a replica. Each start of it has another process name.

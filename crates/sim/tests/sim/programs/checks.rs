@@ -5,8 +5,9 @@ use redislease_core::op::{Holder, Stage};
 use redislease_core::time::Time;
 
 use super::{Kept, Step};
+use crate::api::objects::{KEYS, Keys};
 use crate::chaos::fault::Fault;
-use crate::check::checker::{KEYS, Live};
+use crate::check::checker::Live;
 use crate::check::trace::Note;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::{Event, World};
@@ -139,7 +140,7 @@ impl World {
         }
     }
 
-    pub fn program_completes(&mut self, keys: u16, id: &TermId) {
+    pub fn program_completes(&mut self, keys: Keys, id: &TermId) {
         let now = self.now;
         self.programs.kept.retain(|kept| now < kept.until);
         if let Some(kept) = self.programs.kept.iter().find(|kept| kept.keys & keys != 0 && kept.attempt != id.attempt) {

@@ -14,6 +14,7 @@ use redislease_core::lease::Config;
 use redislease_core::lock::{Effect, Lock};
 use redislease_core::op::{Attempt, Holder};
 
+use crate::api::objects::Keys;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::{Event, World};
 
@@ -57,7 +58,7 @@ pub struct Worker {
     task: u32,
     /// The number of its lease.
     serial: u64,
-    keys: u16,
+    keys: Keys,
     lock: Lock,
     config: Config,
     /// True time.
@@ -80,7 +81,7 @@ struct Taken {
 
 /// A lock that was released and must be kept.
 struct Kept {
-    keys: u16,
+    keys: Keys,
     attempt: Attempt,
     until: Micros,
 }

@@ -7,7 +7,7 @@ use redislease_core::lock::{Effect, Input, Lock, Request};
 use redislease_core::time::{Drift, Millis, Time};
 
 use super::{Step, Taken, Worker};
-use crate::api::objects;
+use crate::api::objects::{self, Keys};
 use crate::chaos::fault::Fault;
 use crate::operator::process::BeforeEffect;
 use crate::redis::clock::{MILLI, SECOND};
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    fn draw_request(&mut self, process: usize) -> (Request, Config, u16) {
+    fn draw_request(&mut self, process: usize) -> (Request, Config, Keys) {
         let holder =
             Self::holder_of(process, self.processes[process].boot, self.processes[process].lease_ids.next().pack());
         let specs: Vec<u64> = self.swarm.specs.iter().map(|spec| spec.lease * 1000).collect();
@@ -65,7 +65,7 @@ impl World {
             backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
             deadline: OnDeadline::Seal,
         };
-        let keys = if contest { 0b001 } else { self.rng.pick(&[0b001_u16, 0b001, 0b011, 0b110]) };
+        let keys = if contest { 0b001 } else { self.rng.pick(&[0b001, 0b001, 0b011, 0b110]) };
         (request, config, keys)
     }
 

@@ -8,7 +8,7 @@ use redislease_core::op::Stage;
 use redislease_core::time::Millis;
 
 use super::calm;
-use crate::api::objects;
+use crate::api::objects::{self, numbers};
 use crate::api::server::Mode;
 use crate::chaos::swarm::Swarm;
 use crate::redis::clock::SECOND;
@@ -260,7 +260,7 @@ impl World {
         let named = lease.and_then(objects::named);
         let keys = self.swarm.keys[0];
         let has_term = |server: &Server| {
-            (0..8).filter(|key| keys & 1 << key != 0).all(|key| {
+            numbers(keys).all(|key| {
                 let value = server.node.entry(&key, server.clock.millis(self.now)).map(|entry| &entry.value);
                 value.zip(named).is_some_and(|(value, named)| {
                     (value.stage, value.attempt, value.number) == (Stage::Term, named.attempt, named.token.0)

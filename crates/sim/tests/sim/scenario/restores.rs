@@ -25,7 +25,7 @@ fn everything_is_right_after_a_restore(seed: u64, processes: Vec<usize>, bugs: &
     let right = world.run_until_holds(30 * SECOND, is_right);
     world.require(right, || "not everything is right at first".into())?;
     world.run_for(5 * SECOND + seed * 137 * MILLI);
-    let backup = world.apis[0].back_up();
+    let backup = world.back_up(0);
     // The first lease gets another term, and the second one has none at the restore, or only just has one again.
     for place in [0, 1] {
         world.suspend_lease(0, place, true);
@@ -40,9 +40,6 @@ fn everything_is_right_after_a_restore(seed: u64, processes: Vec<usize>, bugs: &
     }
     let tokens = [0, 1].map(|place| world.token(0, place));
     world.restore_etcd(0, backup, seed % 7 * SECOND + 100 * MILLI);
-    for place in [0, 1] {
-        world.specs[0][place].suspend = false;
-    }
     world.run_for(seed % 7 * SECOND + SECOND);
     let right = world.run_until_holds(40 * SECOND, is_right);
     world.require(right, || "not everything is right 40 s after the restore".into())?;
