@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, kwok, Helm, helm-unittest
-# and helm-docs; and for a real node the kubelet, containerd and the CNI plugins.
+# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, kwok, Helm, helm-unittest,
+# helm-docs and versitygw, an S3 server; and for a real node the kubelet, containerd and the CNI plugins.
 #
 #   hack/build-tools.sh            build what is missing of the tools for `make test`, print where everything is
-#   hack/build-tools.sh lab        the same, without the tools that only the chart's tests need
+#   hack/build-tools.sh lab        the same, without the tools that only `make test` needs
 #   hack/build-tools.sh node       as lab, and the tools of a real node
 #   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
 #
@@ -43,16 +43,17 @@ host-local cni github.com/containernetworking/plugins/plugins/ipam/host-local
 kwok kwok sigs.k8s.io/kwok/cmd/kwok
 helm helm helm.sh/helm/v4/cmd/helm
 helm-unittest helm-unittest github.com/helm-unittest/helm-unittest/cmd/helm-unittest
-helm-docs helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs"
+helm-docs helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs
+versitygw versitygw github.com/versity/versitygw/cmd/versitygw"
 
-# The tools that only the chart's tests need, and those that only a real node needs.
-chart='helm-unittest|helm-docs'
+# The tools that only `make test` needs, and those that only a real node needs.
+test='helm-unittest|helm-docs|versitygw'
 node='kubelet|containerd|containerd-shim-runc-v2|ctr|bridge|loopback|host-local'
 
 # Increase this when a change of the build below changes the binaries.
 recipe=1
 declare -A key
-for module in etcd kubernetes containerd cni kwok helm helm-unittest helm-docs; do
+for module in etcd kubernetes containerd cni kwok helm helm-unittest helm-docs versitygw; do
     key[$module]=$({ echo "$recipe $(uname -sm)"; cat "$module/go.mod" "$module/go.sum"; } | sha256sum | cut -c1-16)
 done
 
@@ -65,6 +66,7 @@ pinned() { # module -> the version of what it builds
         kwok) sed -n 's|.*sigs.k8s.io/kwok v\([0-9.]*\).*|\1|p' kwok/go.mod ;;
         helm) sed -n 's|.*helm.sh/helm/v4 v\([0-9.]*\).*|\1|p' helm/go.mod ;;
         helm-unittest) sed -n 's|.*helm-unittest/helm-unittest v\([0-9.]*\).*|\1|p' helm-unittest/go.mod ;;
+        versitygw) sed -n 's|.*versity/versitygw v\([0-9.]*\).*|\1|p' versitygw/go.mod ;;
         helm-docs) sed -n 's|.*norwoodj/helm-docs v\([0-9.]*\).*|\1|p' helm-docs/go.mod ;;
     esac
 }
@@ -112,6 +114,7 @@ build() { # tool, module, package, path
     [[ $2 != containerd ]] || flags+=" -X github.com/containerd/containerd/v2/version.Version=v$(pinned containerd)"
     # Helm tells charts its version, and the one that they see otherwise has no patch level.
     [[ $2 != helm ]] || flags+=" -X helm.sh/helm/v4/internal/version.version=v$(pinned helm)"
+    [[ $2 != versitygw ]] || flags+=" -X main.Version=v$(pinned versitygw)"
     say "build $1 $(pinned "$2") ..."
     # A cold build of the API server prints nothing for minutes.
     while sleep 15; do say "  still building $1, $((SECONDS - started)) s ..."; done 9>&- &
@@ -130,8 +133,8 @@ build() { # tool, module, package, path
 case ${1:-} in
     --print) while read -r tool module _; do printf '%s\t%s\n' "$tool" "$(place "$tool" "$module")"; done <<<"$tools"; exit ;;
     "") tools=$(grep -vE "^($node) " <<<"$tools") ;;
-    lab) tools=$(grep -vE "^($chart|$node) " <<<"$tools") ;;
-    node) tools=$(grep -vE "^($chart) " <<<"$tools") ;;
+    lab) tools=$(grep -vE "^($test|$node) " <<<"$tools") ;;
+    node) tools=$(grep -vE "^($test) " <<<"$tools") ;;
     *) die "unknown argument $1; lab and node select other tools, --print says where the tools are." ;;
 esac
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the toolchains and installs what tests and the demo need from Debian: redis-server, promtool, Python, valgrind,
-# PostgreSQL and a C linker.
+# PostgreSQL, curl and a C linker.
 # Names everything that it cannot install before it changes anything. Takes no time if everything is installed.
 #
 #   hack/install-deps.sh        everything
@@ -75,6 +75,8 @@ else
         command -v python3 >/dev/null || packages+=(python3)
         # A test of the library writes to a table with a fencing token.
         compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql)
+        # Another one writes to an object store.
+        command -v curl >/dev/null || packages+=(curl)
         # hack/instructions.sh counts instructions.
         command -v valgrind >/dev/null || packages+=(valgrind)
     fi

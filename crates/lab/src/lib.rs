@@ -13,6 +13,7 @@ mod helm;
 mod http;
 mod installation;
 pub mod node;
+mod object_store;
 mod page;
 mod percentiles;
 mod process;
@@ -47,6 +48,7 @@ pub use installation::{
     Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Metrics, Operator, Peer,
     QuorumState, Role, SYSTEM, nodes,
 };
+pub use object_store::ObjectStore;
 pub use page::{Block, Reader};
 pub use percentiles::Percentiles;
 pub use process::Process;

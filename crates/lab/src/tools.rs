@@ -1,4 +1,4 @@
-//! Finds the binaries of the local control plane and of Helm.
+//! Finds the binaries of the local control plane, of Helm and of the object store.
 
 use std::{path::PathBuf, process::Command};
 
@@ -63,6 +63,11 @@ impl Tools {
             helm: listing.find("helm")?,
         })
     }
+}
+
+/// The pinned binary of the object store, from the same script.
+pub(crate) fn object_store() -> Result<PathBuf> {
+    Listing::read()?.find("versitygw")
 }
 
 /// What the script that builds the tools prints: one line `tool<TAB>path` each.

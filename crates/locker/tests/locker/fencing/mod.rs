@@ -2,7 +2,10 @@
 
 mod file;
 mod http;
+mod object_store;
 mod postgres;
+
+use std::io::Write;
 
 use redislease_lab::RedisServer;
 use redislease_locker::Locker;
@@ -22,6 +25,11 @@ fn recipe(language: &str) -> String {
     let page = include_str!("../../../src/guide/fencing.md");
     let block = page.split_once(&format!("```{language}\n")).unwrap().1;
     block.split_once("```").unwrap().0.trim().to_owned()
+}
+
+/// Says why a test does nothing. The test harness shows `println!` only for tests that fail.
+fn skipped(reason: &str) {
+    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
 }
 
 /// The first holder loses its lock and does not notice. Then it writes late.
