@@ -20,6 +20,7 @@ mod guarded;
 mod handover;
 mod holder;
 mod lost_time;
+mod many_workloads;
 mod operator;
 mod policy;
 mod quorum;

@@ -1,0 +1,78 @@
+//! Hundreds of leases that a cluster holds: what must stop is stopped in time when all of them are lost at once.
+
+use std::time::{Duration, Instant};
+
+use redislease_lab::{InstallationOptions, Result};
+use serde_json::{Value, json};
+
+use crate::granularity::{namespace, switching};
+use crate::support::Cluster;
+
+const LEASES: u32 = 300;
+const NAMESPACE: &str = "many-workloads";
+/// Limit until all are active: a debug build beside other tests.
+const ALL_ACTIVE: Duration = Duration::from_mins(2);
+/// From the last renewal until another cluster may hold a lease.
+const LEASE: Duration = Duration::from_secs(30);
+
+fn objects(number: u32) -> [Value; 2] {
+    let (name, labels) = (format!("workload-{number}"), json!({"app": format!("workload-{number}")}));
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": {"redislease.io/activated-by": name}},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}},
+        },
+    });
+    let lease = json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisLease",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "leaseDuration": "30s",
+            "renewInterval": "5s",
+            "gracePeriod": "10s",
+            "granularity": "Cluster",
+            "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
+            "activation": {"scale": {"replicas": 3}},
+        },
+    });
+    [deployment, lease]
+}
+
+#[test]
+fn three_hundred_workloads_stop_before_another_cluster_may_start_them() -> Result<()> {
+    let Cluster { operator, installation } =
+        Cluster::with_own_redis(&InstallationOptions { quorum: json!({"maxLeaseDuration": "30s"}), ..switching() })?;
+    namespace(&installation, NAMESPACE)?;
+    installation.apply(
+        &json!({"apiVersion": "v1", "kind": "List", "items": (0..LEASES).flat_map(objects).collect::<Value>()}),
+    )?;
+    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
+    let all_have = |replicas: u32| {
+        let list = installation.control_plane().get(&path).map_err(|error| error.to_string())?.unwrap_or_default();
+        let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let of_them = items.iter().filter(|item| item["spec"]["replicas"] == replicas).count();
+        if of_them == LEASES as usize { Ok(()) } else { Err(format!("{of_them} of {LEASES} have {replicas} replicas")) }
+    };
+    installation.wait_for("all workloads run", ALL_ACTIVE, || all_have(3))?;
+
+    let stopped = Instant::now();
+    for server in installation.redis() {
+        server.process().pause()?;
+    }
+    // The last renewal was before the pause.
+    installation.wait_for("all workloads are stopped", LEASE, || all_have(0))?;
+    println!("all {LEASES} workloads were stopped {:.1?} after the Redis servers", stopped.elapsed());
+
+    for server in installation.redis() {
+        server.process().resume()?;
+    }
+    let resumed = Instant::now();
+    installation.wait_for("all workloads run again", ALL_ACTIVE, || all_have(3))?;
+    println!("all {LEASES} workloads ran {:.1?} after the Redis servers", resumed.elapsed());
+    operator.stop().map(drop)
+}
