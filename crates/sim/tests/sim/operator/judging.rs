@@ -140,7 +140,9 @@ impl World {
             if self.processes[process].boot != boot {
                 return;
             }
-            let Some(machine) = self.machine(process, serial) else { continue };
+            let Some(machine) = self.machine(process, serial).filter(|machine| !machine.driver.is_closing()) else {
+                continue;
+            };
             if let Standing::Held(term) | Standing::Publishing(term) = &machine.driver.view().standing {
                 let fail = format!("at {} process {process} believes in {term:?} from before its clock jumped", now.0);
                 self.check.fail(fail);
