@@ -2,7 +2,7 @@
 """Prints the circles between the files of each crate, and fails if there is one.
 
     hack/circles.py            all crates of the workspace
-    hack/circles.py TEXT...    the crates whose root file has one of these texts in its path
+    hack/circles.py TEXT...    the crates whose root file's path begins with one of these texts
 
 A file depends on the file that defines what it names by a path (`crate::`, `super::`, `self::`, a child module); re-exports
 are followed to the definition. Tests are left out: what stands under #[cfg(test)], and files whose names end in tests.rs.
@@ -150,7 +150,7 @@ def main():
     files = arrows = 0
     failed = False
     for root in roots:
-        if not any(text in str(root.relative_to(ROOT)) for text in wanted):
+        if not str(root.relative_to(ROOT)).startswith(tuple(wanted)):
             continue
         edges = {}
         for module in Module(root, None).all():

@@ -14,6 +14,7 @@
 //! | [`backoff`], [`kube_api`] | small tools |
 
 mod annotations;
+mod authority;
 mod backoff;
 mod engine;
 pub mod kube_api;
@@ -59,8 +60,9 @@ use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
+use authority::Authorities;
 use engine::{Driver, Message, Shell};
-use leadership::{Authorities, Replica};
+use leadership::Replica;
 use supervisor::{BoxedTask, TaskSupervisor};
 use watched::{AHEAD, Namespaces};
 use watches::Objects;

@@ -2,6 +2,7 @@
 
 use std::{
     io::Write,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -30,4 +31,10 @@ pub(crate) fn run(command: &mut Command, line: impl Fn() -> String, input: &str)
             stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         })
     }
+}
+
+/// Runs a command and returns what it printed.
+pub(crate) fn output(program: impl AsRef<Path>, args: &[&str]) -> Result<String> {
+    let program = program.as_ref();
+    run(Command::new(program).args(args), || format!("{} {}", program.display(), args.join(" ")), "")
 }

@@ -79,8 +79,17 @@ impl Tls {
     }
 }
 
+impl Locker {
+    /// Begins the configuration with the URLs of the servers, `redis://host:port` or `rediss://host:port`: 3 or 5 independent Redis
+    /// masters. Each can have a name, as in `a=redis://host:port`, see [`LockerBuilder::node`]. A URL can have a user and a password,
+    /// as in `redis://user:password@host:port`, where `%40` is `@` and `%25` is `%`.
+    pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockerBuilder {
+        LockerBuilder::new(urls)
+    }
+}
+
 impl LockerBuilder {
-    pub(crate) fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
+    fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
         Self {
             nodes: urls.into_iter().map(|url| named(url.into())).collect(),
             namespace: "default".to_owned(),

@@ -13,7 +13,7 @@ use crate::inspect::{self, Inspection};
 use crate::local::Local;
 use crate::node::Node;
 use crate::observer::Observed;
-use crate::{InvalidConfig, LockerBuilder, NotReady, Request};
+use crate::{InvalidConfig, NotReady};
 
 /// The connections of a program to its servers, and the thread that renews its locks. Clones share them. The connections are closed
 /// when the last clone, request and guard is dropped.
@@ -60,13 +60,6 @@ impl Inner {
 }
 
 impl Locker {
-    /// Begins the configuration with the URLs of the servers, `redis://host:port` or `rediss://host:port`: 3 or 5 independent Redis
-    /// masters. Each can have a name, as in `a=redis://host:port`, see [`LockerBuilder::node`]. A URL can have a user and a password,
-    /// as in `redis://user:password@host:port`, where `%40` is `@` and `%25` is `%`.
-    pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockerBuilder {
-        LockerBuilder::new(urls)
-    }
-
     pub(crate) fn start(namespace: String, config: &Config, observer: Observed) -> Result<Self, InvalidConfig> {
         let nodes = Nodes::start(config, Arc::new(observer.clone())).map_err(invalid)?;
         let keeper = Keeper::on_nodes(Arc::new(()));
@@ -79,7 +72,7 @@ impl Locker {
     }
 
     /// Waits until a majority of the servers votes. On servers that were never used, this takes one
-    /// [`longest_lease`](LockerBuilder::longest_lease) and 1 %: they may have been restarted without their data. Without this call,
+    /// [`longest_lease`](crate::LockerBuilder::longest_lease) and 1 %: they may have been restarted without their data. Without this call,
     /// requests wait for a majority themselves, for as long as [`Request::wait`](crate::Request::wait) says.
     ///
     /// # Errors
@@ -100,22 +93,12 @@ impl Locker {
         }
     }
 
-    /// The [owner](Request::owner) of a request that names none: host, process ID and a random word.
+    /// The [owner](crate::Request::owner) of a request that names none: host, process ID and a random word.
     pub fn owner(&self) -> &str {
         &self.0.owner
     }
 
-    /// A request for the lock of `key`: 1 to 512 bytes.
-    pub fn lock(&self, key: impl Into<String>) -> Request {
-        Request::new(self.clone(), vec![key.into()])
-    }
-
-    /// A request for the locks of 1 to 8 different keys together: all or none.
-    pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> Request {
-        Request::new(self.clone(), keys.into_iter().map(Into::into).collect())
-    }
-
-    /// Asks the servers who holds `key`, at most one [`command_timeout`](LockerBuilder::command_timeout). It is for people and
+    /// Asks the servers who holds `key`, at most one [`command_timeout`](crate::LockerBuilder::command_timeout). It is for people and
     /// monitoring: the answer may be old when it arrives. To do something only without another holder, take the lock. It needs no
     /// runtime.
     pub async fn inspect(&self, key: &str) -> Inspection {

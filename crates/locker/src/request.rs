@@ -50,8 +50,20 @@ pub struct Request {
     hold_at_least: Duration,
 }
 
+impl Locker {
+    /// A request for the lock of `key`: 1 to 512 bytes.
+    pub fn lock(&self, key: impl Into<String>) -> Request {
+        Request::new(self.clone(), vec![key.into()])
+    }
+
+    /// A request for the locks of 1 to 8 different keys together: all or none.
+    pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> Request {
+        Request::new(self.clone(), keys.into_iter().map(Into::into).collect())
+    }
+}
+
 impl Request {
-    pub(crate) fn new(locker: Locker, keys: Vec<String>) -> Self {
+    fn new(locker: Locker, keys: Vec<String>) -> Self {
         Self {
             locker,
             keys,

@@ -42,7 +42,7 @@ use redislease_plan::status::Notice;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use super::leadership::Authorities;
+use super::authority::Authorities;
 use super::supervisor::BoxedTask;
 use super::watched::{AHEAD, Namespaces};
 use super::watches::{self, Objects};

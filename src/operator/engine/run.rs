@@ -12,7 +12,8 @@ use redislease_plan::index::{LeaseId, NamespaceFacts, WorkloadChange};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use super::{Driver, Message, Outside};
+use super::driver::{Driver, Outside};
+use super::message::Message;
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;

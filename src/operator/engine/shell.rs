@@ -22,12 +22,13 @@ use redislease_plan::plan::{
 use redislease_plan::status::{Importance, Notice, TermEnd};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::driver::Outside;
+use super::message::Message;
 use super::run::Inbox;
 use super::watcher::Watcher;
-use super::{Message, Outside};
 use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
 use crate::metrics::operator::{OperatorMetrics, RefusedBecause};
-use crate::operator::leadership::Grant;
+use crate::operator::authority::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::Slot;
 use crate::operator::writer::Writer;

@@ -25,9 +25,10 @@ use crate::http::Part;
 use crate::metrics::nodes::NodeMetrics;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::renewals::RenewalMetrics;
+use crate::operator::authority::Authorities;
 use crate::operator::engine::Message;
 use crate::operator::kube_api::CallError;
-use crate::operator::leadership::{Authorities, Election, Replica};
+use crate::operator::leadership::{Election, Replica};
 use crate::operator::writer::Writer;
 
 /// The interval between two reads of a secret. A changed password or certificate is used by new connections.

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
-    use crate::operator::leadership::Authorities;
+    use crate::operator::authority::Authorities;
     use redislease_plan::election::Cluster;
     use redislease_plan::index::ListCount;
 

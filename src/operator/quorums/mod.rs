@@ -11,74 +11,21 @@
 //! | [`connection`] | the connections of one configuration |
 //! | [`secret`] | the credentials and certificates |
 //! | [`show`] | the status of the resource |
+//! | [`parts`] | the dependencies of the task |
+//! | [`update`] | what the engine learns about a quorum |
 
 mod connection;
 mod controller;
 mod entry;
+mod parts;
 mod secret;
 mod show;
 #[cfg(test)]
 mod tests;
+mod update;
 
-use std::sync::Arc;
-
-use redislease_plan::plan::QuorumFacts;
-use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedSender;
-
-use super::engine::Message;
-use super::leadership::{Authorities, Grant, Replica};
-use super::writer::Writer;
-use crate::http::Part;
-use crate::metrics::nodes::NodeMetrics;
-use crate::metrics::operator::OperatorMetrics;
-use crate::metrics::renewals::RenewalMetrics;
 pub use connection::{Connection, InUse};
 pub use controller::run;
+pub use parts::{CONTROLLER, Parts};
 pub use secret::Secrets as QuorumSecrets;
-
-/// The name of this controller in metrics.
-pub const CONTROLLER: &str = "quorum";
-
-/// The new facts about a quorum.
-#[derive(Clone, Debug)]
-pub struct QuorumUpdate {
-    /// The name of the RedisQuorum.
-    pub name: String,
-    /// `None` if there is no such resource.
-    pub facts: Option<Arc<QuorumFacts>>,
-    /// The connections behind `facts.open`.
-    pub connection: Option<Arc<Connection>>,
-    /// Connections on which no lease is opened any more. Their users end or move, and then drop [`InUse`].
-    pub retiring: Option<u64>,
-    /// The authority of this process over the leases of the quorum.
-    pub grant: Arc<Grant>,
-}
-
-/// The dependencies of the controller.
-pub struct Parts {
-    /// The namespace of RedisQuorums and their secrets.
-    pub namespace: String,
-    /// The namespaces whose leases are watched; none means all.
-    pub lease_namespaces: Vec<String>,
-    /// Sends its calls.
-    pub writer: Writer,
-    /// The engine.
-    pub engine: UnboundedSender<Message>,
-    /// The series of nodes.
-    pub node_metrics: NodeMetrics,
-    /// The series of leases.
-    pub renewal_metrics: RenewalMetrics,
-    /// Its own series.
-    pub metrics: OperatorMetrics,
-    /// Takes part in the elections.
-    pub replica: Replica,
-    /// Gets the results of the elections.
-    pub authorities: Authorities,
-    /// Signals that the API server has answered a call after [`Writer::await_answer`].
-    pub answered: Arc<Notify>,
-    /// Completed when a connection to every node of every quorum succeeded or failed at least once.
-    pub tried: Part,
-    /// Completed when all quorums are listed.
-    pub listed: Part,
-}
+pub use update::QuorumUpdate;

@@ -1,7 +1,7 @@
 //! The controller with a real writer, against an API server that answers what the test says.
 
 use redislease_plan::engine::Watched;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use prometheus::Registry;
@@ -12,14 +12,20 @@ use redislease_plan::index::ListCount;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::http::Readiness;
+use crate::metrics::nodes::NodeMetrics;
+use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
+use crate::metrics::renewals::RenewalMetrics;
+use crate::operator::authority::Authorities;
 use crate::operator::engine::Message;
+use crate::operator::leadership::Replica;
+use crate::operator::writer::Writer;
 
 /// The API server does not answer a read of this secret.
 const SILENT: &str = "silent";

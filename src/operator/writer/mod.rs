@@ -21,31 +21,24 @@ mod tokens;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
 use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_plan::annotations::decide::Change;
 use redislease_plan::engine::PodName;
 use redislease_plan::index::{ListCount, WorkloadKey};
-use redislease_plan::plan::calls::{CONCURRENCY, Calls, Key, Level, Outcome, Request};
+use redislease_plan::plan::calls::{CONCURRENCY, Calls, Key, Outcome, Request};
 use redislease_plan::status::{Notice, NoticeReason};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
-use super::leadership::Authorities;
+use super::authority::Authorities;
 use crate::metrics::operator::OperatorMetrics;
 use call::Payload;
 use events::{Accepted, Events};
-use sender::Sender;
 
 /// The callback for the outcome of a call. It runs on any thread and must not block.
 pub type Done = Box<dyn FnOnce(Outcome) + Send>;
-
-/// How long the writer sends pending events at the end of the process.
-const FLUSH: Duration = Duration::from_secs(3);
 
 /// Queues calls. Clones share one queue.
 #[derive(Clone)]
@@ -199,26 +192,6 @@ impl Writer {
     fn state(&self) -> MutexGuard<'_, State> {
         // The state is consistent between any two statements that change it.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends queued calls until `stop`; then only events, for a limited time.
-    pub async fn run(self, client: Client, stop: CancellationToken) {
-        let mut sender = match Sender::new(self, client) {
-            Ok(sender) => sender,
-            Err(error) => return tracing::error!(%error, "The timer of the API writer cannot be created."),
-        };
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = sender.run(|_| false) => {}
-        }
-        sender.writer.state().calls.keep_only(Level::Events);
-        let flushed = tokio::time::timeout(FLUSH, sender.run(|calls| !calls.has(Level::Events))).await;
-        if flushed.is_err() {
-            tracing::warn!(
-                "Some events were not sent: the API server did not accept them within {} s.",
-                FLUSH.as_secs()
-            );
-        }
     }
 }
 

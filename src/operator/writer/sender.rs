@@ -1,23 +1,50 @@
 //! The task that sends the queued calls and passes their answers on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use kube::Client;
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained_task;
 use redislease_lock::nodes::random::Random;
-use redislease_plan::plan::calls::{Answer, Calls, Effect, Judged, Request, Verdict};
+use redislease_plan::plan::calls::{Answer, Calls, Effect, Judged, Level, Request, Verdict};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::call::{self, Payload};
 use super::{Done, Writer};
 use crate::metrics::operator::WriteResult;
 use crate::operator::kube_api;
 
+/// How long the writer sends pending events at the end of the process.
+const FLUSH: Duration = Duration::from_secs(3);
+
+impl Writer {
+    /// Sends queued calls until `stop`; then only events, for a limited time.
+    pub async fn run(self, client: Client, stop: CancellationToken) {
+        let mut sender = match Sender::new(self, client) {
+            Ok(sender) => sender,
+            Err(error) => return tracing::error!(%error, "The timer of the API writer cannot be created."),
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = sender.run(|_| false) => {}
+        }
+        sender.writer.state().calls.keep_only(Level::Events);
+        let flushed = tokio::time::timeout(FLUSH, sender.run(|calls| !calls.has(Level::Events))).await;
+        if flushed.is_err() {
+            tracing::warn!(
+                "Some events were not sent: the API server did not accept them within {} s.",
+                FLUSH.as_secs()
+            );
+        }
+    }
+}
+
 /// The task behind a writer.
-pub(super) struct Sender {
-    pub writer: Writer,
+struct Sender {
+    writer: Writer,
     client: Client,
     /// The calls in flight: each ends with its number and answer.
     calls: JoinSet<(u64, Answer)>,
@@ -30,13 +57,13 @@ impl Sender {
     ///
     /// # Errors
     /// The system cannot create another timer.
-    pub fn new(writer: Writer, client: Client) -> std::io::Result<Self> {
+    fn new(writer: Writer, client: Client) -> std::io::Result<Self> {
         let (alarm, random) = (Alarm::new()?, Random::new());
         Ok(Self { writer, client, calls: JoinSet::new(), alarm, random })
     }
 
     /// Sends queued calls until `is_done`.
-    pub async fn run(&mut self, is_done: impl Fn(&Calls<Done>) -> bool) {
+    async fn run(&mut self, is_done: impl Fn(&Calls<Done>) -> bool) {
         loop {
             self.begin();
             let (deadline, done, lengths) = {
@@ -85,7 +112,7 @@ impl Sender {
                     tracing::warn!(%error, waiting, "The API server does not answer: calls wait until it does.");
                 }
                 Effect::Reachable(after) => {
-                    let seconds = std::time::Duration::from_millis(after.0).as_secs_f64();
+                    let seconds = Duration::from_millis(after.0).as_secs_f64();
                     tracing::info!(waiting, "The API server answers again after {seconds:.1} s.");
                 }
             }
@@ -134,7 +161,7 @@ mod tests {
     use super::*;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
-    use crate::operator::leadership::Authorities;
+    use crate::operator::authority::Authorities;
     use redislease_plan::index::ListCount;
     use redislease_plan::plan::calls::CallError;
 

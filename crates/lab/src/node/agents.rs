@@ -9,8 +9,13 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{GATEWAY, PAUSE, Sandbox, cgroups, run};
-use crate::{ControlPlane, Error, Process, Result, tools::NodeTools};
+use super::{Sandbox, cgroups};
+use crate::{ControlPlane, Error, Process, Result, command::output, tools::NodeTools};
+
+/// The image of the process that holds a pod's network namespace.
+pub(super) const PAUSE: &str = "docker.io/library/redislease-pause:1";
+/// The address of the bridge, which is the gateway of the nodes.
+pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
 /// Limit for the start of each process, also on a busy machine.
 const START_WITHIN: Duration = Duration::from_mins(1);
@@ -92,7 +97,7 @@ impl Node {
 
     pub(super) fn import(&self, archive: &Path, reference: &str) -> Result<()> {
         let (socket, archive) = (self.socket.display().to_string(), archive.display().to_string());
-        let ctr = |args: &[&str]| run(&self.ctr, &[&["--address", &socket, "--namespace", "k8s.io"], args].concat());
+        let ctr = |args: &[&str]| output(&self.ctr, &[&["--address", &socket, "--namespace", "k8s.io"], args].concat());
         // An OCI archive can lack the registry in its reference; that of its index is set here.
         ctr(&["images", "import", "--local", "--snapshotter", SNAPSHOTTER, "--index-name", reference, &archive])
             .map(drop)
@@ -123,8 +128,8 @@ impl Addresses {
     /// Connects the network namespace of this process to the bridge.
     fn connect(&self, index: usize, pid: u32) -> Result<()> {
         let (port, pid) = (format!("node{index}"), pid.to_string());
-        let ip = |args: &[&str]| run("ip", args);
-        let ip_inside = |args: &[&str]| run("nsenter", &[&["--target", &pid, "--net", "--", "ip"], args].concat());
+        let ip = |args: &[&str]| output("ip", args);
+        let ip_inside = |args: &[&str]| output("nsenter", &[&["--target", &pid, "--net", "--", "ip"], args].concat());
         let (node, gateway) = (self.node.to_string(), GATEWAY.to_string());
         ip(&["link", "add", "name", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
         ip(&["link", "set", &port, "master", "nodes", "up"])?;
@@ -210,7 +215,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     containerd.start()?;
     containerd.wait_until(START_WITHIN, || {
         let args = ["--address", &socket.display().to_string(), "version"];
-        run(&tools.ctr, &args).map(drop).map_err(|error| error.to_string())
+        output(&tools.ctr, &args).map(drop).map_err(|error| error.to_string())
     })?;
     Ok(containerd)
 }

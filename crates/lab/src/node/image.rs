@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::json;
 
-use super::{Sandbox, run};
-use crate::{Error, Result};
+use super::Sandbox;
+use crate::{Error, Result, command::output};
 
 /// An image to be made.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ impl<'a> Image<'a> {
         match self.program {
             Program::Source(_) => compile(&folder, &target)?,
             Program::Binary(path) => {
-                run("strip", &["-o", &target.display().to_string(), &path.display().to_string()])?;
+                output("strip", &["-o", &target.display().to_string(), &path.display().to_string()])?;
                 libraries(path).iter().try_for_each(|library| copy(library, &root))?;
             }
         }
@@ -60,10 +60,10 @@ impl<'a> Image<'a> {
 
     fn archive(&self, folder: &Path, program: &str) -> Result<PathBuf> {
         let text = folder.display().to_string();
-        let tar = |args: &[&str]| run("tar", &[&["--numeric-owner", "--owner=0", "--group=0"], args].concat());
+        let tar = |args: &[&str]| output("tar", &[&["--numeric-owner", "--owner=0", "--group=0"], args].concat());
         let layer = format!("{text}/layer.tar");
         tar(&["-cf", &layer, "-C", &format!("{text}/root"), "."])?;
-        let digest = run("sha256sum", &[&layer])?;
+        let digest = output("sha256sum", &[&layer])?;
         let digest = digest.split_whitespace().next().unwrap_or_default();
         let config = json!({
             "architecture": match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other },
@@ -85,12 +85,13 @@ impl<'a> Image<'a> {
 fn compile(folder: &Path, target: &Path) -> Result<()> {
     let source = folder.join("program.c");
     fs::write(&source, include_str!("container.c")).map_err(Error::io(format!("write {}", source.display())))?;
-    run("cc", &["-static", "-Os", "-s", "-o", &target.display().to_string(), &source.display().to_string()]).map(drop)
+    output("cc", &["-static", "-Os", "-s", "-o", &target.display().to_string(), &source.display().to_string()])
+        .map(drop)
 }
 
 /// The shared libraries of a binary, and the program that loads them. A static binary has none.
 fn libraries(binary: &Path) -> Vec<PathBuf> {
-    let Ok(list) = run("ldd", &[&binary.display().to_string()]) else {
+    let Ok(list) = output("ldd", &[&binary.display().to_string()]) else {
         return Vec::new();
     };
     let paths = list.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));

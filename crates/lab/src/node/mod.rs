@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use self::agents::{GATEWAY, PAUSE};
 pub use self::{
     agents::Node,
     containers::{Container, Exit},
@@ -27,9 +28,6 @@ use crate::{ControlPlane, Result, command, control_plane::RealNodes, tools::Node
 
 /// The first address of the service network. The Service `kubernetes` has it.
 const API_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 443);
-/// The image of the process that holds a pod's network namespace.
-const PAUSE: &str = "docker.io/library/redislease-pause:1";
-
 /// A control plane with real nodes.
 #[derive(Debug)]
 pub struct Cluster {
@@ -97,9 +95,6 @@ const fn server(number: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 99, 0, number))
 }
 
-/// The address of the bridge, which is the gateway of the nodes.
-const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-
 /// Makes the bridge that joins the nodes and the servers.
 fn network() -> Result<()> {
     let servers = Cluster::SERVERS.map(|address| address.to_string());
@@ -107,10 +102,4 @@ fn network() -> Result<()> {
     shell.args(["-c", include_str!("network.sh"), "network.sh", &API_SERVER.ip().to_string(), &GATEWAY.to_string()]);
     shell.args(servers);
     command::run(&mut shell, || "ip link add nodes type bridge".to_owned(), "").map(drop)
-}
-
-/// Runs a command and returns what it printed.
-fn run(program: impl AsRef<Path>, args: &[&str]) -> Result<String> {
-    let program = program.as_ref();
-    command::run(Command::new(program).args(args), || format!("{} {}", program.display(), args.join(" ")), "")
 }

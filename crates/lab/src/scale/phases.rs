@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use super::{
     Goal, Options, Phase, Report, Row, bare,
     board::{Board, Following, follow},
-    client::{self, failed},
+    client::{self, failed, not_in_time},
     keys,
     objects::{self, FAILOVER, Planned},
     pods_running::PodsRunning,
@@ -439,8 +439,4 @@ fn row(phase: Phase, result: String, before: &Mark, after: &Mark) -> Row {
         by_operator: after.by_operator - before.by_operator,
         by_api_server: after.by_api_server - before.by_api_server,
     }
-}
-
-pub(super) fn not_in_time(what: &str, waited: Duration, last: String) -> Error {
-    Error::NotInTime { what: what.to_owned(), waited, last, context: String::new() }
 }

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use super::{
     board::{Following, follow},
-    phases::not_in_time,
+    client::not_in_time,
 };
 use crate::Result;
 

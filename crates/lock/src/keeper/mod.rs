@@ -12,8 +12,10 @@
 mod handle;
 mod machine;
 mod returns;
+mod setup;
 mod shard;
 mod slots;
+mod start;
 mod timers;
 
 use std::io;
@@ -21,54 +23,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use redislease_core::driver::Command;
 use redislease_core::driver::LeaseId;
-use redislease_core::lease::{Config, Renewal, View};
+use redislease_core::lease::{Renewal, View};
 use redislease_core::op::Holder;
 use redislease_core::time::{Millis, Time};
+pub use setup::{MayEnd, Observer, Setup};
 use tokio::sync::watch;
 
 use crate::PanicObserver;
 use crate::nodes::{Nodes, WeakNodes};
 use handle::ShardHandle;
-
-/// Receives the reports of one lease. It is called on the thread of the lease's shard, which serves thousands of other
-/// leases, so it must not block. If it panics, its lease is dropped.
-pub trait Observer: Send + 'static {
-    /// A renewal round completed; `ttl_ms` is the lease duration.
-    fn renewed(&self, renewal: &Renewal, ttl_ms: u64);
-    /// The view changed.
-    fn changed(&self, view: &View);
-    /// A majority of the nodes has deleted the keys after [`LeaseHandle::release`], or set their end after
-    /// [`LeaseHandle::release_at`].
-    fn released(&self) {}
-    /// The machine ended: it retired, was closed, or failed because of a bug. This is the last call.
-    fn ended(&self) {}
-}
-
-/// Whether this process may end terms by its own clock. The answer depends on the time: the right ends with the lock of the
-/// leader, and a process that was paused has no other news of that. It is asked on the thread of the lease's shard, so it must
-/// not block.
-pub trait MayEnd: Send + Sync + 'static {
-    /// Whether it may at `now`.
-    fn may_end(&self, now: Time) -> bool;
-}
-
-/// The parameters for opening a lease.
-pub struct Setup {
-    /// The nodes of the lease's quorum; `None` if their addresses are unknown. Then no term can be confirmed, and an
-    /// adopted term is lost at its deadline.
-    pub nodes: Option<Nodes>,
-    /// The lease's keys on the nodes.
-    pub keys: Arc<[String]>,
-    /// The lease's durations.
-    pub config: Config,
-    /// Without it, `config.deadline` always applies.
-    pub may_end: Option<Arc<dyn MayEnd>>,
-    /// How long no attempt begins after a jump of this process's clock; `None` for the longest lease of the quorum. Shorter only
-    /// if no attempt for these keys uses a longer TTL than that.
-    pub jump_wait: Option<Millis>,
-    /// Receives views and renewals.
-    pub observer: Box<dyn Observer>,
-}
 
 /// The shards. Leases that are open when it is dropped continue until their handles are dropped.
 #[derive(Debug)]
@@ -85,7 +48,7 @@ impl Keeper {
     /// # Errors
     /// The operating system cannot create a thread or an event queue.
     pub fn start(panics: Arc<dyn PanicObserver>) -> io::Result<Self> {
-        let without_nodes = shard::start_on_own_thread(panics.clone())?;
+        let without_nodes = start::start_on_own_thread(panics.clone())?;
         Ok(Self { without_nodes: Some(without_nodes), shards: Mutex::default(), panics })
     }
 
@@ -121,7 +84,7 @@ impl Keeper {
             return shard.clone();
         }
         shards.retain(|(of, _)| !of.are_gone());
-        let shard = shard::start_on_thread_of(nodes, self.panics.clone());
+        let shard = start::start_on_thread_of(nodes, self.panics.clone());
         shards.push((nodes.downgrade(), shard.clone()));
         shard
     }
@@ -184,12 +147,6 @@ impl Observer for Watched {
     fn ended(&self) {
         self.next.ended();
     }
-}
-
-/// An observer that ignores everything.
-impl Observer for () {
-    fn renewed(&self, _: &Renewal, _: u64) {}
-    fn changed(&self, _: &View) {}
 }
 
 /// Sends commands to one lease. No method blocks or fails: commands to a machine that has ended are dropped.

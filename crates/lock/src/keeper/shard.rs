@@ -1,7 +1,5 @@
 //! One shard: a task that drives the machines of its leases.
 
-mod start;
-
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -25,7 +23,6 @@ use crate::contain::contained;
 use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
 use crate::nodes::{Ballot, Nodes, Outbox};
-pub(super) use start::{start_on_own_thread, start_on_thread_of};
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
@@ -42,10 +39,10 @@ struct Quorum {
     watcher: AbortHandle,
 }
 
-struct Shard {
+pub(super) struct Shard {
     shared: Arc<Shared>,
     panics: Arc<dyn PanicObserver>,
-    slots: Slots<Machine>,
+    pub slots: Slots<Machine>,
     timers: Timers,
     /// `None` if the operating system cannot create one.
     alarm: Option<Alarm>,
@@ -69,7 +66,7 @@ struct Shard {
 }
 
 impl Shard {
-    fn new(shared: Arc<Shared>, panics: Arc<dyn PanicObserver>) -> Self {
+    pub fn new(shared: Arc<Shared>, panics: Arc<dyn PanicObserver>) -> Self {
         Self {
             shared,
             panics,
@@ -91,7 +88,7 @@ impl Shard {
         }
     }
 
-    async fn run(&mut self, alarm: io::Result<Alarm>) {
+    pub async fn run(&mut self, alarm: io::Result<Alarm>) {
         self.alarm = alarm.map_err(|error| no_timer(&error)).ok();
         loop {
             let more = self.handle().await;
@@ -368,7 +365,7 @@ impl Shard {
     }
 
     /// Drops every lease without touching its machine.
-    fn abandon(&mut self) {
+    pub fn abandon(&mut self) {
         let ids: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();
         for id in ids {
             if let Some(entry) = self.slots.take(id.slot) {

@@ -1,7 +1,7 @@
-use super::start::run;
 use super::*;
 use crate::keeper::Observer;
 use crate::keeper::handle::ShardHandle;
+use crate::keeper::start::run;
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder, Token, Vote};

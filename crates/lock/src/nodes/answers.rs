@@ -10,11 +10,12 @@ use redislease_core::time::Time;
 
 use super::Reason;
 use super::calls::answer;
-use super::connection::Failure;
 use super::extends::Extend;
+use super::failure::Failure;
 use super::gathered::Asked;
 use super::info::Info;
-use super::link::{Call, End, Link, Shown};
+use super::link::{End, Link};
+use super::message::{Call, Shown};
 use super::node::NodeTask;
 use super::pipe::Sent;
 use super::request::Request;

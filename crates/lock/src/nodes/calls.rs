@@ -7,10 +7,11 @@ use redislease_core::time::Time;
 use tokio::sync::oneshot;
 
 use super::Reason;
-use super::connection::Failure;
 use super::extends::Extend;
+use super::failure::Failure;
 use super::gathered::Asked;
-use super::link::{Call, End, Link};
+use super::link::{End, Link};
+use super::message::Call;
 use super::node::NodeTask;
 use super::reload::Reload;
 use super::request::{Reply, Request};

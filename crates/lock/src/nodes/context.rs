@@ -1,15 +1,16 @@
 //! The context of a node's task, and the state that survives its restart.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use redislease_core::marker::Membership;
 use redislease_core::quorum::Node;
 
-use super::connection::Address;
-use super::node::Message;
+use super::address::Address;
+use super::message::Message;
+use super::shared::{Reach, Shared};
 use super::status::{NodeState, NodeStatus, named};
-use super::{NodesObserver, Reason, Shared};
+use super::{NodesObserver, Reason};
 use crate::mailbox::Mailbox;
 
 /// One node of a quorum.
@@ -59,27 +60,5 @@ impl Context {
             status.message = message;
             status.run_id = None;
         });
-    }
-}
-
-/// Whether a request to a node can succeed now. It may lag slightly behind; then the task answers instead.
-#[derive(Debug, Default)]
-pub(super) struct Reach(AtomicU8);
-
-impl Reach {
-    const CONNECTED: u8 = 1;
-    const VOTES: u8 = 2;
-
-    pub fn set(&self, connected: bool, votes: bool) {
-        let now = u8::from(connected) * Self::CONNECTED + u8::from(votes) * Self::VOTES;
-        self.0.store(now, Ordering::Relaxed);
-    }
-
-    pub fn is_connected(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & Self::CONNECTED != 0
-    }
-
-    pub fn votes(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & Self::VOTES != 0
     }
 }

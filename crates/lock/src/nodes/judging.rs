@@ -1,43 +1,15 @@
 //! The clocks of the nodes: carries out what the [`Judge`](redislease_core::judge::Judge) of the quorum finds.
 
-use std::sync::{MutexGuard, PoisonError};
-
 use redislease_core::admission::Input;
 use redislease_core::clock::{Jump, Sample};
-use redislease_core::judge::{Effect, Judge};
+use redislease_core::judge::Effect;
 use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 use tokio::sync::oneshot;
 
-use super::Shared;
-use super::link::Call;
-use super::node::{Message, NodeTask};
+use super::message::{Call, Finding, Message};
+use super::node::NodeTask;
 use crate::clock;
-
-/// A finding about the clock of a node, for its task.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Finding {
-    /// Its clock is to be read now.
-    Unread,
-    /// It, or the clock of this process, jumped.
-    Doubted,
-    /// It did not step.
-    Steady,
-    /// It stepped.
-    Stepped,
-}
-
-impl Shared {
-    pub(super) fn judge(&self) -> MutexGuard<'_, Judge> {
-        // The state is consistent between any two statements that change it.
-        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// When [`NodeTask::judge_in_time`] must be called. Any of the tasks may do that.
-    pub(super) fn judgement_due(&self) -> Option<Time> {
-        self.judge().next_deadline(self.command_timeout())
-    }
-}
 
 impl NodeTask {
     /// Passes on the TIME of a reply. Returns whether the votes in the reply count.

@@ -4,65 +4,21 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 
-use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Stored, Token};
-use redislease_core::seed::{FenceReport, Unseedable};
-use redislease_core::time::{Millis, Time};
-use tokio::sync::oneshot;
+use redislease_core::marker::RunId;
+use redislease_core::op::Token;
+use redislease_core::seed::Unseedable;
+use redislease_core::time::Time;
 
-use super::connection::{Failure, Opened};
-use super::extends::{Extend, Extends};
-use super::gathered::{Asked, Gathered};
+use super::connection::Opened;
+use super::extends::Extends;
+use super::failure::Failure;
+use super::gathered::Gathered;
 use super::info::Process;
+use super::message::Call;
 use super::pipe::Pipe;
 use super::reload::Reload;
 use super::request::Reply;
 use super::status::Misconfiguration;
-
-/// A call that was sent to the server.
-#[derive(Debug)]
-pub(super) enum Call {
-    /// At least one request. A reply is dropped when its sender gives up.
-    Votes(Vec<Asked>),
-    Extend(Vec<Extend>),
-    Observe {
-        run_id: RunId,
-        nonce: u128,
-        stepped: Option<Marker>,
-    },
-    Admit {
-        ticket: Marker,
-        marker: Marker,
-        seed: Token,
-    },
-    Fence(oneshot::Sender<FenceReport>),
-    Read(Reading),
-    Info,
-    Check,
-    /// One of the scripts, and whether it is the last to load.
-    Load {
-        last: bool,
-    },
-}
-
-/// What a node shows about a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// It has no such key.
-    Nothing,
-    /// The value and its life.
-    Value(Stored, Millis),
-    /// A value or a TTL that RedisLease did not write.
-    Foreign,
-}
-
-/// A request for the value and TTL of a key.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    pub key: String,
-    /// Dropped if the node has no vote or does not answer.
-    pub answer: oneshot::Sender<Shown>,
-}
 
 /// A future that runs concurrently with the task's loop.
 pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;

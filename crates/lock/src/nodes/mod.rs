@@ -9,19 +9,25 @@
 //! its vote wake no other thread.
 
 mod access;
+mod address;
 mod answers;
+mod board;
 mod brief;
 mod calls;
 mod client;
+mod config;
 mod connection;
 mod context;
 mod extends;
+mod failure;
 mod floor;
 mod gathered;
+mod handle;
 mod info;
 mod judging;
 mod keyspace;
 mod link;
+mod message;
 mod node;
 mod observer;
 mod outbox;
@@ -35,28 +41,19 @@ mod replies;
 mod request;
 pub mod script;
 mod seeding;
+mod shared;
 mod show;
 mod status;
 mod thread;
 mod tls;
 mod transport;
 
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-
-use redislease_core::judge::Judge;
-use redislease_core::marker::Membership;
-use redislease_core::op::{Op, Token, Vote};
-use redislease_core::quorum::{MAX_NODES, Node, Quorum};
-use redislease_core::time::{Drift, Millis, Time};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio_util::sync::{CancellationToken, DropGuard};
-
 pub use access::Credentials;
+pub use config::{Config, NodeConfig, StartError};
+pub use handle::Nodes;
+pub(crate) use handle::WeakNodes;
 pub use keyspace::Keyspace;
-pub use link::Shown;
+pub use message::Shown;
 pub use observer::NodesObserver;
 pub(crate) use outbox::Outbox;
 pub use probe::{Probe, Server, Unreachable};
@@ -65,367 +62,3 @@ pub use request::Request;
 pub(crate) use request::{Ballot, Reply};
 pub use status::{Misconfiguration, NodeState, NodeStatus};
 pub use tls::{Tls, TlsFiles};
-
-use crate::mailbox::Mailbox;
-use access::Access;
-use connection::Address;
-use context::{Context, Reach};
-use floor::Floor;
-use node::Message;
-use status::Board;
-
-/// The configuration for using a quorum.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The name of the quorum in metrics and messages.
-    pub quorum: String,
-    /// The nodes, in the order in which [`Node`] counts them.
-    pub nodes: Vec<NodeConfig>,
-    /// The prefix of every key.
-    pub key_prefix: String,
-    /// The configuration under which the nodes vote.
-    pub membership: Membership,
-    /// The longest lease duration on this quorum.
-    pub longest_lease: Millis,
-    /// The time without an answer after which a connection is closed.
-    pub command_timeout: Millis,
-    /// The credentials for the nodes.
-    pub credentials: Option<Credentials>,
-    /// TLS for the connections to all nodes; `None` for connections without TLS.
-    pub tls: Option<Tls>,
-    /// Whether statuses outside of Redis show tokens of this quorum. Then counters are seeded only after
-    /// [`Nodes::floor_complete`], and the caller must answer [`Nodes::floor_requests`].
-    pub has_statuses: bool,
-}
-
-/// One node of a quorum.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeConfig {
-    /// Its name, which stays the same when its address changes.
-    pub name: String,
-    /// `host:port`; an IPv6 address in brackets.
-    pub address: String,
-}
-
-/// Why a quorum cannot be used as it is configured.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// There are no nodes, or too many.
-    #[error("quorum {quorum}: {count} nodes: a quorum has 1 to {MAX_NODES}")]
-    Size {
-        /// The quorum.
-        quorum: String,
-        /// How many it names.
-        count: usize,
-    },
-    /// An address is not `host:port`.
-    #[error("quorum {quorum}: node {node}: address `{address}` is not `host:port`")]
-    Address {
-        /// The quorum.
-        quorum: String,
-        /// The node.
-        node: String,
-        /// The configured address.
-        address: String,
-    },
-    /// The operating system could not create a thread or an event queue.
-    #[error("quorum {quorum}: cannot start the thread of its nodes: {source}")]
-    System {
-        /// The quorum.
-        quorum: String,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-}
-
-/// The nodes of one quorum. Clones refer to the same nodes; dropping the last one closes the connections.
-#[derive(Clone, Debug)]
-pub struct Nodes {
-    shared: Arc<Shared>,
-    alive: Arc<Alive>,
-}
-
-/// A reference to [`Nodes`] that does not keep their connections open.
-#[derive(Clone, Debug)]
-pub(crate) struct WeakNodes(Weak<Alive>);
-
-impl WeakNodes {
-    /// Whether these are the nodes that it refers to.
-    pub fn are(&self, nodes: &Nodes) -> bool {
-        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&nodes.alive))
-    }
-
-    /// Whether the last of the [`Nodes`] was dropped.
-    pub fn are_gone(&self) -> bool {
-        self.0.strong_count() == 0
-    }
-}
-
-/// State that ends with the last [`Nodes`]. It is not in [`Shared`], which the tasks hold slightly longer: by then a
-/// quorum with the same name may have been opened.
-#[derive(Debug)]
-struct Alive {
-    runtime: Handle,
-    _tasks: DropGuard,
-    observer: Arc<dyn NodesObserver>,
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.observer.closed();
-    }
-}
-
-/// State shared by the tasks of one quorum.
-#[derive(Debug)]
-struct Shared {
-    quorum: Quorum,
-    keyspace: Keyspace,
-    longest_lease: Millis,
-    /// In milliseconds.
-    command_timeout: AtomicU64,
-    /// By node.
-    ports: Vec<Port>,
-    board: Board,
-    /// Tells a step of a node's clock from a jump of this process's clock.
-    judge: Mutex<Judge>,
-    /// When everything that had begun became void last.
-    void_at: watch::Sender<Option<Time>>,
-    floor: Floor,
-    access: watch::Sender<Access>,
-}
-
-/// The interface to the task of one node.
-#[derive(Debug)]
-struct Port {
-    inbox: Mailbox<Message>,
-    reach: Reach,
-    address: Mutex<Address>,
-}
-
-impl Port {
-    fn new(address: Address) -> Self {
-        Self { inbox: Mailbox::new(), reach: Reach::default(), address: Mutex::new(address) }
-    }
-
-    fn address(&self) -> Address {
-        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The vote on a request that need not be sent, because the node is disconnected or has no vote.
-    fn vote_at_once(&self, op: &Op) -> Option<Vote> {
-        let useful = self.reach.votes() || (self.reach.is_connected() && op.is_release());
-        (!useful).then_some(Vote::Abstained)
-    }
-}
-
-impl Shared {
-    fn command_timeout(&self) -> Millis {
-        Millis(self.command_timeout.load(Ordering::Relaxed))
-    }
-}
-
-impl Nodes {
-    /// Starts a thread with a task for each node. `observer` receives their reports.
-    ///
-    /// # Errors
-    /// [`StartError`] if the configuration cannot be used; nothing was started then.
-    pub fn start(config: &Config, observer: Arc<dyn NodesObserver>) -> Result<Self, StartError> {
-        let quorum_name = || config.quorum.clone();
-        let count = config.nodes.len();
-        let quorum = u8::try_from(count).ok().and_then(Quorum::of);
-        let quorum = quorum.ok_or_else(|| StartError::Size { quorum: quorum_name(), count })?;
-        let mut ports = Vec::new();
-        for NodeConfig { name, address } in &config.nodes {
-            let parsed = Address::parse(address).ok_or_else(|| StartError::Address {
-                quorum: quorum_name(),
-                node: name.clone(),
-                address: address.clone(),
-            })?;
-            ports.push(Port::new(parsed));
-        }
-
-        let shared = Arc::new(Shared {
-            quorum,
-            keyspace: Keyspace::new(&config.key_prefix),
-            longest_lease: config.longest_lease,
-            command_timeout: AtomicU64::new(config.command_timeout.0),
-            ports,
-            board: Board::new(&config.nodes, observer.clone()),
-            judge: Mutex::new(Judge::new(quorum, config.longest_lease, Drift::STANDARD)),
-            void_at: watch::Sender::new(None),
-            floor: Floor::new(config.has_statuses),
-            access: watch::Sender::new(Access::new(config.credentials.clone(), config.tls.clone())),
-        });
-        let contexts = quorum.nodes().zip(&config.nodes).map(|(node, NodeConfig { name, .. })| {
-            Arc::new(Context {
-                node,
-                name: name.clone(),
-                membership: config.membership.clone(),
-                shared: shared.clone(),
-                observer: observer.clone(),
-                suspect: AtomicBool::new(false),
-            })
-        });
-        let stop = CancellationToken::new();
-        let started = thread::start(&config.quorum, contexts.collect(), stop.clone());
-        let runtime = started.map_err(|source| StartError::System { quorum: quorum_name(), source })?;
-        let alive = Alive { runtime, _tasks: stop.drop_guard(), observer };
-        Ok(Self { shared, alive: Arc::new(alive) })
-    }
-
-    /// The number of nodes, and the majority of them.
-    pub fn quorum(&self) -> Quorum {
-        self.shared.quorum
-    }
-
-    /// How long a node that lost data has no vote: no key may live longer.
-    pub fn longest_lease(&self) -> Millis {
-        self.shared.longest_lease
-    }
-
-    /// The timeout of one request.
-    pub fn command_timeout(&self) -> Millis {
-        self.shared.command_timeout()
-    }
-
-    /// The names of keys on this quorum.
-    pub fn keyspace(&self) -> &Keyspace {
-        &self.shared.keyspace
-    }
-
-    /// Whether these are the same [`Nodes`], not just nodes with the same configuration.
-    pub(crate) fn are(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
-    /// A reference that does not keep the connections open.
-    pub(crate) fn downgrade(&self) -> WeakNodes {
-        WeakNodes(Arc::downgrade(&self.alive))
-    }
-
-    /// Runs `task` on the thread of the nodes, where the leases on them run too. A task that acquires and releases leases there
-    /// needs no change of thread. It must not block or compute for long: it would delay every renewal on these nodes. A panic ends
-    /// only the task. The task is dropped when the last of these [`Nodes`] is dropped. An open lease keeps them, so a task that
-    /// holds a `LeaseHandle` must end by itself.
-    ///
-    /// ```no_run
-    /// use redislease_lock::clock;
-    /// use redislease_lock::keeper::{Command, LeaseHandle};
-    /// use redislease_lock::nodes::Nodes;
-    /// use redislease_core::lease::{Publication, Standing, View};
-    /// use redislease_core::op::{Holder, Token};
-    /// use tokio::sync::watch;
-    ///
-    /// /// `lease` and `views` are those of `Keeper::open_watched`. `work` is short: longer work belongs to a task on another thread.
-    /// fn work_once(
-    ///     nodes: &Nodes,
-    ///     lease: LeaseHandle,
-    ///     mut views: watch::Receiver<View>,
-    ///     work: impl FnOnce(Token) + Send + 'static,
-    /// ) {
-    ///     nodes.spawn(async move {
-    ///         lease.command(Command::Want(Holder("worker".into())));
-    ///         let acquired = |view: &View| matches!(view.standing, Standing::Publishing(_));
-    ///         let Ok(view) = views.wait_for(acquired).await.map(|view| view.clone()) else { return };
-    ///         let Standing::Publishing(term) = view.standing else { return };
-    ///         lease.command(Command::Published { attempt: term.id.attempt, outcome: Publication::Written });
-    ///         // The process may have been paused since the view was made: soon after `stop_at` another process can have the lease.
-    ///         if term.stop_at.is_some_and(|stop_at| clock::now() < stop_at) {
-    ///             work(term.id.token);
-    ///         }
-    ///         lease.command(Command::End { term: term.id, proof: true });
-    ///     });
-    /// }
-    /// ```
-    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.alive.runtime.spawn(task);
-    }
-
-    /// Sends a request to `node`. `reply` is called exactly once, at the latest at `request.give_up_at`, then with
-    /// [`Vote::Unknown`]; it must not block, and may be called before this returns.
-    ///
-    /// A node that is disconnected or has no vote abstains at once: nothing is sent. A release needs no vote: it is sent
-    /// to every connected node.
-    pub fn send(&self, node: Node, request: Request, reply: impl FnOnce(Vote) + Send + 'static) {
-        let Some(port) = self.shared.ports.get(node.index()) else { return reply(Vote::Unknown) };
-        if let Some(vote) = port.vote_at_once(&request.op) {
-            return reply(vote);
-        }
-        // A message that cannot be delivered is dropped, which answers the request.
-        let _ = port.inbox.send(Message::Vote(request, Reply::to_function(reply)));
-    }
-
-    /// When the clock of this process was last found to have jumped: a longest lease has to pass before the next attempt.
-    pub fn jumped_at(&self) -> Option<Time> {
-        self.shared.judge().jumped_at()
-    }
-
-    /// When the clock of this process jumped last, or may have jumped: every round, attempt and belief from before is void. See
-    /// [`redislease_core::judge`].
-    pub fn void_at(&self) -> watch::Receiver<Option<Time>> {
-        self.shared.void_at.subscribe()
-    }
-
-    /// The status of the nodes, by [`Node`]. Changes when a relevant value changes.
-    pub fn watch(&self) -> watch::Receiver<Vec<NodeStatus>> {
-        self.shared.board.subscribe()
-    }
-
-    /// Raises the highest token that any status on this quorum showed. A token that no clock reaches before the next
-    /// century is ignored and logged.
-    pub fn raise_floor(&self, token: Token) {
-        self.shared.floor.raise(token);
-    }
-
-    /// The highest token so far.
-    pub fn floor(&self) -> Token {
-        self.shared.floor.token()
-    }
-
-    /// Reports that every status on this quorum was read: from now on counters may be seeded. Needed once if
-    /// [`Config::has_statuses`] is set.
-    pub fn floor_complete(&self) {
-        self.shared.floor.complete();
-    }
-
-    /// The number of requests to read the statuses of all leases again. It grows when all nodes but a minority have lost
-    /// their data: they vote again only after [`Nodes::floor_read`].
-    pub fn floor_requests(&self) -> watch::Receiver<u64> {
-        self.shared.floor.requests()
-    }
-
-    /// Reports that all statuses were read after this number of requests, and passed to [`Nodes::raise_floor`].
-    pub fn floor_read(&self, request: u64) {
-        self.shared.floor.answer(request);
-    }
-
-    /// Sets the time without an answer after which a connection is closed.
-    pub fn set_command_timeout(&self, timeout: Millis) {
-        self.shared.command_timeout.store(timeout.0, Ordering::Relaxed);
-    }
-
-    /// Sets the address of `node`, as `host:port`. An address in another form is ignored.
-    pub fn set_address(&self, node: Node, address: &str) {
-        if let (Some(port), Some(address)) = (self.shared.ports.get(node.index()), Address::parse(address)) {
-            let before =
-                std::mem::replace(&mut *port.address.lock().unwrap_or_else(PoisonError::into_inner), address.clone());
-            if before != address {
-                // A task that has ended needs no address.
-                let _ = port.inbox.send(Message::Moved);
-            }
-        }
-    }
-
-    /// Uses `credentials` for new logins. Open connections stay. If the server does not accept the new credentials yet,
-    /// the previous ones are tried once.
-    pub fn set_credentials(&self, credentials: Option<Credentials>) {
-        self.shared.access.send_if_modified(|access| access.credentials.replace(credentials));
-    }
-
-    /// Uses `tls` for new connections. Open connections stay. If TLS with a server fails, the previous settings are tried
-    /// once, but never a connection without TLS.
-    pub fn set_tls(&self, tls: Option<Tls>) {
-        self.shared.access.send_if_modified(|access| access.set_tls(tls));
-    }
-}

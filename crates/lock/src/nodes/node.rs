@@ -13,21 +13,22 @@ use redis::RedisResult;
 use redislease_core::admission::{self, Admission, Effect, Input};
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::op::Token;
-use redislease_core::seed::{FenceReport, Unseedable};
+use redislease_core::seed::Unseedable;
 use redislease_core::time::{Drift, Millis, Time};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-use super::connection::{Address, Failure, Opened, Opening};
+use super::address::Address;
+use super::connection::{Opened, Opening};
 use super::context::Context;
 use super::extends::Extends;
+use super::failure::Failure;
 use super::gathered::Gathered;
 use super::info::Process;
-use super::judging::Finding;
-use super::link::{Call, End, Link, Open, Pending, Reading};
+use super::link::{End, Link, Open, Pending};
+use super::message::{Call, Message};
 use super::pipe::{Answered, Pipe};
 use super::random::{Random, nonce};
 use super::reload::Reload;
-use super::request::{Reply, Request};
 use super::status::{Misconfiguration, NodeState, NodeStatus};
 use super::{Reason, script, seeding};
 use crate::clock::{self, Alarm};
@@ -44,21 +45,6 @@ pub(super) const RECONNECT: Backoff =
 
 /// How many answers are taken before the requests that they cause are sent.
 const AT_ONCE: usize = 1000;
-
-/// A message to a node's task.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// A request for a vote.
-    Vote(Request, Reply),
-    /// The node has another address.
-    Moved,
-    /// The task of another node has found this about the clock of this one.
-    Clock(Finding),
-    /// Read the fence, for the task of a node that is being admitted. Dropped if it cannot be read.
-    Fence(oneshot::Sender<FenceReport>),
-    /// Read a key.
-    Read(Reading),
-}
 
 pub(super) struct NodeTask {
     pub context: Arc<Context>,

@@ -2,7 +2,7 @@
 
 use redislease_core::quorum::Node;
 
-use super::node::Message;
+use super::message::Message;
 use super::{Nodes, Reply, Request};
 
 /// Requests that are not sent yet. [`Outbox::flush`] sends them.

@@ -6,8 +6,9 @@ use redis::{Cmd, InfoDict, Value};
 use redislease_core::time::Millis;
 use rustls::pki_types::CertificateDer;
 
+use super::address::Address;
 use super::client::Client;
-use super::connection::{Address, Failure, bounded};
+use super::failure::{Failure, bounded};
 use super::info;
 use super::script::{self, Script};
 use super::{Credentials, Keyspace, Misconfiguration, Reason, Tls, transport};

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::Nodes;
-use super::link::{Reading, Shown};
-use super::node::Message;
+use super::message::{Message, Reading, Shown};
 
 impl Nodes {
     /// Reads the key of a lease on all nodes, for at most one command timeout. The result has one entry for each node that votes and

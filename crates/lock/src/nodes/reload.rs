@@ -13,7 +13,7 @@ use redislease_core::time::Time;
 
 use super::extends::Extend;
 use super::gathered::Asked;
-use super::link::Call;
+use super::message::Call;
 use super::request::{Reply, Request};
 
 /// The calls and requests that wait until the scripts are loaded.

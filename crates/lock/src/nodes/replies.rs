@@ -11,7 +11,6 @@ use redislease_core::seed::Allegiance;
 use redislease_core::time::Millis;
 
 use super::brief::brief;
-use super::script::is_end;
 
 /// The answer of a script, with its time on the node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +62,11 @@ pub enum NoAnswer {
     Invalid(InvalidReply),
     /// The server returned an error.
     Error(RedisError),
+}
+
+/// Whether the operation ends a term. Ends and other votes are requested with different calls.
+pub const fn is_end(op: &Op) -> bool {
+    matches!(op, Op::Seal { .. } | Op::Release { .. } | Op::Keep { .. })
 }
 
 /// Reads the reply to `op`.

@@ -11,6 +11,7 @@ use redislease_core::op::{Attempt, Op, Token};
 use redislease_core::time::Millis;
 
 use super::Keyspace;
+pub use super::replies::is_end;
 pub use super::replies::{
     Answer, Exception, Found, InvalidReply, NoAnswer, Reply, read_check, read_extend, read_fence, read_marker,
     read_value, read_vote, read_votes,
@@ -103,11 +104,6 @@ pub fn vote(keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, 
         return extend(keyspace, marker, deadline, &one);
     }
     votes(keyspace, marker, deadline, std::iter::once((locks, op)))
-}
-
-/// Whether the operation ends a term. Ends and other votes are requested with different calls.
-pub const fn is_end(op: &Op) -> bool {
-    matches!(op, Op::Seal { .. } | Op::Release { .. } | Op::Keep { .. })
 }
 
 /// Requests many votes in one call, which are executed in order: only seals, releases and keeps, or only acquires and confirms.

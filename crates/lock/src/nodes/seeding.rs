@@ -9,8 +9,8 @@ use redislease_core::quorum::Node;
 use redislease_core::seed::{FenceReport, Floor, Unseedable, seed};
 use tokio::sync::oneshot;
 
-use super::Shared;
-use super::node::Message;
+use super::message::Message;
+use super::shared::Shared;
 use super::status::NodeState;
 use crate::clock;
 

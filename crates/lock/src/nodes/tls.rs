@@ -14,7 +14,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::Reason;
-use super::connection::{Address, Failure};
+use super::address::Address;
+use super::failure::Failure;
 
 /// The certificates for connections to nodes, in PEM.
 #[derive(Clone, PartialEq, Eq)]

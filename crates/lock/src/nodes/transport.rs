@@ -10,8 +10,9 @@ use redislease_core::time::{Millis, Time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::address::Address;
 use super::client::{Client, Stream};
-use super::connection::{Address, Failure, bounded};
+use super::failure::{Failure, bounded};
 use super::{Credentials, Reason, Tls, tls};
 use crate::clock;
 

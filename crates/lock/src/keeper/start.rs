@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::Shard;
+use super::handle::{Message, ShardHandle, Shared};
+use super::shard::Shard;
 use crate::PanicObserver;
 use crate::clock::Alarm;
 use crate::contain::{contain_this_thread, contained, contained_task};
-use crate::keeper::handle::{Message, ShardHandle, Shared};
 use crate::nodes::Nodes;
 use crate::own_thread;
 

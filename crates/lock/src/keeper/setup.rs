@@ -1,0 +1,54 @@
+//! What a lease is opened with.
+
+use std::sync::Arc;
+
+use redislease_core::lease::{Config, Renewal, View};
+use redislease_core::time::{Millis, Time};
+
+use crate::nodes::Nodes;
+
+/// Receives the reports of one lease. It is called on the thread of the lease's shard, which serves thousands of other
+/// leases, so it must not block. If it panics, its lease is dropped.
+pub trait Observer: Send + 'static {
+    /// A renewal round completed; `ttl_ms` is the lease duration.
+    fn renewed(&self, renewal: &Renewal, ttl_ms: u64);
+    /// The view changed.
+    fn changed(&self, view: &View);
+    /// A majority of the nodes has deleted the keys after [`super::LeaseHandle::release`], or set their end after
+    /// [`super::LeaseHandle::release_at`].
+    fn released(&self) {}
+    /// The machine ended: it retired, was closed, or failed because of a bug. This is the last call.
+    fn ended(&self) {}
+}
+
+/// An observer that ignores everything.
+impl Observer for () {
+    fn renewed(&self, _: &Renewal, _: u64) {}
+    fn changed(&self, _: &View) {}
+}
+
+/// Whether this process may end terms by its own clock. The answer depends on the time: the right ends with the lock of the
+/// leader, and a process that was paused has no other news of that. It is asked on the thread of the lease's shard, so it must
+/// not block.
+pub trait MayEnd: Send + Sync + 'static {
+    /// Whether it may at `now`.
+    fn may_end(&self, now: Time) -> bool;
+}
+
+/// The parameters for opening a lease.
+pub struct Setup {
+    /// The nodes of the lease's quorum; `None` if their addresses are unknown. Then no term can be confirmed, and an
+    /// adopted term is lost at its deadline.
+    pub nodes: Option<Nodes>,
+    /// The lease's keys on the nodes.
+    pub keys: Arc<[String]>,
+    /// The lease's durations.
+    pub config: Config,
+    /// Without it, `config.deadline` always applies.
+    pub may_end: Option<Arc<dyn MayEnd>>,
+    /// How long no attempt begins after a jump of this process's clock; `None` for the longest lease of the quorum. Shorter only
+    /// if no attempt for these keys uses a longer TTL than that.
+    pub jump_wait: Option<Millis>,
+    /// Receives views and renewals.
+    pub observer: Box<dyn Observer>,
+}

@@ -1,0 +1,116 @@
+//! The list of the statuses of a quorum's nodes.
+
+use std::sync::Arc;
+
+use redislease_core::quorum::Node;
+use tokio::sync::watch;
+
+use super::status::named;
+use super::{NodeConfig, NodeState, NodeStatus, NodesObserver};
+
+/// The statuses of all nodes of a quorum.
+#[derive(Debug)]
+pub(super) struct Board {
+    statuses: watch::Sender<Vec<NodeStatus>>,
+    observer: Arc<dyn NodesObserver>,
+}
+
+impl Board {
+    /// Every node is down until it is reached.
+    pub fn new(nodes: &[NodeConfig], observer: Arc<dyn NodesObserver>) -> Self {
+        let statuses = nodes.iter().map(|NodeConfig { name, address }| NodeStatus {
+            message: format!("node {}: not reached yet", named(name, address)),
+            name: name.clone(),
+            address: address.clone(),
+            state: NodeState::Down,
+            reason: None,
+            last_refusal: None,
+            version: String::new(),
+            run_id: None,
+            clock_offset_ms: None,
+        });
+        let board = Self { statuses: watch::Sender::new(statuses.collect()), observer };
+        board.observer.changed(&board.statuses.borrow());
+        board
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<Vec<NodeStatus>> {
+        self.statuses.subscribe()
+    }
+
+    /// Changes the status of `node`; notifies the observer, and then the receivers, if anything but its clock offset changed. Only the
+    /// thread of the nodes calls this.
+    pub fn update(&self, node: Node, change: impl FnOnce(&mut NodeStatus)) {
+        // The list is not locked while the observer is called: it may read the list.
+        let mut statuses = self.statuses.borrow().clone();
+        let Some(status) = statuses.get_mut(node.index()) else { return };
+        let before = status.clone();
+        change(status);
+        let modified = NodeStatus { clock_offset_ms: status.clock_offset_ms, ..before.clone() } != *status;
+        if modified {
+            report(&before, status);
+            self.observer.changed(&statuses);
+        }
+        self.statuses.send_if_modified(|known| {
+            *known = statuses;
+            modified
+        });
+    }
+
+    /// Another node whose address leads to the same server process, as `name (address)`.
+    pub fn duplicate(&self, node: Node) -> Option<String> {
+        let statuses = self.statuses.borrow();
+        let own = statuses.get(node.index())?.run_id.as_ref()?;
+        let same =
+            |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
+        statuses.iter().enumerate().find(same).map(|(_, status)| named(&status.name, &status.address))
+    }
+}
+
+fn report(before: &NodeStatus, after: &NodeStatus) {
+    if before.state == after.state && before.message == after.message {
+        return;
+    }
+    let NodeStatus { name, address, state, message, .. } = after;
+    match state {
+        NodeState::Up => tracing::info!(node = %name, %address, %state, "node {} votes", named(name, address)),
+        NodeState::Quarantined { .. } => {
+            tracing::info!(node = %name, %address, %state, "{message}");
+        }
+        NodeState::Down | NodeState::Misconfigured(_) => {
+            tracing::warn!(node = %name, %address, %state, "{message}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board() -> Board {
+        let names = ["a".to_owned(), "b".to_owned()];
+        Board::new(&names.map(|name| NodeConfig { address: format!("{name}:6379"), name }), Arc::new(()))
+    }
+
+    #[test]
+    fn a_clock_offset_alone_sends_no_notification() {
+        let board = board();
+        let watch = board.subscribe();
+        board.update(Node(0), |status| status.clock_offset_ms = Some(7));
+        assert!(!watch.has_changed().unwrap());
+        assert_eq!(watch.borrow()[0].clock_offset_ms, Some(7));
+        board.update(Node(0), |status| status.state = NodeState::Up);
+        assert!(watch.has_changed().unwrap());
+    }
+
+    #[test]
+    fn two_names_of_one_server_are_found() {
+        let board = board();
+        board.update(Node(0), |status| status.run_id = Some("r1".into()));
+        assert_eq!(board.duplicate(Node(0)), None);
+        board.update(Node(1), |status| status.run_id = Some("r1".into()));
+        assert_eq!(board.duplicate(Node(0)).as_deref(), Some("b (b:6379)"));
+        board.update(Node(1), |status| status.run_id = Some("r2".into()));
+        assert_eq!(board.duplicate(Node(0)), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! What the task of a node receives from other tasks, and what it sends to its server.
+
+use redislease_core::marker::{Marker, RunId};
+use redislease_core::op::{Stored, Token};
+use redislease_core::seed::FenceReport;
+use redislease_core::time::Millis;
+use tokio::sync::oneshot;
+
+use super::extends::Extend;
+use super::gathered::Asked;
+use super::request::{Reply, Request};
+
+/// A message to a node's task.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A request for a vote.
+    Vote(Request, Reply),
+    /// The node has another address.
+    Moved,
+    /// The task of another node has found this about the clock of this one.
+    Clock(Finding),
+    /// Read the fence, for the task of a node that is being admitted. Dropped if it cannot be read.
+    Fence(oneshot::Sender<FenceReport>),
+    /// Read a key.
+    Read(Reading),
+}
+
+/// A finding about the clock of a node, for its task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Finding {
+    /// Its clock is to be read now.
+    Unread,
+    /// It, or the clock of this process, jumped.
+    Doubted,
+    /// It did not step.
+    Steady,
+    /// It stepped.
+    Stepped,
+}
+
+/// A call that was sent to the server.
+#[derive(Debug)]
+pub(super) enum Call {
+    /// At least one request. A reply is dropped when its sender gives up.
+    Votes(Vec<Asked>),
+    Extend(Vec<Extend>),
+    Observe {
+        run_id: RunId,
+        nonce: u128,
+        stepped: Option<Marker>,
+    },
+    Admit {
+        ticket: Marker,
+        marker: Marker,
+        seed: Token,
+    },
+    Fence(oneshot::Sender<FenceReport>),
+    Read(Reading),
+    Info,
+    Check,
+    /// One of the scripts, and whether it is the last to load.
+    Load {
+        last: bool,
+    },
+}
+
+/// What a node shows about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// It has no such key.
+    Nothing,
+    /// The value and its life.
+    Value(Stored, Millis),
+    /// A value or a TTL that RedisLease did not write.
+    Foreign,
+}
+
+/// A request for the value and TTL of a key.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub key: String,
+    /// Dropped if the node has no vote or does not answer.
+    pub answer: oneshot::Sender<Shown>,
+}

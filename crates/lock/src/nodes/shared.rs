@@ -1,0 +1,99 @@
+//! The state that the tasks of one quorum and its handles share.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use redislease_core::judge::Judge;
+use redislease_core::op::{Op, Vote};
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Millis, Time};
+use tokio::sync::watch;
+
+use super::Keyspace;
+use super::access::Access;
+use super::address::Address;
+use super::board::Board;
+use super::floor::Floor;
+use super::message::Message;
+use crate::mailbox::Mailbox;
+
+/// State shared by the tasks of one quorum.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub quorum: Quorum,
+    pub keyspace: Keyspace,
+    pub longest_lease: Millis,
+    /// In milliseconds.
+    pub command_timeout: AtomicU64,
+    /// By node.
+    pub ports: Vec<Port>,
+    pub board: Board,
+    /// Tells a step of a node's clock from a jump of this process's clock.
+    pub judge: Mutex<Judge>,
+    /// When everything that had begun became void last.
+    pub void_at: watch::Sender<Option<Time>>,
+    pub floor: Floor,
+    pub access: watch::Sender<Access>,
+}
+
+/// The interface to the task of one node.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub inbox: Mailbox<Message>,
+    pub reach: Reach,
+    pub address: Mutex<Address>,
+}
+
+impl Port {
+    pub fn new(address: Address) -> Self {
+        Self { inbox: Mailbox::new(), reach: Reach::default(), address: Mutex::new(address) }
+    }
+
+    pub fn address(&self) -> Address {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The vote on a request that need not be sent, because the node is disconnected or has no vote.
+    pub fn vote_at_once(&self, op: &Op) -> Option<Vote> {
+        let useful = self.reach.votes() || (self.reach.is_connected() && op.is_release());
+        (!useful).then_some(Vote::Abstained)
+    }
+}
+
+impl Shared {
+    pub fn command_timeout(&self) -> Millis {
+        Millis(self.command_timeout.load(Ordering::Relaxed))
+    }
+
+    pub fn judge(&self) -> MutexGuard<'_, Judge> {
+        // The state is consistent between any two statements that change it.
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When `NodeTask::judge_in_time` must be called. Any of the tasks may do that.
+    pub fn judgement_due(&self) -> Option<Time> {
+        self.judge().next_deadline(self.command_timeout())
+    }
+}
+
+/// Whether a request to a node can succeed now. It may lag slightly behind; then the task answers instead.
+#[derive(Debug, Default)]
+pub(super) struct Reach(AtomicU8);
+
+impl Reach {
+    const CONNECTED: u8 = 1;
+    const VOTES: u8 = 2;
+
+    pub fn set(&self, connected: bool, votes: bool) {
+        let now = u8::from(connected) * Self::CONNECTED + u8::from(votes) * Self::VOTES;
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::CONNECTED != 0
+    }
+
+    pub fn votes(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::VOTES != 0
+    }
+}

@@ -1,0 +1,155 @@
+//! The authority of this process over the leases of each quorum, as the [elections](super::leadership) grant it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redislease_core::time::Time;
+use redislease_lock::keeper::MayEnd;
+use redislease_plan::plan::{Authority, Granted};
+use tokio::sync::Notify;
+
+use super::slot::Slot;
+
+/// The authority of this process over the leases of one quorum.
+#[derive(Debug)]
+pub struct Grant(Mutex<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    granted: Granted,
+    /// The lock on which the authority depends.
+    lock: Option<Arc<Slot>>,
+}
+
+impl Grant {
+    /// Creates a grant with an authority that depends on no lock.
+    pub fn of(authority: Authority) -> Arc<Self> {
+        let granted = Granted { authority, named_until: None };
+        Arc::new(Self(Mutex::new(Shared { granted, lock: None })))
+    }
+
+    /// The authority at `now`.
+    pub fn authority(&self, now: Time) -> Authority {
+        let shared = self.shared();
+        shared.granted.at(now, shared.lock.as_ref().map(|lock| lock.stop_at()))
+    }
+
+    /// Until when decisions about a lease may be carried out, as far as is known now: a process that was paused may have lost the
+    /// right to it.
+    pub fn decides_until(&self) -> Time {
+        let shared = self.shared();
+        shared.granted.decides_until(shared.lock.as_ref().map(|lock| lock.stop_at()))
+    }
+
+    /// Grants an authority that depends on no lock.
+    #[cfg(test)]
+    pub fn set_for_test(&self, authority: Authority) {
+        // No test waits until this time.
+        let granted = Granted { authority, named_until: Some(Time(u64::MAX)) };
+        self.set(granted, None);
+    }
+
+    /// Replaces the authority, and the lock on which it depends.
+    pub fn set(&self, granted: Granted, lock: Option<Arc<Slot>>) {
+        *self.shared() = Shared { granted, lock };
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        // The state is consistent between any two statements that change it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MayEnd for Grant {
+    fn may_end(&self, now: Time) -> bool {
+        now < self.decides_until()
+    }
+}
+
+/// The authority of this process on every quorum, for tasks other than the engine. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Authorities(Arc<AllGrants>);
+
+#[derive(Debug, Default)]
+struct AllGrants {
+    known: Mutex<Known>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    grants: BTreeMap<String, Arc<Grant>>,
+    /// Whether every RedisQuorum that existed at the start has been read.
+    read: bool,
+}
+
+impl Authorities {
+    /// Takes the grant of a quorum.
+    pub fn set(&self, quorum: &str, grant: &Arc<Grant>) {
+        self.known().grants.insert(quorum.to_owned(), grant.clone());
+        self.notify();
+    }
+
+    /// Every RedisQuorum that existed at the start has been read.
+    pub fn all_read(&self) {
+        self.known().read = true;
+        self.notify();
+    }
+
+    /// An authority has changed.
+    pub fn notify(&self) {
+        self.0.changed.notify_one();
+    }
+
+    /// Waits for a change. Only one task may wait.
+    pub async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// Whether this process decides about the leases on a quorum at `now`. Without a RedisQuorum of this name there is no
+    /// election, and every replica decides.
+    pub fn leads(&self, quorum: &str, now: Time) -> bool {
+        let known = self.known();
+        known.read && known.grants.get(quorum).is_none_or(|grant| grant.authority(now) == Authority::Lead)
+    }
+
+    /// Until when this process decides about the leases on each quorum, as far as is known now.
+    pub fn each(&self, mut of: impl FnMut(&str, Time)) {
+        for (quorum, grant) in &self.known().grants {
+            of(quorum, grant.decides_until());
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // The state is consistent between any two statements that change it.
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redislease_core::lease::{Standing, TermId, TermView, View};
+    use redislease_core::op::{Attempt, Holder, Token};
+
+    #[test]
+    fn leadership_ends_with_the_time_of_its_lock() {
+        let slot = Slot::new(|| {});
+        let grant = |authority, lock| {
+            let granted = Granted { authority, named_until: Some(Time(10)) };
+            Grant(Mutex::new(Shared { granted, lock }))
+        };
+        let lead = grant(Authority::Lead, Some(slot.clone()));
+        assert_eq!(lead.authority(Time(0)), Authority::Renew, "the lock has no view yet");
+        let id = TermId { attempt: Attempt(1), token: Token(1), holder: Holder("here/uid///operator-0/1".into()) };
+        let term = TermView { id, valid_until: Some(Time(15)), stop_at: Some(Time(10)), failed_rounds: 0 };
+        slot.show(&View { standing: Standing::Held(term), ..View::default() });
+        assert_eq!(lead.authority(Time(9)), Authority::Lead);
+        assert_eq!(lead.authority(Time(10)), Authority::Renew);
+        for authority in [Authority::Follow, Authority::Renew, Authority::End] {
+            assert_eq!(grant(authority, Some(slot.clone())).authority(Time(9)), authority);
+        }
+        assert_eq!(grant(Authority::End, None).authority(Time(10)), Authority::Renew, "another may be named meanwhile");
+        assert_eq!(Grant::of(Authority::Lead).authority(Time(9)), Authority::Lead, "no election is possible");
+    }
+}
