@@ -44,7 +44,6 @@ struct Quorum {
 
 struct Shard {
     shared: Arc<Shared>,
-    panics: Arc<dyn PanicObserver>,
     slots: Slots<Machine>,
     timers: Timers,
     /// `None` if the operating system cannot create one.
@@ -72,11 +71,10 @@ impl Shard {
     fn new(shared: Arc<Shared>, panics: Arc<dyn PanicObserver>) -> Self {
         Self {
             shared,
-            panics,
             slots: Slots::new(),
             timers: Timers::default(),
             alarm: None,
-            tools: Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: Random::new() },
+            tools: Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: Random::new(), panics },
             quorums: Vec::new(),
             messages: VecDeque::new(),
             recovering: VecDeque::new(),
@@ -253,7 +251,7 @@ impl Shard {
             }
             Ok(Outcome::Remove) => self.end(entry),
             Err(panicked) => {
-                self.panics.panicked();
+                self.tools.panics.panicked();
                 tracing::error!(keys = ?machine.keys(), "a lease task panicked; the lease is dropped and expires with its TTL; report this bug: {panicked}");
                 self.end(entry);
             }
@@ -295,7 +293,7 @@ impl Shard {
         self.shared.give_back(id);
         // The observer is code of the caller and may panic.
         if let Err(panicked) = contained(|| observer.ended()).and_then(|()| contained(|| drop(observer))) {
-            self.panics.panicked();
+            self.tools.panics.panicked();
             tracing::error!("the observer of an ended lease panicked; report this bug: {panicked}");
         }
     }
