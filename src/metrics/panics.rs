@@ -1,14 +1,15 @@
-//! Metrics of contained panics.
+//! Metrics of contained panics and of broken invariants.
 
 use std::sync::Arc;
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 use redislease_lock::PanicObserver;
 
-/// Contained panics, by component. Each of them is a bug.
+/// Contained panics and broken invariants, by component. Each of them is a bug.
 #[derive(Clone, Debug)]
 pub struct Panics {
     /// In the machine or the observer of one lease, which was dropped from its shard; or in a shard, which dropped all its leases.
+    /// Or a machine broke an invariant: then a new one seals its term, or confirms it again.
     pub keeper: IntCounter,
     /// In the task of one Redis node, which was restarted.
     pub nodes: IntCounter,
@@ -23,7 +24,7 @@ impl Panics {
     /// # Errors
     /// The name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let help = "Contained panics, by the part of the process; each is a defect to report.";
+        let help = "Contained panics and broken invariants, by the part of the process; each is a defect to report.";
         let family = IntCounterVec::new(Opts::new("redislease_panics_total", help), &["part"])?;
         registry.register(Box::new(family.clone()))?;
         let part = |name| family.with_label_values(&[name]);

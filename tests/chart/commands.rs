@@ -139,7 +139,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "removes what a reader made with another page; the test begins with an empty cluster",
     ),
     ("kubectl logs --previous", A_KUBELET),
-    ("kubectl logs -n redislease-system -l app.kubernetes.io/name=redislease --tail=-1 | grep panicked", A_KUBELET),
+    (
+        "kubectl logs -n redislease-system -l app.kubernetes.io/name=redislease --tail=-1 | grep -E \"panicked|broke an invariant\"",
+        A_KUBELET,
+    ),
     ("kubectl logs -n redislease-system -l app.kubernetes.io/name=redislease --tail=100", A_KUBELET),
     ("kubectl logs -n redislease-system -l app.kubernetes.io/name=redislease --tail=200", A_KUBELET),
     ("kubectl port-forward -n redislease-system POD 8080 & curl -s localhost:8080/readyz", A_KUBELET),

@@ -1,13 +1,33 @@
 //! Code that only planted bugs run.
 
 use crate::ballot::Ballot;
-use crate::lease::Lease;
+use crate::invariants::Violation;
 use crate::lease::acquire::FirstVote;
+use crate::lease::ending::Ending;
+use crate::lease::{EndReason, Lease};
 use crate::op::{Op, Stages};
 use crate::quorum::Node;
 use crate::time::Time;
 
 impl Lease {
+    /// Breaks a local invariant of the running term, and handles that as a release does.
+    pub fn break_invariant(&mut self, now: Time, violation: Violation) {
+        if let Some(term) = &mut self.term {
+            match violation {
+                Violation::BeliefPastDeadline => term.stop_at = Some(now),
+                Violation::UnconfirmedBelief => term.valid_until = None,
+                _ => {
+                    let (id, until) = (term.id.clone(), term.keys_until);
+                    self.ending = Some(Ending::new(&self.config, now, id, EndReason::Decided, until, until));
+                }
+            }
+        }
+        self.emit_view();
+        if let Err(violation) = crate::invariants::local(now, self) {
+            self.start_over(now, violation);
+        }
+    }
+
     /// Sends the token to a node whose grant arrived after the token was chosen.
     pub(super) fn confirm_late_grant(&mut self, now: Time, node: Node) {
         if let Some(acquiring) = &mut self.acquiring

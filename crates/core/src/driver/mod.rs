@@ -328,7 +328,7 @@ impl Driver {
             // The view stays at Publishing until the caller has published the term.
             lease::Effect::Publish(id) => self.lease.renew_by(self.next_phase(self.now, id.attempt)),
             lease::Effect::Renewed(renewal) => self.spread(renewal),
-            lease::Effect::Changed(_) => {}
+            lease::Effect::Changed(_) | lease::Effect::Broken(_) => {}
         }
     }
 

@@ -39,7 +39,8 @@ impl Ending {
     pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
         let sealed_until = vec![None; config.quorum.size()];
         // After these the term is over for all processes, not only for this one.
-        let is_over = matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline);
+        let is_over =
+            matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline | EndReason::Defect);
         Self {
             id,
             reason,

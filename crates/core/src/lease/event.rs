@@ -1,7 +1,9 @@
 //! Inputs and effects of a lease machine.
 
+use alloc::boxed::Box;
+
 use crate::backoff::Entropy;
-use crate::lease::{Config, View};
+use crate::lease::{Broken, Config, View};
 use crate::op::{Attempt, Holder, Op, Token, Vote};
 use crate::quorum::Node;
 use crate::time::{Millis, Time};
@@ -154,4 +156,6 @@ pub enum Effect {
     Renewed(Renewal),
     /// The view changed. A change that ends validity comes before any new [`Effect::Send`].
     Changed(View),
+    /// The machine broke an invariant, which is a defect to report. It has started over; the changed view follows.
+    Broken(Box<Broken>),
 }

@@ -15,6 +15,7 @@
 //! [`Input::ClockJumped`] leads from held to adopting too, and ends an attempt.
 
 mod acquire;
+mod broken;
 mod cleanup;
 mod config;
 mod ending;
@@ -40,6 +41,7 @@ mod tests;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+pub use broken::Broken;
 pub use config::{Config, LATE_WAKE, OnDeadline};
 pub use event::{Effect, Input, Publication, Renewal, Round, TermId, Want};
 #[cfg(feature = "check")]
@@ -208,9 +210,11 @@ impl Lease {
         self.advance(now);
         self.emit_view();
         // A checker that plants a bug must find it by itself.
-        if self.rules == Rules::NONE {
-            debug_assert_eq!(crate::invariants::lease(self), Ok(()));
-            debug_assert_eq!(crate::invariants::belief_ends_in_time(now, &self.shown), Ok(()));
+        if self.rules == Rules::NONE
+            && let Err(violation) = crate::invariants::local(now, self)
+        {
+            debug_assert!(false, "{violation}: {self:?}");
+            self.start_over(now, violation);
         }
     }
 

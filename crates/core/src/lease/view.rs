@@ -19,6 +19,8 @@ pub enum EndReason {
     NeverConfirmed,
     /// The status names a later term, or the resource was deleted or created again.
     Superseded,
+    /// The machine broke one of its invariants while it ran the term.
+    Defect,
 }
 
 /// A running term.

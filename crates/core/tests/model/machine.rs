@@ -117,6 +117,7 @@ impl Driver {
                 }
                 effect @ (Effect::Publish(_) | Effect::Renewed(_)) => self.orders.push(Order::Effect(effect)),
                 Effect::Changed(_) => {}
+                Effect::Broken(broken) => panic!("{broken:?}"),
             }
         }
     }

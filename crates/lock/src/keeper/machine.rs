@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
 use redislease_core::driver::{self, Command, Driver, Fresh, Input, LeaseId, Turns};
-use redislease_core::lease::Effect;
+use redislease_core::lease::{Broken, Effect};
 use redislease_core::op::{Attempt, Token, Vote};
 use redislease_core::time::Time;
 
 use super::timers::Armed;
 use super::{MayEnd, Observer, Setup};
+use crate::PanicObserver;
 use crate::mailbox::Mailbox;
 use crate::nodes::random::{Random, nonce};
 use crate::nodes::{Ballot, Nodes, Outbox, Reply, Request};
@@ -19,6 +20,7 @@ pub(super) struct Tools {
     pub ballots: Arc<Mailbox<Ballot>>,
     pub turns: Turns,
     pub random: Random,
+    pub panics: Arc<dyn PanicObserver>,
 }
 
 /// What happens to a machine after an input.
@@ -89,6 +91,11 @@ impl Machine {
                     self.observer.renewed(&renewal, self.driver.lease().config().ttl.0);
                 }
                 driver::Effect::Lease(Effect::Changed(view)) => self.observer.changed(&view),
+                driver::Effect::Lease(Effect::Broken(broken)) => {
+                    tools.panics.panicked();
+                    let Broken { violation, view } = *broken;
+                    tracing::error!(keys = ?self.keys, %violation, ?view, "a lease broke an invariant; its term ends, and its keys expire with their TTL; report this bug");
+                }
                 driver::Effect::Released => self.observer.released(),
                 driver::Effect::Ended => return Outcome::Remove,
             }

@@ -41,7 +41,6 @@ struct Quorum {
 
 pub(super) struct Shard {
     shared: Arc<Shared>,
-    panics: Arc<dyn PanicObserver>,
     pub slots: Slots<Machine>,
     timers: Timers,
     /// `None` if the operating system cannot create one.
@@ -69,11 +68,10 @@ impl Shard {
     pub fn new(shared: Arc<Shared>, panics: Arc<dyn PanicObserver>) -> Self {
         Self {
             shared,
-            panics,
             slots: Slots::new(),
             timers: Timers::default(),
             alarm: None,
-            tools: Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: Random::new() },
+            tools: Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: Random::new(), panics },
             quorums: Vec::new(),
             messages: VecDeque::new(),
             recovering: VecDeque::new(),
@@ -250,7 +248,7 @@ impl Shard {
             }
             Ok(Outcome::Remove) => self.end(entry),
             Err(panicked) => {
-                self.panics.panicked();
+                self.tools.panics.panicked();
                 tracing::error!(keys = ?machine.keys(), "a lease task panicked; the lease is dropped and expires with its TTL; report this bug: {panicked}");
                 self.end(entry);
             }
@@ -292,7 +290,7 @@ impl Shard {
         self.shared.give_back(id);
         // The observer is code of the caller and may panic.
         if let Err(panicked) = contained(|| observer.ended()).and_then(|()| contained(|| drop(observer))) {
-            self.panics.panicked();
+            self.tools.panics.panicked();
             tracing::error!("the observer of an ended lease panicked; report this bug: {panicked}");
         }
     }

@@ -3,6 +3,7 @@ use crate::keeper::Observer;
 use crate::keeper::handle::ShardHandle;
 use crate::keeper::start::run;
 use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::invariants::Violation;
 use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder, Token, Vote};
 use redislease_core::quorum::Quorum;
@@ -189,4 +190,39 @@ fn when_a_majority_is_back_the_terms_have_turns_and_the_most_urgent_the_first() 
     let later = shard.slots.iter().filter(|(id, _)| !started.contains(&id.slot));
     let turns: Vec<Option<Time>> = later.map(|(_, machine)| machine.driver.next_deadline()).collect();
     assert!(turns.iter().all(|turn| *turn == Some(Time(1_000_010))), "{turns:?}");
+}
+
+/// A release reports a broken invariant. Without a planted bug, a debug build panics.
+#[test]
+fn a_lease_that_broke_an_invariant_loses_its_term_and_is_counted_once() {
+    let panics = Arc::new(Panics::default());
+    let mut shard = Shard::new(ShardHandle::new().0, panics.clone());
+    let shown = Shown::default();
+    let id = shard.shared.take_id();
+    let setup = Setup {
+        nodes: None,
+        keys: ["k".to_owned()].into(),
+        config: config(),
+        may_end: None,
+        jump_wait: None,
+        observer: Box::new(shown.clone()),
+    };
+    shard.now = Time(1_000_000);
+    shard.open(id, setup);
+    let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
+    shard.with(id, Input::Command(Command::Adopt(term), None));
+    for Ballot { round, node, .. } in requests(&shard) {
+        shard.with(id, Input::Vote { round, node, vote: Vote::Extended });
+    }
+    let last = |shown: &Shown| shown.0.lock().unwrap().last().map(|(_, standing)| standing.clone());
+    assert!(matches!(last(&shown), Some(Standing::Held(_))), "{:?}", shown.0);
+
+    let now = shard.now;
+    let mut entry = shard.slots.take(id.slot).unwrap();
+    entry.1.driver.lease_mut().break_invariant(now, Violation::BeliefPastDeadline);
+    shard.slots.put(entry);
+    shard.with(id, Input::Wake);
+    shard.with(id, Input::Wake);
+    assert_eq!((last(&shown), panics.count()), (Some(Standing::Idle), 1));
+    assert!(!shown.1.load(Ordering::SeqCst), "a new machine takes its place");
 }

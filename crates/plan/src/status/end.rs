@@ -17,13 +17,15 @@ pub enum TermEnd {
     NeverConfirmed,
     /// The status names a later term.
     Superseded,
+    /// The operator's state of it broke one of its own rules.
+    InternalError,
     /// It has ended, and this operator did not observe why.
     Unobserved,
 }
 
 impl TermEnd {
     /// All reasons.
-    pub const ALL: [Self; 17] = {
+    pub const ALL: [Self; 18] = {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = EndCause::ALL;
         [
             Self::Decided(a),
@@ -42,6 +44,7 @@ impl TermEnd {
             Self::RenewDeadline,
             Self::NeverConfirmed,
             Self::Superseded,
+            Self::InternalError,
             Self::Unobserved,
         ]
     };
@@ -66,6 +69,7 @@ impl TermEnd {
             Self::RenewDeadline => "RenewDeadline",
             Self::NeverConfirmed => "NeverConfirmed",
             Self::Superseded => "Superseded",
+            Self::InternalError => "InternalError",
             Self::Unobserved => "Unobserved",
         }
     }
@@ -97,6 +101,7 @@ impl TermEnd {
             Self::RenewDeadline => "no majority of the Redis nodes renewed it in time",
             Self::NeverConfirmed => "no majority of the Redis nodes confirmed it after the operator started",
             Self::Superseded => "the status names a later term",
+            Self::InternalError => "the operator has a defect; its log has the message to report",
             Self::Unobserved => "this operator did not observe why it ended",
         }
     }
@@ -119,6 +124,7 @@ impl TermEnd {
             EndReason::Deadline => Self::RenewDeadline,
             EndReason::NeverConfirmed => Self::NeverConfirmed,
             EndReason::Superseded => Self::Superseded,
+            EndReason::Defect => Self::InternalError,
         }
     }
 }

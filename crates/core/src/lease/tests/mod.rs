@@ -4,6 +4,7 @@
 
 mod acquire;
 mod adopt;
+mod broken;
 mod end;
 mod jump;
 mod keep;
@@ -153,6 +154,7 @@ impl Scenario {
                 Effect::Publish(id) => self.published.push(id),
                 Effect::Renewed(renewal) => self.renewals.push(renewal),
                 Effect::Changed(view) => self.shown.push(view),
+                Effect::Broken(broken) => self.fail(format!("{broken:?}")),
             }
         }
     }

@@ -13,6 +13,7 @@ fn views() -> impl Strategy<Value = Option<View>> {
         EndReason::Deadline,
         EndReason::NeverConfirmed,
         EndReason::Superseded,
+        EndReason::Defect,
     ]);
     let metadata = prop::sample::select(vec![
         "eu-west-1/uid-here/jobs/billing/x/uid-x",

@@ -141,6 +141,7 @@ fn lost_term_is_reported_as_lease_lost() {
         (EndReason::Deadline, "RenewDeadline"),
         (EndReason::Misses, "KeysMissing"),
         (EndReason::NeverConfirmed, "NeverConfirmed"),
+        (EndReason::Defect, "InternalError"),
     ] {
         let mut scenario = Scenario::held_by_a();
         scenario.up = Some(1);

@@ -226,6 +226,7 @@ impl World {
             EndReason::NeverConfirmed => Sight::AdoptionNeverConfirmed,
             EndReason::Superseded => Sight::Superseded,
             EndReason::Decided => Sight::EndDecided,
+            EndReason::Defect => panic!("a machine broke an invariant"),
         });
         let lost = matches!(ending.reason, EndReason::Misses | EndReason::Deadline | EndReason::NeverConfirmed);
         if lost && uid != LOCK && self.swarm.programs == 0 && self.lost.insert((process, ending.id.attempt)) {

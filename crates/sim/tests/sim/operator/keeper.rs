@@ -342,6 +342,7 @@ impl World {
             }
             Effect::Changed(view) if self.swarm.programs > 0 => self.lock_shown(process, serial, &view),
             Effect::Changed(view) => self.changed(process, serial, &view),
+            Effect::Broken(broken) => panic!("{broken:?}"),
         }
     }
 
