@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redislease_plan::api::RedisLease;
 use redislease_plan::election::PodFacts;
 use redislease_plan::engine::{Input, Watched};
 
+use crate::api::objects;
 use crate::api::server::{Change, Mode, State};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
@@ -209,7 +211,11 @@ impl World {
             Kind::Leases => {
                 self.learn_leader(process, state.leader.0, state.leader.1.clone());
                 for lease in state.leases.iter().flatten() {
-                    self.tell_engine(process, Input::Lease(Watched::Seen(Box::new((**lease).clone()))));
+                    let version = |lease: &RedisLease| objects::version(lease.metadata.resource_version.as_deref());
+                    let known = self.resource(process, objects::uid_of(lease)).filter(|_| self.is(Bug::RestoreIgnored));
+                    let known = known.filter(|known| version(known) > version(lease));
+                    let seen = known.unwrap_or_else(|| lease.clone());
+                    self.tell_engine(process, Input::Lease(Watched::Seen(Box::new((*seen).clone()))));
                 }
                 self.tell_engine(process, Input::Lease(Watched::ListEnds));
             }

@@ -76,6 +76,8 @@ pub enum Bug {
     NoBackOff,
     /// The consent of a workload is taken for granted.
     ConsentIgnored,
+    /// A listed lease that is older than the known one is ignored, also after a restore of etcd.
+    RestoreIgnored,
     /// The end of a term is written with the level of counts, and counts with that of the end.
     LevelSwapped,
     /// The outcome of a call goes to the newest unit of its lease, whichever has made the call.
@@ -84,7 +86,7 @@ pub enum Bug {
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `StartNotFenced` and `WithdrawnByObject` need one
 /// exact interleaving, which `scenario::late_writes` sets up, and `AuthorityDoesNotEnd` pauses as in `scenario::replicas`.
-const OF_THE_OPERATOR: [Bug; 31] = [
+const OF_THE_OPERATOR: [Bug; 32] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -114,6 +116,7 @@ const OF_THE_OPERATOR: [Bug; 31] = [
     Bug::StoppedWithoutAnswer,
     Bug::NoBackOff,
     Bug::ConsentIgnored,
+    Bug::RestoreIgnored,
     Bug::LevelSwapped,
     Bug::AnswerToAnotherUnit,
 ];

@@ -204,7 +204,11 @@ impl Swarm {
         }
         if matches!(
             bug,
-            Bug::StartFromCachedStatus | Bug::WorkloadIsStale | Bug::StoppedWithoutAnswer | Bug::ConsentIgnored
+            Bug::StartFromCachedStatus
+                | Bug::WorkloadIsStale
+                | Bug::StoppedWithoutAnswer
+                | Bug::ConsentIgnored
+                | Bug::RestoreIgnored
         ) {
             self.gated = 0;
             self.clustered = 0b111;
@@ -374,6 +378,7 @@ fn needed_meddlers(bug: Bug) -> Vec<(Fault, u64)> {
     let faults: &[Fault] = match bug {
         Bug::NoBackOff => &[Fault::StripsLabel, Fault::Clamps, Fault::Fight],
         Bug::ConsentIgnored => &[Fault::NoConsent, Fault::SharedWorkload],
+        Bug::RestoreIgnored => &[Fault::RestoreEtcd],
         _ => &[],
     };
     faults.iter().map(|&fault| (fault, 1)).collect()

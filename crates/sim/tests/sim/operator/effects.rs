@@ -215,7 +215,7 @@ impl World {
     }
 
     /// The newest observed version of a lease, if its resource exists.
-    fn resource(&mut self, process: usize, uid: u32) -> Option<Arc<RedisLease>> {
+    pub fn resource(&mut self, process: usize, uid: u32) -> Option<Arc<RedisLease>> {
         let id = self.unit(process, uid)?.id;
         self.processes[process].engine.index().lease(id)?.object.clone()
     }
