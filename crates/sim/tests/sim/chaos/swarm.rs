@@ -172,7 +172,8 @@ impl Swarm {
         }
         self.excludes = !of_place(self.gated, 0) && !of_place(self.clustered, 0) && rng.percent(30);
         let only_workloads = (0..self.keys.len()).all(|place| of_place(self.clustered, place));
-        if only_workloads && !self.clocks_behind && rng.percent(90) {
+        // A restored status may lack the answer to a handover, which is then carried out again.
+        if only_workloads && !self.clocks_behind && rng.percent(90) && !self.has(Fault::Handover) {
             self.meddlers.push((Fault::RestoreEtcd, 1));
         }
         self
