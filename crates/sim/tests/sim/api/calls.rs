@@ -262,7 +262,7 @@ impl World {
         let (was, is) = (objects::handover(before.as_deref()), objects::handover(after.as_deref()));
         if let Some((id, state)) = is.filter(|_| is != was) {
             self.coverage.saw(Sight::of_handover(state));
-            self.check.handover((cluster, uid), id, state);
+            self.check.handover(self.now, (cluster, uid), id, state);
         }
         if change.is_some() {
             self.check.status_writes(self.now, cluster, place, self.swarm.status_write_bound());

@@ -39,7 +39,6 @@ impl World {
         let names = |(place, lease): (usize, Option<_>)| Some((place, objects::named(lease?)?.token));
         let leases = before.leases.iter().map(Option::as_deref);
         self.running.versions_go_back(cluster, leases.enumerate().filter_map(names));
-        self.check.statuses_go_back(cluster);
         let epoch = self.epoch;
         self.after(away, Event::Heal { epoch, heal: Heal::Restored(cluster) });
     }
@@ -47,6 +46,7 @@ impl World {
     /// The API server serves again. The replicas of the workloads are what the backup says.
     pub fn serve_restored(&mut self, cluster: usize) {
         self.set_api(cluster, Mode::Up);
+        self.check.statuses_go_back(self.now, cluster);
         for place in 0..self.swarm.keys.len() {
             if let Some(workload) = self.apis[cluster].workload_of(place) {
                 let replicas = replicas(workload);

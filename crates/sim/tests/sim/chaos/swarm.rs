@@ -172,8 +172,7 @@ impl Swarm {
         }
         self.excludes = !of_place(self.gated, 0) && !of_place(self.clustered, 0) && rng.percent(30);
         let only_workloads = (0..self.keys.len()).all(|place| of_place(self.clustered, place));
-        // A restored status may lack the answer to a handover, which is then carried out again.
-        if only_workloads && !self.clocks_behind && rng.percent(90) && !self.has(Fault::Handover) {
+        if only_workloads && !self.clocks_behind && rng.percent(90) {
             self.meddlers.push((Fault::RestoreEtcd, 1));
         }
         self

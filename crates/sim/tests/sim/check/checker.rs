@@ -67,6 +67,9 @@ impl Window {
     }
 }
 
+/// How long after a restore of etcd a process may still know what was before.
+const LISTED_WITHIN: Micros = 10 * SECOND;
+
 /// The pod in entries about the lock of the replicas.
 pub const LOCK_HOLDER: u32 = u32::MAX;
 
@@ -94,6 +97,8 @@ pub struct Checker {
     pub published_only: bool,
     /// Per resource of a cluster and ID of a handover: the last state.
     handovers: BTreeMap<(usize, u32, String), HandoverState>,
+    /// When each process of a cluster has listed after a restore of etcd.
+    listed_after: BTreeMap<usize, Micros>,
     sent: BTreeMap<(usize, usize), Window>,
     written: BTreeMap<(usize, usize), Window>,
     reported: BTreeMap<(usize, u32), Window>,
@@ -204,9 +209,11 @@ impl Checker {
         }
     }
 
-    /// The statuses of a cluster are older ones: a handover that was answered since then is answered again.
-    pub fn statuses_go_back(&mut self, cluster: usize) {
+    /// The statuses of a cluster are older ones: a handover that was answered since then is answered again. Until each process has
+    /// listed, it may know another object by a version that is used again, and write over a newer state.
+    pub fn statuses_go_back(&mut self, now: Micros, cluster: usize) {
         self.handovers.retain(|(of, _, _), _| *of != cluster);
+        self.listed_after.insert(cluster, now + LISTED_WITHIN);
     }
 
     pub fn has_stopped(&self, pod: u32) -> bool {
@@ -254,8 +261,10 @@ impl Checker {
     }
 
     /// The status of a lease shows another state of a requested handover. Each request is handled once.
-    pub fn handover(&mut self, (cluster, uid): (usize, u32), id: &str, state: HandoverState) {
+    pub fn handover(&mut self, now: Micros, (cluster, uid): (usize, u32), id: &str, state: HandoverState) {
         let before = self.handovers.insert((cluster, uid, id.to_owned()), state);
+        let has_listed = self.listed_after.get(&cluster).is_none_or(|at| now >= *at);
+        let before = before.filter(|_| has_listed);
         if before.is_some_and(|before| before != HandoverState::Running || state == before) {
             self.fail(format!("the handover {id} of lease {uid} was {before:?} and is {state:?}"));
         }
