@@ -81,6 +81,16 @@ fn a_lock_is_valid_until_its_deadline_and_never_after_a_loss() {
     assert_eq!(lock.check(last), Err(Lost::Missing), "a lost lock is not continued");
 }
 
+/// The lease machine broke an invariant and started over: the program learns of it as of any loss.
+#[test]
+fn a_lock_is_lost_when_its_lease_broke_an_invariant() {
+    let mut lock = held(request());
+    let now = START + Millis(1);
+    let ending = EndingView { id: id(), reason: EndReason::Defect, sealed: false, keys_until: START + Millis(999) };
+    assert!(lock.handle(now, Input::Shown(&View { ending: Some(ending), ..View::default() })), "who waits is woken");
+    assert_eq!((lock.lost(), lock.check(now)), (Some(Lost::Expired), Err(Lost::Expired)));
+}
+
 #[test]
 fn a_refused_request_tries_again_when_the_keys_end_and_not_after_its_wait() {
     let mut lock = asked(request());
