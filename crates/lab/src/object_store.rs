@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Error, Process, Result, free_address, http, tools, watchdog::TempFolder};
+use crate::{Error, Process, Result, free_address, process::start_http, tools, watchdog::TempFolder};
 
 /// Limit for a start, also on a busy machine.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -32,21 +32,7 @@ impl ObjectStore {
     /// [`Error::MissingTool`] if it has not been built; [`Error::Exited`] or [`Error::NotReady`] with its log.
     pub fn start() -> Result<Self> {
         let program = tools::object_store()?;
-        let mut tries = 5;
-        loop {
-            let server = Self::prepare(&program)?;
-            server.process.start()?;
-            let ready = || match http::get(server.address, "/health") {
-                Ok((200, _)) => Ok(()),
-                Ok((code, page)) => Err(format!("{code}: {page}")),
-                Err(error) => Err(error.to_string()),
-            };
-            match server.process.wait_until(START_WITHIN, ready) {
-                // Another process took the port before the server could bind it: use another one.
-                Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
-                other => return other.map(|()| server),
-            }
-        }
+        start_http(|| Self::prepare(&program), |server| (&server.process, server.address), "/health", START_WITHIN)
     }
 
     fn prepare(program: &Path) -> Result<Self> {

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    net::SocketAddr,
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -12,7 +13,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::{Error, Machine, Result, wait::tail, watchdog};
+use crate::{Error, Machine, Result, http, wait::tail, watchdog};
 
 /// Time between two checks of a condition.
 const POLL: Duration = Duration::from_millis(10);
@@ -289,6 +290,31 @@ impl Drop for Process {
         if !watchdog::keeps_running() {
             // If this fails, the watchdog kills the process later.
             let _ = self.kill();
+        }
+    }
+}
+
+/// Starts a server that answers this path when it is ready. If another process takes the port before the server can bind it, it is
+/// prepared again with another one.
+pub(crate) fn start_http<S>(
+    prepare: impl Fn() -> Result<S>,
+    parts: impl Fn(&S) -> (&Process, SocketAddr),
+    path: &str,
+    within: Duration,
+) -> Result<S> {
+    let mut tries = 5;
+    loop {
+        let server = prepare()?;
+        let (process, address) = parts(&server);
+        process.start()?;
+        let ready = || match http::get(address, path) {
+            Ok((200, _)) => Ok(()),
+            Ok((code, page)) => Err(format!("{code}: {page}")),
+            Err(error) => Err(error.to_string()),
+        };
+        match process.wait_until(within, ready) {
+            Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
+            other => return other.map(|()| server),
         }
     }
 }

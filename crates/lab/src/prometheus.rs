@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{Error, Operator, Process, Result, free_address, http, watchdog::TempFolder};
+use crate::{Error, Operator, Process, Result, free_address, http, process::start_http, watchdog::TempFolder};
 
 /// Limit for a start, also on a busy machine.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -42,25 +42,15 @@ impl Prometheus {
     /// # Errors
     /// [`Error::Exited`] with its log when it does not accept the rules, or is not installed.
     pub fn start(rules: &Path) -> Result<Self> {
-        let mut tries = 5;
-        loop {
-            let server = Self::prepare(rules)?;
-            server.process.start()?;
-            let ready = || match http::get(server.address, "/-/ready") {
-                Ok((200, _)) => Ok(()),
-                Ok((code, page)) => Err(format!("{code}: {page}")),
-                Err(error) => Err(error.to_string()),
-            };
-            match server.process.wait_until(START_WITHIN, ready) {
-                // Another process took the port before the server could bind it: use another one.
-                Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
-                // The exit status of a shell for a missing program.
-                Err(Error::Exited { status, .. }) if status.code() == Some(127) => {
-                    return Err(Error::MissingTool { tool: "prometheus", path: PathBuf::from("prometheus") });
-                }
-                other => return other.map(|()| server),
+        let started =
+            start_http(|| Self::prepare(rules), |server| (&server.process, server.address), "/-/ready", START_WITHIN);
+        started.map_err(|error| match error {
+            // The exit status of a shell for a missing program.
+            Error::Exited { status, .. } if status.code() == Some(127) => {
+                Error::MissingTool { tool: "prometheus", path: PathBuf::from("prometheus") }
             }
-        }
+            other => other,
+        })
     }
 
     fn prepare(rules: &Path) -> Result<Self> {
