@@ -38,6 +38,7 @@ mod check;
 mod core_check;
 mod operator;
 mod programs;
+mod queue;
 mod redis;
 mod run;
 mod scenario;

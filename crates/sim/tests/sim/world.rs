@@ -1,7 +1,6 @@
 //! One world: true time, the queue of events, and the state that they change.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redislease_plan::api::ValidQuorum;
@@ -31,6 +30,7 @@ use crate::check::trace::{Note, Trace};
 use crate::core_check::Mutant;
 use crate::operator::process::{Life, Process};
 use crate::programs::{self, Programs, Step as ProgramStep};
+use crate::queue::Queue;
 use crate::redis::clock::{Clock, Micros, SECOND, TRUE_RATE};
 use crate::redis::network::{Address, Delivery, Link};
 use crate::redis::server::{Answer, Server};
@@ -122,39 +122,9 @@ impl Event {
     }
 }
 
-/// An entry of the queue. The event is in a slot, so that sorting the queue moves few bytes.
-struct Entry {
-    at: Micros,
-    seq: u64,
-    slot: usize,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.seq) == (other.at, other.seq)
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.seq).cmp(&(other.at, other.seq))
-    }
-}
-
 pub struct World {
     pub now: Micros,
-    queue: BinaryHeap<Reverse<Entry>>,
-    slots: Vec<Option<Event>>,
-    free: Vec<usize>,
-    seq: u64,
+    queue: Queue<Event>,
     /// How many events have happened at `now`.
     at_once: u32,
     pub rng: Rng,
@@ -249,10 +219,7 @@ impl World {
         check.storms_pass = swarm.programs > 0 || bugs.iter().any(|&bug| bug != Bug::NoPace);
         let mut world = Self {
             now: 0,
-            queue: BinaryHeap::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            seq: 0,
+            queue: Queue::default(),
             at_once: 0,
             aside: Rng::new(!rng.copy().word()),
             rng,
@@ -333,13 +300,7 @@ impl World {
     }
 
     pub fn at(&mut self, at: Micros, event: Event) {
-        self.seq += 1;
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        self.slots[slot] = Some(event);
-        self.queue.push(Reverse(Entry { at, seq: self.seq, slot }));
+        self.queue.push(at, event);
     }
 
     pub fn after(&mut self, delay: Micros, event: Event) {
@@ -351,17 +312,15 @@ impl World {
     }
 
     pub fn run(&mut self) {
-        while !self.done && self.check.broken.is_none() && !self.queue.is_empty() {
+        while !self.done && self.check.broken.is_none() && self.queue.next().is_some() {
             self.next_event();
         }
     }
 
     fn next_event(&mut self) {
-        let Some(Reverse(entry)) = self.queue.pop() else { return };
-        let Some(event) = self.slots[entry.slot].take() else { return };
-        self.free.push(entry.slot);
-        self.at_once = if entry.at == self.now { self.at_once + 1 } else { 0 };
-        self.now = entry.at;
+        let Some((at, event)) = self.queue.pop() else { return };
+        self.at_once = if at == self.now { self.at_once + 1 } else { 0 };
+        self.now = at;
         if self.at_once > EVENTS_AT_ONE_INSTANT {
             self.check.fail(format!("more than {EVENTS_AT_ONE_INSTANT} events at one instant: {event:?}"));
         }
@@ -370,7 +329,7 @@ impl World {
 
     /// Runs until true time is `end`, for a scenario that then changes something.
     pub fn run_until(&mut self, end: Micros) {
-        while self.check.broken.is_none() && self.queue.peek().is_some_and(|Reverse(entry)| entry.at <= end) {
+        while self.check.broken.is_none() && self.queue.next().is_some_and(|at| at <= end) {
             self.next_event();
         }
         self.now = self.now.max(end);

@@ -1,0 +1,44 @@
+//! The queue of events, by time. Events at one instant leave it in the order in which they were added.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::redis::clock::Micros;
+
+/// A queue of events. They are in slots, so that sorting moves few bytes.
+pub struct Queue<E> {
+    heap: BinaryHeap<Reverse<(Micros, u64, usize)>>,
+    slots: Vec<Option<E>>,
+    free: Vec<usize>,
+    /// How many events were added.
+    added: u64,
+}
+
+impl<E> Default for Queue<E> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), added: 0 }
+    }
+}
+
+impl<E> Queue<E> {
+    pub fn push(&mut self, at: Micros, event: E) {
+        self.added += 1;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(event);
+        self.heap.push(Reverse((at, self.added, slot)));
+    }
+
+    /// When the next event happens.
+    pub fn next(&self) -> Option<Micros> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub fn pop(&mut self) -> Option<(Micros, E)> {
+        let Reverse((at, _, slot)) = self.heap.pop()?;
+        self.free.push(slot);
+        Some((at, self.slots[slot].take()?))
+    }
+}
