@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Installation, InstallationOptions, LeaseState, Operator, Result};
+use redislease_lab::{Installation, InstallationOptions, LeaseState, Operator, Result, refuse};
 use serde_json::{Value, json};
 
 use crate::granularity::{replicas, scaled, switching, workload};
-use crate::policy::refuse;
 use crate::support::{Cluster, FIRST_ELECTION, SOON, options, throughout};
 
 const LABEL: &str = "lease.redislease.io/billing";

@@ -22,7 +22,6 @@ mod holder;
 mod lost_time;
 mod many_workloads;
 mod operator;
-mod policy;
 mod quorum;
 mod replicas;
 mod resource;

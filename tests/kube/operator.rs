@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use redislease_lab::{
-    Components, ControlPlane, Cut, Installation, InstallationOptions, LeaseState, Proxy, Result, nodes,
+    Components, ControlPlane, Cut, Installation, InstallationOptions, LeaseState, Proxy, Result, nodes, refuse_statuses,
 };
 use serde_json::json;
 
 use crate::holder::held;
-use crate::policy::refuse_statuses;
 use crate::roles::changes_hands;
 use crate::support::{
     AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, is, keys, options, the_term_is_kept, throughout,

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Installation, Lease, LeaseState, Result, Watch, WatchEvent};
+use redislease_lab::{Installation, Lease, LeaseState, Result, Watch, WatchEvent, refuse, refuse_statuses};
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::policy::{refuse, refuse_statuses};
 use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, keys, no_key_is_left, shared, throughout};
 
 /// Event, pod, role and token, in the order of the events.

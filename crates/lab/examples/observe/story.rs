@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redislease_lab::{Installation, Lease, LeaseState, Operator, Prometheus};
+use redislease_lab::{Installation, Lease, LeaseState, Operator, Prometheus, refuse};
 use serde_json::json;
 
 use crate::CLUSTER;
@@ -78,6 +78,7 @@ impl<'a> Story<'a> {
         self.first_holders()?;
         self.holders_are_deleted()?;
         self.holder_vanishes()?;
+        self.writes_are_refused_and_undone()?;
         self.one_redis_is_down()?;
         self.quorum_is_lost()?;
         self.operator_is_replaced()?;
@@ -114,6 +115,40 @@ impl<'a> Story<'a> {
         self.say("the holder of shop/billing is deleted by force: its keys must expire");
         self.next_holder(&["--grace-period=0", "--force"])?;
         self.seen()?;
+        Ok(())
+    }
+
+    fn writes_are_refused_and_undone(&self) -> Outcome {
+        const LABEL: &str = "lease.redislease.io/billing";
+        self.say("a policy refuses the label of shop/billing, and somebody removes it");
+        let held = self.billing.state()?;
+        let pod = held.holder().ok_or("no pod holds shop/billing")?;
+        let label = format!("{LABEL}=active");
+        let write = vec!["label", "pod", pod, "-n", "shop", "--overwrite", &label, "note=1"];
+        let without = format!("!has(object.metadata.labels) || !('{LABEL}' in object.metadata.labels)");
+        let refusal = refuse(self.installation, "shop", ["", "pods"], &without, write)?;
+        let remove =
+            || self.installation.control_plane().kubectl(&["label", "pod", pod, "-n", "shop", &format!("{LABEL}-")]);
+        remove()?;
+        self.counted("redislease_writes_refused_total")?;
+        refusal.end()?;
+        self.billing.wait_for_roles(&held, 3, SOON)?;
+        self.say("it is allowed again, and somebody removes the label once more");
+        remove()?;
+        self.billing.wait_for_roles(&held, 3, SOON)?;
+        self.counted("redislease_corrections_total")?;
+        self.seen()
+    }
+
+    /// Waits until one of the operators has counted something in this metric.
+    fn counted(&self, metric: &str) -> Outcome {
+        self.installation.wait_for(metric, SOON, || {
+            let mut total = 0.0;
+            for operator in &self.operators {
+                total += operator.metrics().map_err(|error| error.to_string())?.value(metric, &[]).unwrap_or_default();
+            }
+            if total > 0.0 { Ok(()) } else { Err("it is 0".into()) }
+        })?;
         Ok(())
     }
 

@@ -1,11 +1,16 @@
 //! Makes the API server refuse writes of the operator, as an admission policy or webhook may.
 
-use redislease_lab::{Installation, Result};
+use std::time::Duration;
+
 use serde_json::json;
 
-use crate::support::FIRST_ELECTION;
+use crate::{Installation, Result};
+
+/// Limit until the API server uses a policy, or none any more.
+const APPLIED: Duration = Duration::from_secs(30);
 
 /// Updates in a namespace that the API server refuses.
+#[derive(Debug)]
 pub struct Refusal<'a> {
     installation: &'a Installation,
     namespace: &'a str,
@@ -15,6 +20,9 @@ pub struct Refusal<'a> {
 
 /// Makes the API server refuse updates of `resource` in `namespace`, except those that the CEL expression `allowed` admits.
 /// Returns when it refuses the write of these kubectl arguments.
+///
+/// # Errors
+/// [`Error::Command`](crate::Error::Command), or [`Error::NotInTime`](crate::Error::NotInTime) when the write is not refused.
 pub fn refuse<'a>(
     installation: &'a Installation,
     namespace: &'a str,
@@ -47,6 +55,9 @@ pub fn refuse<'a>(
 }
 
 /// Makes the API server refuse every status of a RedisLease in `namespace`, which has the lease `billing`.
+///
+/// # Errors
+/// Those of [`refuse`].
 pub fn refuse_statuses<'a>(installation: &'a Installation, namespace: &'a str) -> Result<Refusal<'a>> {
     let patch = r#"--patch={"status": {"transitions": 99}}"#;
     let write = ["patch", "redislease", "billing", "-n", namespace, "--subresource=status", "--type=merge", patch];
@@ -55,6 +66,9 @@ pub fn refuse_statuses<'a>(installation: &'a Installation, namespace: &'a str) -
 
 impl Refusal<'_> {
     /// Makes the API server allow the updates again.
+    ///
+    /// # Errors
+    /// Those of [`refuse`].
     pub fn end(self) -> Result<()> {
         let name = format!("refuse-{}", self.namespace);
         let policy = "validatingadmissionpolicybinding,validatingadmissionpolicy";
@@ -64,7 +78,7 @@ impl Refusal<'_> {
 
     fn wait_until(&self, refused: bool) -> Result<()> {
         let write = [&self.write[..], &["--dry-run=server"]].concat();
-        self.installation.wait_for("the policy", FIRST_ELECTION, || {
+        self.installation.wait_for("the policy", APPLIED, || {
             let is_refused = match self.installation.control_plane().kubectl(&write) {
                 Err(error) if error.to_string().contains("refused by the test") => true,
                 other => other.map(|_| false)?,
