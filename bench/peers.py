@@ -44,7 +44,7 @@ class Peer:
 ALL = USUAL | {"lost"}
 SEVERAL = frozenset({"several"})
 PEERS = [
-    Peer("RedisLease", "this commit", "rust", "ours", "yes, grows on the quorum", "yes, before the keys end", "by itself",
+    Peer("RedisLease", "this commit", "rust", "library", "yes, grows on the quorum", "yes, before the keys end", "by itself",
          "a restarted server waits before it votes", measures=ALL | SEVERAL),
     Peer("raw limit", "this commit", "rust", "raw", "(the scripts of RedisLease)", "no", "no", "no",
          measures=frozenset({"cycles", "renew"})),
@@ -57,10 +57,7 @@ PEERS = [
     Peer("Redisson RedLock", "4.7.0", "java", "redlock", "no", "no", "by itself", "no", measures=USUAL | SEVERAL),
     Peer("Redisson RFencedLock", "4.7.0", "java", "fenced", "yes, of one server", "no", "by itself", "no", single=True,
          measures=USUAL | SEVERAL),
-    Peer("RedisLease, library", "this commit", "rust", "library", "", "", "", "", measures=frozenset({"handover", "renew"}),
-         variant_of="RedisLease"),
-    Peer("RedisLease, worker on another thread", "this commit", "rust", "ours-threads", "", "", "", "", measures=frozenset(),
-         variant_of="RedisLease"),
+    Peer("RedisLease, lock layer", "this commit", "rust", "ours", "", "", "", "", measures=frozenset({"renew"}), variant_of="RedisLease"),
     Peer("redsync, `WithFailFast(true)`", "4.18.1", "go", "redsync-failfast", "", "", "", "", measures=frozenset(),
          variant_of="redsync"),
 ]

@@ -85,15 +85,12 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - Everything runs on one machine without a network. A round trip takes some 30 µs here, and some 500 µs between the zones of a
   cloud. RedisLease needs two round trips for an acquire, most others one: this is the price of a token that grows on a majority.
 - Servers and clients compete for the same cores, so the throughput of many workers shows the cost of both together.
-- RedisLease and the raw limit send a release and do not wait for the answers; the next acquire is sent behind it on the
-  same connection. The others wait. The throughput of RedisLease is that of whole cycles on all servers all the same.
-- In the rows of acquires and releases the workers of RedisLease run on the thread of its nodes (`Nodes::spawn`), as those of the raw
-  limit do. A worker on another thread waits for two changes of thread in an acquire{see}.
-- RedisLease limits the rate of first attempts of many leases to 2,000 a second. The row of new locks shows this limit. The rows
-  of acquires and releases leave the first attempt of each worker out: it can wait 50 ms for its turn.
-- The retry of hand-overs is random in all libraries. In that row, and for the failed acquire, the program of RedisLease calls
-  `try_now` up to 100 ms after a refusal, as its peers retry by default or in their documentation. Without that call, a refused
-  attempt waits until the holder's keys would expire. The operator does not poll but decides who is next.
+- RedisLease is measured as its documentation uses it: the crate `redislease-locker` with its defaults, in tasks of a runtime with two
+  threads, and each release is awaited. The library has a thread of its own, so that a runtime that is blocked loses no lock. A
+  worker that is alone waits for that thread at each step, which costs more than the round trips on this machine. The raw limit, which has no
+  such thread, does not wait for its releases.
+- In the row of hand-overs all waiters are in one process. RedisLease passes the lock to the request that has waited longest for it; the
+  peers, except Redisson, retry after a random delay. Waiters in other processes retry in RedisLease too.
 - In the rows with a server that is stopped, gone or slow, and in those they are compared with, a program of the idle class keeps
   each processor running. Without it, the fewer servers work, the more often a processor sleeps, and its wake-up in a virtual machine
   takes as long as a round trip. "Processors may sleep": without these programs.
@@ -179,7 +176,6 @@ def page(results):
         "commit": measurement.commit(results), "again": again, "rounds": rounds, "quick": quick, "places": places(results),
         "versions": f"\n- {versions}." if versions else "", "table": table(results), "variants": shown,
         "except_": ", except\n  `WithFailFast` of redsync ([variants](#variants))" if shown else "",
-        "see": " ([variants](#variants))" if shown else ", some 0.1 ms on this machine",
         "goals": goals(results), "bugs": field_bugs(results),
     })
 

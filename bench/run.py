@@ -127,7 +127,7 @@ class Run(Stories):
                 self.in_turns(range(self.rounds), measure)
                 # The goals compare these peers. The machine changes more between rounds than the peers differ.
                 if count == 3 and not self.quick:
-                    compared = [peer for peer in self.processes if peer.name in [*rows.COMPARED, rows.LIBRARY]]
+                    compared = [peer for peer in self.processes if peer.name in [*rows.COMPARED, rows.LAYER]]
                     self.in_turns(range(self.rounds, 3 * self.rounds), measure, compared)
 
     def faults(self):
@@ -141,9 +141,9 @@ class Run(Stories):
 
             def stopped(peer, round_, cell):
                 """The first request after the stop is not preceded by another; its first acquire is a figure of its own."""
-                request = self.request("cycles", near, workers=1, seconds=self.seconds, at_once=True)
+                request = self.request("cycles", near, workers=1, seconds=self.seconds)
                 with self.alone(peer):
-                    # A new lease of RedisLease may wait for its turn, whatever the servers do.
+                    # The client may notice the stop.
                     time.sleep(1)
                     answer = self.processes[peer].ask(20, **request)
                     if answer and answer["cycles"] < 5 and not self.quick:

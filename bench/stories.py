@@ -191,7 +191,7 @@ class Stories:
         try:
             if not owner.ask(20, **request):
                 return {"failed": "did not acquire"}
-            attempt = request | {"do": "take", "nodes": self.addresses(3), "polls": True}
+            attempt = request | {"do": "take", "nodes": self.addresses(3)}
             taker.process.stdin.write(json.dumps(attempt).encode() + b"\n")
             if taker.answer(6) is not None:
                 return {"failed": "took the lock of another owner"}

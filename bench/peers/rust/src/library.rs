@@ -1,75 +1,139 @@
-//! RedisLease as programs use it: the crate `redislease-locker`, in ordinary tokio tasks.
+//! RedisLease as programs use it: the crate `redislease-locker` with its defaults, in ordinary tokio tasks.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use redislease_locker::{Locker, Request as LockRequest, Retry};
+use redislease_locker::{Guard, Locker, NodeState, Observer, Request as LockRequest};
 use serde_json::{Value, json};
 
 use crate::protocol::{Gaps, HOLD, Request, STEP_ASIDE, Times, figures, say, unsupported};
 
 const LONGEST: Duration = Duration::from_secs(60);
-const PREFIX: &str = "library";
 /// Longer than any measurement.
 const WAIT: Duration = Duration::from_secs(3600);
+
+/// Successful and failed rounds of renewal.
+#[derive(Clone, Default)]
+struct Rounds(Arc<[AtomicUsize; 2]>);
+
+impl Observer for Rounds {
+    fn renewed(&self, _key: &str, took: Option<Duration>) {
+        self.0[usize::from(took.is_none())].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Rounds {
+    fn counts(&self) -> [usize; 2] {
+        [0, 1].map(|which| self.0[which].load(Ordering::Relaxed))
+    }
+}
 
 #[derive(Default)]
 pub struct Library {
     /// By the addresses of their servers.
     lockers: HashMap<Vec<String>, Locker>,
+    rounds: Rounds,
+    /// Kept until the process ends.
+    kept: Vec<Guard>,
 }
 
 impl Library {
     pub async fn answer(&mut self, request: Request) -> Value {
-        let urls = request.nodes.iter().map(|address| format!("redis://{address}"));
-        let new = || {
-            request.nodes.iter().for_each(|address| admit(address, &request.nodes));
-            Locker::builder(urls).prefix(PREFIX).longest_lease(LONGEST).single_node().build().unwrap()
-        };
-        let locker = self.lockers.entry(request.nodes.clone()).or_insert_with(new).clone();
-        locker.ready(Duration::from_secs(90)).await.unwrap();
+        if !self.lockers.contains_key(&request.nodes) {
+            let locker = start(&request.nodes, self.rounds.clone());
+            ready(&locker).await;
+            self.lockers.insert(request.nodes.clone(), locker);
+        }
+        let locker = self.lockers[&request.nodes].clone();
         match request.what.as_str() {
             "cycles" => cycles(&locker, &request).await,
             "handover" => handover(&locker, &request).await,
-            "renew" => renew(&locker, &request).await,
+            "renew" => renew(&locker, &request, &self.rounds).await,
+            "lost" => lost(&locker, &request).await,
+            "hold" | "take" => {
+                let guard = lock(&locker, &request, 0).acquire().await.unwrap();
+                let token = guard.token();
+                self.kept.push(guard);
+                json!({"held": true, "token": token})
+            }
+            "stale" => {
+                let guard = lock(&locker, &request, 0).acquire().await.unwrap();
+                say(&json!({"held": true, "token": guard.token()}));
+                tokio::time::sleep(request.duration()).await;
+                guard.release().await;
+                json!({"done": true})
+            }
+            "several" => {
+                let both = locker.lock_all([request.key(0), request.key(1)]).ttl(request.ttl());
+                self.kept.push(both.acquire().await.unwrap());
+                json!({"held": true, "by": "`lock_all`"})
+            }
+            // A lock with a shorter lease renews itself before.
+            "extension" if request.duration() < request.ttl() => {
+                let mut guard = lock(&locker, &request, 0).acquire().await.unwrap();
+                say(&json!({"held": true}));
+                tokio::time::sleep(request.duration()).await;
+                json!({"extended": guard.extend(request.ttl()).await.is_ok(), "done": true})
+            }
+            // Only a guard can be released, and no name of an owner is compared.
             _ => unsupported(),
         }
     }
 }
 
-/// Makes the server vote at once, as if it had waited for the longest lease. A server that does not answer stays as it is.
-fn admit(address: &str, nodes: &[String]) {
-    let admit = || -> std::io::Result<()> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-        stream.write_all(b"INFO server\r\n")?;
-        let mut reader = BufReader::new(stream.try_clone()?);
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        let mut info = vec![0; line.trim_start_matches('$').trim().parse::<usize>().unwrap_or_default() + 2];
-        reader.read_exact(&mut info)?;
-        let info = String::from_utf8_lossy(&info);
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
-        let mut names = nodes.to_vec();
-        names.sort_unstable();
-        let fingerprint = format!("programs;{};longest_lease={}ms", names.join(","), LONGEST.as_millis());
-        write!(stream, "SET {PREFIX}:fence 1000000\r\nSET {PREFIX}:marker {run_id}:1:{fingerprint}\r\n")?;
-        reader.read_line(&mut line)?;
-        reader.read_line(&mut line)?;
-        Ok(())
-    };
-    if let Err(error) = admit() {
-        eprintln!("{address} is not admitted: {error}");
+fn start(nodes: &[String], rounds: Rounds) -> Locker {
+    // Servers are named by their place, so that a program can have another server in the place of one.
+    let names: Vec<_> = (0..nodes.len()).map(|place| place.to_string()).collect();
+    let fingerprint = format!("programs;{};longest_lease={}ms", names.join(","), LONGEST.as_millis());
+    let prefix = format!("library-{}", nodes.len());
+    for address in nodes {
+        if let Err(error) = admit(address, &prefix, &fingerprint) {
+            eprintln!("{address} is not admitted: {error}");
+        }
+    }
+    let none: [String; 0] = [];
+    let servers = names.into_iter().zip(nodes);
+    let builder = servers
+        .fold(Locker::builder(none), |builder, (name, address)| builder.node(name, format!("redis://{address}")));
+    let builder = builder.prefix(prefix).longest_lease(LONGEST).observer(rounds);
+    let builder = if nodes.len() < 3 { builder.single_node() } else { builder };
+    builder.build().unwrap()
+}
+
+/// Waits until a majority votes; all servers, if they do within a second.
+async fn ready(locker: &Locker) {
+    locker.ready(Duration::from_secs(90)).await.unwrap();
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until && locker.nodes().iter().any(|node| node.state != NodeState::Up) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
+/// Makes the server vote at once, as if it had waited for the longest lease, unless another process did.
+fn admit(address: &str, prefix: &str, fingerprint: &str) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"INFO server\r\n")?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let mut info = vec![0; line.trim_start_matches('$').trim().parse::<usize>().unwrap_or_default() + 2];
+    reader.read_exact(&mut info)?;
+    let info = String::from_utf8_lossy(&info);
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
+    write!(stream, "SET {prefix}:fence 1000000 NX\r\nSET {prefix}:marker {run_id}:1:{fingerprint} NX\r\n")?;
+    reader.read_line(&mut line)?;
+    reader.read_line(&mut line)?;
+    Ok(())
+}
+
 fn lock(locker: &Locker, request: &Request, worker: usize) -> LockRequest {
-    // As the peers do by default: a random delay of up to 100 ms before each new attempt.
-    let retry = Retry::Constant(Duration::from_millis(100));
-    locker.lock(request.key(worker)).ttl(request.ttl()).wait(WAIT).retry(retry)
+    let lock = locker.lock(request.key(worker)).ttl(request.ttl()).wait(WAIT);
+    if request.interval_ms == 0 { lock } else { lock.renew_every(Duration::from_millis(request.interval_ms)) }
 }
 
 /// Each cycle asks for a lock and awaits its release.
@@ -117,7 +181,7 @@ async fn handover(locker: &Locker, request: &Request) -> Value {
     gaps.figures()
 }
 
-async fn renew(locker: &Locker, request: &Request) -> Value {
+async fn renew(locker: &Locker, request: &Request, rounds: &Rounds) -> Value {
     let began = Instant::now();
     let mut workers = tokio::task::JoinSet::new();
     for worker in 0..request.workers {
@@ -126,8 +190,17 @@ async fn renew(locker: &Locker, request: &Request) -> Value {
     }
     let guards = workers.join_all().await;
     say(&json!({"held": guards.len(), "seconds": began.elapsed().as_secs_f64()}));
+    let before = rounds.counts();
     tokio::time::sleep(request.duration()).await;
+    let after = rounds.counts();
     let lost = guards.iter().filter(|guard| guard.check().is_err()).count();
-    say(&json!({"lost": lost}));
+    say(&json!({"lost": lost, "renewals": after[0] - before[0], "failed_rounds": after[1] - before[1]}));
     json!({"done": true})
+}
+
+async fn lost(locker: &Locker, request: &Request) -> Value {
+    let guard = lock(locker, request, 0).acquire().await.unwrap();
+    say(&json!({"held": true}));
+    let noticed = tokio::time::timeout(request.duration(), guard.lost()).await.is_ok();
+    json!({"noticed": noticed, "by": "`Guard::lost`", "done": true})
 }

@@ -1,9 +1,9 @@
-//! One process of the comparison: RedisLease's lock layer or library, the raw limit, or rslock.
+//! One process of the comparison: RedisLease's library or its lock layer, the raw limit, or rslock.
 //!
 //! ```text
-//! peer ours | ours-threads | library | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
+//! peer library | ours | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
 //! ```
-//! With `ours-threads`, the workers of the cycles run on other threads than the nodes. `bench/README.md` describes requests and answers.
+//! `bench/README.md` describes requests and answers.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the measurement")]
 
 mod library;
@@ -17,13 +17,9 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     match std::env::args().nth(1).as_deref() {
         Some("ours") => {
-            let mut ours = ours::Ours::new(ours::Place::Nodes);
+            let mut ours = ours::Ours::default();
             // One thread, because the nodes have their own, where the leases and the cycles run.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            protocol::serve(|request| runtime.block_on(ours.answer(request)));
-        }
-        Some("ours-threads") => {
-            let mut ours = ours::Ours::new(ours::Place::Runtime);
             protocol::serve(|request| runtime.block_on(ours.answer(request)));
         }
         Some("library") => {
@@ -36,7 +32,7 @@ fn main() {
             protocol::serve(|request| runtime.block_on(managers.answer(request)));
         }
         other => {
-            eprintln!("error: `{other:?}` is not one of ours, ours-threads, library, raw, rslock");
+            eprintln!("error: `{other:?}` is not one of library, ours, raw, rslock");
             std::process::exit(2);
         }
     }

@@ -25,12 +25,6 @@ pub struct Request {
     pub ttl_ms: u64,
     #[serde(default)]
     pub interval_ms: u64,
-    /// Whether RedisLease attempts as often as its peers do by default.
-    #[serde(default)]
-    pub polls: bool,
-    /// Whether RedisLease attempts without waiting until all nodes vote.
-    #[serde(default)]
-    pub at_once: bool,
     /// Keys of one request begin with it.
     pub prefix: String,
 }

@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lock::nodes::Keyspace;
-use redislease_lock::nodes::script::{self, Extension, Script};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token};
 use redislease_core::time::Millis;
+use redislease_lock::nodes::Keyspace;
+use redislease_lock::nodes::script::{self, Extension, Script};
 use serde_json::{Value, json};
 
 use crate::ours::membership;
