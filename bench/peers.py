@@ -57,6 +57,7 @@ PEERS = [
     Peer("Redisson RedLock", "4.7.0", "java", "redlock", "no", "no", "by itself", "no", measures=USUAL | SEVERAL),
     Peer("Redisson RFencedLock", "4.7.0", "java", "fenced", "yes, of one server", "no", "by itself", "no", single=True,
          measures=USUAL | SEVERAL),
+    Peer("RedisLease, guard dropped", "this commit", "rust", "library-drops", "", "", "", "", measures=frozenset(), variant_of="RedisLease"),
     Peer("RedisLease, lock layer", "this commit", "rust", "ours", "", "", "", "", measures=frozenset({"renew"}), variant_of="RedisLease"),
     Peer("redsync, `WithFailFast(true)`", "4.18.1", "go", "redsync-failfast", "", "", "", "", measures=frozenset(),
          variant_of="redsync"),

@@ -127,7 +127,7 @@ class Run(Stories):
                 self.in_turns(range(self.rounds), measure)
                 # The goals compare these peers. The machine changes more between rounds than the peers differ.
                 if count == 3 and not self.quick:
-                    compared = [peer for peer in self.processes if peer.name in [*rows.COMPARED, rows.LAYER]]
+                    compared = [peer for peer in self.processes if peer.name in [*rows.COMPARED, rows.DROPS, rows.LAYER]]
                     self.in_turns(range(self.rounds, 3 * self.rounds), measure, compared)
 
     def faults(self):

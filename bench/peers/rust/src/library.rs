@@ -34,6 +34,8 @@ impl Rounds {
 
 #[derive(Default)]
 pub struct Library {
+    /// Whether the workers of the cycles drop their guards, which releases the locks without waiting.
+    pub drops: bool,
     /// By the addresses of their servers.
     lockers: HashMap<Vec<String>, Locker>,
     rounds: Rounds,
@@ -50,7 +52,7 @@ impl Library {
         }
         let locker = self.lockers[&request.nodes].clone();
         match request.what.as_str() {
-            "cycles" => cycles(&locker, &request).await,
+            "cycles" => cycles(&locker, &request, self.drops).await,
             "handover" => handover(&locker, &request).await,
             "renew" => renew(&locker, &request, &self.rounds).await,
             "lost" => lost(&locker, &request).await,
@@ -136,8 +138,8 @@ fn lock(locker: &Locker, request: &Request, worker: usize) -> LockRequest {
     if request.interval_ms == 0 { lock } else { lock.renew_every(Duration::from_millis(request.interval_ms)) }
 }
 
-/// Each cycle asks for a lock and awaits its release.
-async fn cycles(locker: &Locker, request: &Request) -> Value {
+/// Each cycle asks for a lock, and releases it.
+async fn cycles(locker: &Locker, request: &Request, drops: bool) -> Value {
     let start = Instant::now();
     let until = start + request.duration();
     let mut workers = tokio::task::JoinSet::new();
@@ -150,7 +152,11 @@ async fn cycles(locker: &Locker, request: &Request) -> Value {
                 let guard = lock(&locker, &request, worker).acquire().await.unwrap();
                 times.acquire.push(began.elapsed());
                 let began = Instant::now();
-                guard.release().await;
+                if drops {
+                    drop(guard);
+                } else {
+                    guard.release().await;
+                }
                 times.release.push(began.elapsed());
             }
             times

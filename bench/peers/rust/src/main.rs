@@ -1,7 +1,7 @@
 //! One process of the comparison: RedisLease's library or its lock layer, the raw limit, or rslock.
 //!
 //! ```text
-//! peer library | ours | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
+//! peer library | library-drops | ours | raw | rslock       # requests on standard input, answers on standard output: one JSON object a line
 //! ```
 //! `bench/README.md` describes requests and answers.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the measurement")]
@@ -22,8 +22,9 @@ fn main() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             protocol::serve(|request| runtime.block_on(ours.answer(request)));
         }
-        Some("library") => {
+        Some(name @ ("library" | "library-drops")) => {
             let mut library = library::Library::default();
+            library.drops = name == "library-drops";
             protocol::serve(|request| runtime.block_on(library.answer(request)));
         }
         Some("raw") => protocol::serve(|request| raw::answer(&request)),
@@ -32,7 +33,7 @@ fn main() {
             protocol::serve(|request| runtime.block_on(managers.answer(request)));
         }
         other => {
-            eprintln!("error: `{other:?}` is not one of library, ours, raw, rslock");
+            eprintln!("error: `{other:?}` is not one of library, library-drops, ours, raw, rslock");
             std::process::exit(2);
         }
     }
