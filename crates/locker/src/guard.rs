@@ -87,6 +87,7 @@ impl Guard {
     /// The program has this guard now. A guard that no program has had is released at once.
     pub(crate) fn acquired(mut self) -> Self {
         self.session.0.input(Input::Taken);
+        self.status().begin_span(self.token());
         let inner = &self.locker.0;
         let ends_at = self.session.0.status.read(Lock::next_deadline);
         self.deadline = ends_at.map(|at| inner.deadlines.add(&inner.nodes, at, self.session.0.clone()));
@@ -208,7 +209,7 @@ impl Guard {
     }
 
     /// Runs `work`, and drops it when the lock is lost, one [`stop_budget`](crate::Request::stop_budget) before the lock expires. The
-    /// validity is checked before each step of `work`, and after the last one.
+    /// validity is checked before each step of `work`, and after the last one. The steps run in the `tracing` span of the lock.
     ///
     /// Dropping a future stops it at its next `await`. It does not stop what it has spawned, or code that blocks.
     ///
@@ -223,6 +224,7 @@ impl Guard {
             if let Err(lost) = self.check() {
                 return Poll::Ready(Err(lost));
             }
+            let _entered = self.status().span().enter();
             // A step that blocked may have ended after the lock.
             work.as_mut().poll(context).map(|done| self.check().map(|_| done))
         })

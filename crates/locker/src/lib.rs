@@ -28,6 +28,9 @@
 //! * [`guide::several_keys`]: one lock on several keys.
 //! * [`guide::coming_from`]: what the calls of other libraries are here.
 //!
+//! Each lock has a `tracing` span named `lock`, with its first key and its token, from the return of the acquire until its end. A
+//! loss is an event of it. For metrics, see [`Observer`].
+//!
 //! Only this crate has a stable interface. `redislease-lock`, on which it is built, is internal.
 
 mod acquire;

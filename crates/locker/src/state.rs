@@ -1,7 +1,7 @@
 //! What is known about one lock, shared by the thread of the shard and the tasks of the program.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use redislease_core::lease::{Renewal, View};
 use redislease_core::lock::{Effect, Input, Lock};
@@ -9,9 +9,10 @@ use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_lock::keeper::{self, Command, LeaseHandle};
 use tokio::sync::Notify;
+use tracing::Span;
 
-use crate::Observer;
 use crate::observer::Observed;
+use crate::{Lost, Observer};
 
 /// The machine of one lock, and who waits for it to change. A channel costs several times as much for each change.
 #[derive(Debug)]
@@ -21,11 +22,24 @@ pub struct Status {
     observer: Observed,
     /// The first key, for the observer.
     key: String,
+    /// From the return of the acquire until the lock has ended.
+    span: OnceLock<Span>,
 }
 
 impl Status {
     pub fn new(lock: Lock, observer: Observed, key: String) -> Self {
-        Self { lock: Mutex::new(lock), changed: Notify::new(), observer, key }
+        Self { lock: Mutex::new(lock), changed: Notify::new(), observer, key, span: OnceLock::new() }
+    }
+
+    /// Begins the span of the term with this token.
+    pub fn begin_span(&self, token: u64) {
+        self.span.get_or_init(|| tracing::info_span!(parent: None, "lock", key = self.key, token));
+    }
+
+    /// The span of the term; a disabled one before.
+    pub fn span(&self) -> &Span {
+        static NONE: Span = Span::none();
+        self.span.get().unwrap_or(&NONE)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lock> {
@@ -48,7 +62,9 @@ impl Status {
         let lost = lock.held().filter(|_| known.is_none()).and_then(|term| Some((term.token.0, lock.lost()?)));
         drop(lock);
         if let Some((token, lost)) = lost {
-            self.report(|observer, key| observer.lost(key, token, lost.into()));
+            let lost = Lost::from(lost);
+            tracing::warn!(parent: self.span(), "the lock is lost: {lost}");
+            self.report(|observer, key| observer.lost(key, token, lost));
         }
         if wakes {
             self.changed.notify_waiters();

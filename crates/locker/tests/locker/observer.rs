@@ -171,3 +171,44 @@ async fn an_observer_may_call_the_locker() {
     guard.verify().await.unwrap();
     guard.release().await;
 }
+
+/// What a subscriber writes.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Written {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn each_lock_has_a_span_in_which_its_work_runs() {
+    let (written, servers) = (Written::default(), servers(3));
+    let writer = written.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _subscribed = tracing::subscriber::set_default(subscriber);
+    let locker = builder(&servers).build().unwrap();
+    all_up(&locker).await;
+    let guard = locker.lock("traced").wait(PATIENCE).acquire().await.unwrap();
+    let span = format!("lock{{key=\"traced\" token={}}}", guard.token());
+    guard.run(async { tracing::info!("at work") }).await.unwrap();
+    let line = |part: &str| written.text().lines().any(|line| line.contains(&span) && line.contains(part));
+    assert!(line("at work") && !line("close"), "{}", written.text());
+    guard.release().await;
+    eventually("the end of the span", || line("close")).await;
+}
