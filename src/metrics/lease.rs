@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramOpts, HistogramVec, Registry};
+use prometheus::{Histogram, Registry};
 use redislease_core::lease::{Renewal, View};
 use redislease_core::time::Time;
 use redislease_lock::clock;
 
+use super::families::Families;
 use super::locked::locked;
 
 const CONDITIONS: [&str; 4] = ["Ready", "Active", "CandidatesAvailable", "QuorumHealthy"];
@@ -71,13 +72,10 @@ impl LeaseMetrics {
     /// # Errors
     /// A name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
-        let options = HistogramOpts::new(
-            "redislease_handover_duration_seconds",
-            "Time from the end of one holder's term until status names the next holder. \
-             graceful: the old holder was proven to have stopped; failover: its keys had to expire.",
-        );
-        let handover = HistogramVec::new(options.buckets(HANDOVERS.to_vec()), &["kind"])?;
-        registry.register(Box::new(handover.clone()))?;
+        let help = "Time from the end of one holder's term until status names the next holder. \
+             graceful: the old holder was proven to have stopped; failover: its keys had to expire.";
+        let handover =
+            Families(registry).histogram("redislease_handover_duration_seconds", help, &["kind"], &HANDOVERS)?;
         Ok(Self {
             records: Arc::default(),
             graceful: handover.with_label_values(&["graceful"]),

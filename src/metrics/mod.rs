@@ -3,6 +3,7 @@
 //! Every counter exists from the start with the value zero, because `increase()` misses a first event without a previous
 //! zero. A series is removed with its object. Label values come from fixed sets or are names of RedisLease resources.
 
+mod families;
 pub(crate) mod lease;
 mod locked;
 pub mod nodes;

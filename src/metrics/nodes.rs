@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry,
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Config, Misconfiguration, NodeState, NodeStatus, NodesObserver, Reason};
 
+use super::families::Families;
 use super::locked::locked;
 use super::panics::Panics;
 
@@ -44,30 +44,19 @@ impl NodeMetrics {
     /// # Errors
     /// A name is already registered.
     pub fn register(registry: &Registry, panics: &Panics) -> prometheus::Result<Self> {
-        let gauge = |name, help, labels: &[&str]| -> prometheus::Result<IntGaugeVec> {
-            let family = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let counter = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
-            let family = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let offset = GaugeVec::new(
+        let families = Families(registry);
+        let gauge = |name, help, labels: &[&str]| families.gauge(name, help, labels);
+        let counter = |name, help, labels: &[&str]| families.counter(name, help, labels);
+        let offset = families.add(GaugeVec::new(
             Opts::new("redislease_redis_clock_offset_seconds", "Clock of the Redis node minus clock of this process."),
             &NODE,
-        )?;
-        registry.register(Box::new(offset.clone()))?;
-        let duration = HistogramVec::new(
-            HistogramOpts::new(
-                "redislease_redis_command_duration_seconds",
-                "Time until the Redis node answers a command. Commands without an answer are in redislease_redis_errors_total.",
-            )
-            .buckets(SECONDS.to_vec()),
+        ))?;
+        let duration = families.histogram(
+            "redislease_redis_command_duration_seconds",
+            "Time until the Redis node answers a command. Commands without an answer are in redislease_redis_errors_total.",
             &NODE,
+            &SECONDS,
         )?;
-        registry.register(Box::new(duration.clone()))?;
         Ok(Self {
             nodes: gauge("redislease_quorum_nodes", "Redis nodes of the quorum, by state.", &["quorum", "state"])?,
             required: gauge(

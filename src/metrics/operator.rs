@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use redislease_plan::api::validated::WorkloadKind;
 
+use super::families::Families;
 use super::panics::Panics;
 
 /// The results of a reconciliation.
@@ -165,55 +166,32 @@ impl OperatorMetrics {
     /// # Errors
     /// A name is already registered.
     pub fn register(registry: &Registry, controllers: &[&'static str], panics: &Panics) -> prometheus::Result<Self> {
-        let counter = |name, help, labels: &[&str]| -> prometheus::Result<IntCounterVec> {
-            let family = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let durations = HistogramVec::new(
-            HistogramOpts::new(
-                "redislease_reconcile_duration_seconds",
-                "Duration of a reconciliation, by controller and result.",
-            )
-            .buckets(SECONDS.to_vec()),
-            &["controller", "result"],
-        )?;
-        registry.register(Box::new(durations.clone()))?;
-        let build = IntGaugeVec::new(
-            Opts::new("redislease_build_info", "Always 1; the label is the version of the operator."),
+        let families = Families(registry);
+        let counter = |name, help, labels: &[&str]| families.counter(name, help, labels);
+        let build = families.gauge(
+            "redislease_build_info",
+            "Always 1; the label is the version of the operator.",
             &["version"],
         )?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        registry.register(Box::new(build))?;
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let queued = IntGaugeVec::new(
-            Opts::new(
-                "redislease_api_queue_length",
-                "Calls to the API server that wait to be sent, by how urgent they are; attempt: leases that wait to acquire.",
-            ),
+        let queued = families.gauge(
+            "redislease_api_queue_length",
+            "Calls to the API server that wait to be sent, by how urgent they are; attempt: leases that wait to acquire.",
             &["priority"],
         )?;
-        registry.register(Box::new(queued.clone()))?;
-        let dropped = IntCounter::new(
-            "redislease_events_dropped_total",
-            "Kubernetes events that were not sent because too many waited.",
-        )?;
-        registry.register(Box::new(dropped.clone()))?;
-        let leads = IntGaugeVec::new(
-            Opts::new(
-                "leader_election_master_status",
-                "1 if this replica decides about the leases on the RedisQuorum of this name, else 0.",
-            ),
-            &["name"],
-        )?;
-        registry.register(Box::new(leads.clone()))?;
         let metrics = Self {
             reconciles: counter(
                 "redislease_reconcile_total",
                 "Reconciliations, by controller and result.",
                 &["controller", "result"],
             )?,
-            durations,
+            durations: families.histogram(
+                "redislease_reconcile_duration_seconds",
+                "Duration of a reconciliation, by controller and result.",
+                &["controller", "result"],
+                &SECONDS,
+            )?,
             writes: counter(
                 "redislease_api_writes_total",
                 "Writes to the API server, by kind of object and result.",
@@ -231,28 +209,40 @@ impl OperatorMetrics {
             )?,
             attempts: queued.with_label_values(&[ATTEMPT]),
             queued: LEVELS.map(|level| queued.with_label_values(&[level])),
-            dropped,
-            leads,
+            dropped: families.add(IntCounter::new(
+                "redislease_events_dropped_total",
+                "Kubernetes events that were not sent because too many waited.",
+            ))?,
+            leads: families.gauge(
+                "leader_election_master_status",
+                "1 if this replica decides about the leases on the RedisQuorum of this name, else 0.",
+                &["name"],
+            )?,
             panics: panics.operator.clone(),
         };
+        metrics.begin(controllers);
+        Ok(metrics)
+    }
+
+    /// Every series begins with zero.
+    fn begin(&self, controllers: &[&'static str]) {
         for controller in controllers {
             for result in RESULTS {
-                metrics.durations.with_label_values(&[*controller, result]);
-                metrics.reconciles.with_label_values(&[*controller, result]);
+                self.durations.with_label_values(&[*controller, result]);
+                self.reconciles.with_label_values(&[*controller, result]);
             }
         }
         for kind in WriteKind::ALL {
             for result in WriteResult::ALL {
-                metrics.writes.with_label_values(&[kind.as_str(), result.as_str()]);
+                self.writes.with_label_values(&[kind.as_str(), result.as_str()]);
             }
         }
         for kind in ForeignKind::ALL {
-            metrics.corrections.with_label_values(&[kind.as_str()]);
+            self.corrections.with_label_values(&[kind.as_str()]);
             for reason in RefusedBecause::ALL {
-                metrics.refused.with_label_values(&[kind.as_str(), reason.as_str()]);
+                self.refused.with_label_values(&[kind.as_str(), reason.as_str()]);
             }
         }
-        Ok(metrics)
     }
 
     /// Counts a reconciliation of a registered controller.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{IntCounter, Registry};
 use redislease_lock::PanicObserver;
+
+use super::families::Families;
 
 /// Contained panics and broken invariants, by component. Each of them is a bug.
 #[derive(Clone, Debug)]
@@ -25,8 +27,7 @@ impl Panics {
     /// The name is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let help = "Contained panics and broken invariants, by the part of the process; each is a defect to report.";
-        let family = IntCounterVec::new(Opts::new("redislease_panics_total", help), &["part"])?;
-        registry.register(Box::new(family.clone()))?;
+        let family = Families(registry).counter("redislease_panics_total", help, &["part"])?;
         let part = |name| family.with_label_values(&[name]);
         Ok(Self { keeper: part("keeper"), nodes: part("nodes"), operator: part("operator") })
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 use redislease_core::lease::Renewal;
 
+use super::families::Families;
 use super::locked::locked;
 
 /// The possible results of a renewal round.
@@ -36,16 +37,9 @@ impl RenewalMetrics {
     /// # Errors
     /// A name is already registered.
     pub fn register(registry: &Registry, reasons: &'static [&'static str]) -> prometheus::Result<Self> {
-        let counter = |name, help, label| -> prometheus::Result<IntCounterVec> {
-            let family = IntCounterVec::new(Opts::new(name, help), &["quorum", label])?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
-        let histogram = |name, help, buckets: &[f64]| -> prometheus::Result<HistogramVec> {
-            let family = HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), &["quorum"])?;
-            registry.register(Box::new(family.clone()))?;
-            Ok(family)
-        };
+        let families = Families(registry);
+        let counter = |name, help, label| families.counter(name, help, &["quorum", label]);
+        let histogram = |name, help, buckets: &[f64]| families.histogram(name, help, &["quorum"], buckets);
         Ok(Self {
             transitions: counter("redislease_transitions_total", "Terms that ended, by quorum and reason.", "reason")?,
             renewals: counter("redislease_renewals_total", "Renewals, by quorum and result.", "result")?,

@@ -44,7 +44,7 @@ use redislease_plan::annotations::facts::LeaseFacts;
 use redislease_plan::api::{RedisLease, RedisQuorum};
 use redislease_plan::election::{Cluster, PodFacts};
 use redislease_plan::engine::{Config, Engine, Input, Watched};
-use redislease_plan::index::{Index, WorkloadChange};
+use redislease_plan::index::{Index, ListCount, WorkloadChange};
 use redislease_plan::plan::calls::{Outcome, Request};
 use redislease_plan::plan::{Allowed, PERMITS, Reconciler};
 use redislease_plan::status::TermEnd;
@@ -53,7 +53,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::http::{Readiness, Server};
+use crate::http::{Part, Readiness, Server};
 use crate::metrics::Page;
 use crate::metrics::lease::LeaseMetrics;
 use crate::metrics::nodes::NodeMetrics;
@@ -169,6 +169,7 @@ impl Context {
     async fn run(self) {
         let parts = ["leases", "quorums", "pods"].map(|kind| self.readiness.needs(format!("{kind}: not listed yet")));
         let [leases_listed, quorums_listed, pods_listed] = parts;
+        let listed = (leases_listed, pods_listed);
         let tried = self.readiness.needs("quorums: not every node was tried yet");
         let identified = self.readiness.needs("the cluster: the UID of its namespace kube-system was not read yet");
 
@@ -208,39 +209,16 @@ impl Context {
                 listed: quorums_listed,
             };
             let stop = || self.stop.clone();
-            let spawn = |what, work| deciding.spawn(self.supervisor.must_not_end(what, work));
+            let spawn = |what, work| self.spawn(&deciding, what, work);
             let quorum_api = Api::namespaced(self.client.clone(), &self.options.namespace);
             spawn("the engine", Box::pin(engine::run(engine, inbox, stop())) as BoxedTask);
             spawn("the controller of RedisQuorums", Box::pin(quorums::run(quorums, quorum_watch, stop())));
             let of_quorums = Objects::all(vec![quorum_api], "RedisQuorum", &self.metrics);
             let quorums = watches::follow(of_quorums, |quorum: RedisQuorum| quorum, quorum_events, stop());
             spawn("the watch of RedisQuorums", Box::pin(quorums));
-            let lease_events = if self.options.annotations {
-                let (lease_events, events) = mpsc::channel(AHEAD);
-                let (facts, leases) = mpsc::channel(AHEAD);
-                let controller = self.annotations(leases, senders.workloads, &writer, &authorities);
-                spawn("the events of RedisLeases", Box::pin(annotations::share(events, senders.leases, facts)));
-                spawn("the controller of annotations", Box::pin(annotations::run(controller, stop())));
-                lease_events
-            } else {
-                let (kinds, changed) = (annotations::switched(self.options.allowed), senders.workloads);
-                if !kinds.is_empty() {
-                    let watch = annotations::pass_on(kinds, self.watched(), self.metrics.clone(), changed, stop());
-                    spawn("the watch of workloads", Box::pin(watch));
-                }
-                senders.leases
-            };
-            // After a restart the terms must be renewed in time; the next elections, for which the pods are needed, can wait
-            // for a second. With 10,000 leases each of the two lists takes the API server more than that.
-            let leases_first = CancellationToken::new();
-            let of_leases = Objects::all(self.watched().apis(), "RedisLease", &self.metrics).complete(leases_listed);
-            let of_leases = of_leases.before(leases_first.clone());
-            let leases = watches::follow(of_leases, |lease: RedisLease| lease, lease_events, stop());
-            spawn("the watch of RedisLeases", Box::pin(leases));
-            let of_pods = Objects::all(self.watched().apis(), "Pod", &self.metrics).complete(pods_listed).count(lists);
-            let of_pods = of_pods.after(leases_first);
-            let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), senders.pods, stop());
-            spawn("the watch of pods", Box::pin(pods));
+            let lease_events =
+                self.follow_workloads(&deciding, senders.workloads, senders.leases, &writer, &authorities);
+            self.follow_leases_and_pods(&deciding, lease_events, senders.pods, listed, lists);
             let watched = self.options.watch_namespaces.clone();
             let namespaces =
                 namespaces::follow(self.client.clone(), watched, self.metrics.clone(), senders.namespaces, stop());
@@ -254,6 +232,59 @@ impl Context {
         decided.cancel();
         writing.close();
         writing.wait().await;
+    }
+
+    fn spawn(&self, tasks: &TaskTracker, what: &'static str, work: BoxedTask) {
+        tasks.spawn(self.supervisor.must_not_end(what, work));
+    }
+
+    /// Follows annotated workloads, or only those that leases switch. Returns where the events of leases go.
+    fn follow_workloads(
+        &self,
+        tasks: &TaskTracker,
+        changed: mpsc::Sender<WorkloadChange>,
+        lease_events: mpsc::Sender<Watched<RedisLease>>,
+        writer: &Writer,
+        authorities: &Authorities,
+    ) -> mpsc::Sender<Watched<RedisLease>> {
+        if self.options.annotations {
+            let (shared, events) = mpsc::channel(AHEAD);
+            let (facts, leases) = mpsc::channel(AHEAD);
+            let controller = self.annotations(leases, changed, writer, authorities);
+            let sharing = annotations::share(events, lease_events, facts);
+            self.spawn(tasks, "the events of RedisLeases", Box::pin(sharing));
+            let running = annotations::run(controller, self.stop.clone());
+            self.spawn(tasks, "the controller of annotations", Box::pin(running));
+            return shared;
+        }
+        let kinds = annotations::switched(self.options.allowed);
+        if !kinds.is_empty() {
+            let watch = annotations::pass_on(kinds, self.watched(), self.metrics.clone(), changed, self.stop.clone());
+            self.spawn(tasks, "the watch of workloads", Box::pin(watch));
+        }
+        lease_events
+    }
+
+    /// Follows leases and pods; `listed` are reported when the first lists are complete.
+    fn follow_leases_and_pods(
+        &self,
+        tasks: &TaskTracker,
+        lease_events: mpsc::Sender<Watched<RedisLease>>,
+        pod_events: mpsc::Sender<Watched<PodFacts>>,
+        listed: (Part, Part),
+        lists: ListCount,
+    ) {
+        // After a restart the terms must be renewed in time; the next elections, for which the pods are needed, can wait
+        // for a second. With 10,000 leases each of the two lists takes the API server more than that.
+        let leases_first = CancellationToken::new();
+        let of_leases = Objects::all(self.watched().apis(), "RedisLease", &self.metrics).complete(listed.0);
+        let of_leases = of_leases.before(leases_first.clone());
+        let leases = watches::follow(of_leases, |lease: RedisLease| lease, lease_events, self.stop.clone());
+        self.spawn(tasks, "the watch of RedisLeases", Box::pin(leases));
+        let of_pods = Objects::all(self.watched().apis(), "Pod", &self.metrics).complete(listed.1).count(lists);
+        let of_pods = of_pods.after(leases_first);
+        let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), pod_events, self.stop.clone());
+        self.spawn(tasks, "the watch of pods", Box::pin(pods));
     }
 
     /// The writer, and the signal that the API server has answered a call.

@@ -63,7 +63,7 @@ pub struct Settings {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum RunState {
     /// Waiting for the lock.
     Waiting,
     /// A guard runs.
@@ -93,45 +93,45 @@ struct Term {
 #[derive(Debug)]
 pub struct Machine {
     settings: Settings,
-    state: State,
+    state: RunState,
     /// A signal has asked this program to end: a service does not wait again.
     ends: bool,
 }
 
 impl Machine {
     pub const fn new(settings: Settings) -> Self {
-        Self { settings, state: State::Waiting, ends: false }
+        Self { settings, state: RunState::Waiting, ends: false }
     }
 
     /// Whether the lock is held and the command may run.
     pub const fn is_active(&self) -> bool {
-        matches!(&self.state, State::Guarded(term) if !term.is_lost && term.outcome.is_none())
+        matches!(&self.state, RunState::Guarded(term) if !term.is_lost && term.outcome.is_none())
     }
 
     /// Takes an event. One that does not fit the state has no effect: it was late.
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
-        let state = std::mem::replace(&mut self.state, State::Done);
+        let state = std::mem::replace(&mut self.state, RunState::Done);
         let (state, effects) = match state {
-            State::Waiting => self.waiting(event),
-            State::Guarded(term) => self.guarded(term, event),
-            State::Clearing(term) => self.clearing(term, &event),
-            State::LostHook => self.lost_hook(&event),
-            State::Done => (State::Done, Vec::new()),
+            RunState::Waiting => self.waiting(event),
+            RunState::Guarded(term) => self.guarded(term, event),
+            RunState::Clearing(term) => self.clearing(term, &event),
+            RunState::LostHook => self.lost_hook(&event),
+            RunState::Done => (RunState::Done, Vec::new()),
         };
         self.state = state;
         effects
     }
 
-    fn waiting(&self, event: Event) -> (State, Vec<Effect>) {
+    fn waiting(&self, event: Event) -> (RunState, Vec<Effect>) {
         match event {
-            Event::Acquired => (State::Guarded(Term::default()), vec![self.start(0)]),
+            Event::Acquired => (RunState::Guarded(Term::default()), vec![self.start(0)]),
             Event::NotAcquired(NotAcquired { code, why, is_error }) => {
-                (State::Done, vec![Effect::Say(why, is_error), Effect::Exit(code)])
+                (RunState::Done, vec![Effect::Say(why, is_error), Effect::Exit(code)])
             }
             Event::Signal(signal) if signals::ends_a_wait(signal) => {
-                (State::Done, vec![Effect::Exit(exit::of_signal(number(signal)))])
+                (RunState::Done, vec![Effect::Exit(exit::of_signal(number(signal)))])
             }
-            _ => (State::Waiting, Vec::new()),
+            _ => (RunState::Waiting, Vec::new()),
         }
     }
 
@@ -139,7 +139,7 @@ impl Machine {
         Effect::StartGuard(self.settings.isolations.get(candidate).copied().unwrap_or(Isolation::None))
     }
 
-    fn guarded(&mut self, mut term: Term, event: Event) -> (State, Vec<Effect>) {
+    fn guarded(&mut self, mut term: Term, event: Event) -> (RunState, Vec<Effect>) {
         let effects = match event {
             Event::Renewed(deadlines) if !term.is_lost => vec![Effect::Send(ToGuard::Renewed(deadlines))],
             // A command that has ended before the loss has done its work.
@@ -158,7 +158,7 @@ impl Machine {
             Event::GuardEnded => return self.guard_ended(term),
             _ => Vec::new(),
         };
-        (State::Guarded(term), effects)
+        (RunState::Guarded(term), effects)
     }
 
     fn report(&self, term: &mut Term, report: Report) -> Vec<Effect> {
@@ -185,14 +185,14 @@ impl Machine {
         }
     }
 
-    fn guard_ended(&self, mut term: Term) -> (State, Vec<Effect>) {
+    fn guard_ended(&self, mut term: Term) -> (RunState, Vec<Effect>) {
         if let Some(why) = term.refused.take().filter(|_| term.outcome.is_none()) {
             let next = term.candidate + 1;
             if next < self.settings.isolations.len() && !term.is_lost {
                 term.candidate = next;
                 let again = term.signals.iter().map(|signal| Effect::Send(ToGuard::Signal(*signal as i32)));
                 let effects = [self.start(next)].into_iter().chain(again).collect();
-                return (State::Guarded(term), effects);
+                return (RunState::Guarded(term), effects);
             }
             let why = format!("the isolation of --isolate is not possible here: {why}");
             term.outcome = Some(Outcome::NotStarted { code: exit::FAILED, why });
@@ -203,15 +203,15 @@ impl Machine {
             let text = "the kernel has killed the command: the guard process has reached its deadline, or was killed";
             effects.insert(0, Effect::Say(text.to_owned(), true));
         }
-        (State::Clearing(term), effects)
+        (RunState::Clearing(term), effects)
     }
 
-    fn clearing(&mut self, term: Term, event: &Event) -> (State, Vec<Effect>) {
+    fn clearing(&mut self, term: Term, event: &Event) -> (RunState, Vec<Effect>) {
         let mut effects = Vec::new();
         match event {
             Event::Signal(signal) => {
                 self.ends |= signals::ends_a_service(*signal);
-                return (State::Clearing(term), effects);
+                return (RunState::Clearing(term), effects);
             }
             // After a loss, this has an effect if the guard has noticed it before the library.
             Event::NothingLeft if matches!(term.outcome, Some(Outcome::NotStarted { .. })) => {
@@ -225,14 +225,14 @@ impl Machine {
                 if term.is_lost && self.settings.is_service && !self.ends {
                     // A second command must not run beside the rest of the first one.
                     effects.push(Effect::Clear);
-                    return (State::Clearing(term), effects);
+                    return (RunState::Clearing(term), effects);
                 }
             }
-            _ => return (State::Clearing(term), effects),
+            _ => return (RunState::Clearing(term), effects),
         }
         if term.is_lost && self.settings.has_lost_hook {
             effects.push(Effect::RunLostHook);
-            return (State::LostHook, effects);
+            return (RunState::LostHook, effects);
         }
         if term.is_lost {
             let (state, more) = self.after_loss();
@@ -240,25 +240,25 @@ impl Machine {
             return (state, effects);
         }
         effects.extend(ended(term.outcome));
-        (State::Done, effects)
+        (RunState::Done, effects)
     }
 
-    fn lost_hook(&mut self, event: &Event) -> (State, Vec<Effect>) {
+    fn lost_hook(&mut self, event: &Event) -> (RunState, Vec<Effect>) {
         match event {
             Event::LostHookEnded => self.after_loss(),
             Event::Signal(signal) => {
                 self.ends |= signals::ends_a_service(*signal);
-                (State::LostHook, Vec::new())
+                (RunState::LostHook, Vec::new())
             }
-            _ => (State::LostHook, Vec::new()),
+            _ => (RunState::LostHook, Vec::new()),
         }
     }
 
-    fn after_loss(&self) -> (State, Vec<Effect>) {
+    fn after_loss(&self) -> (RunState, Vec<Effect>) {
         if self.settings.is_service && !self.ends {
-            (State::Waiting, vec![Effect::Acquire])
+            (RunState::Waiting, vec![Effect::Acquire])
         } else {
-            (State::Done, vec![Effect::Exit(exit::LOST)])
+            (RunState::Done, vec![Effect::Exit(exit::LOST)])
         }
     }
 }

@@ -77,22 +77,22 @@ impl Certificate {
         WARN_WITHIN.max(lifetime / 10).min(lifetime / 4)
     }
 
-    fn state(&self, now: Timestamp) -> State {
+    fn state(&self, now: Timestamp) -> Validity {
         if now >= self.not_after {
-            State::Expired
+            Validity::Expired
         } else if now < self.not_before {
-            State::NotYetValid
+            Validity::NotYetValid
         } else if now >= self.not_after.saturating_sub(self.warn_within()).unwrap_or(Timestamp::MIN) {
-            State::ExpiresSoon
+            Validity::ExpiresSoon
         } else {
-            State::Valid
+            Validity::Valid
         }
     }
 }
 
 /// In the order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
+enum Validity {
     Valid,
     ExpiresSoon,
     NotYetValid,
@@ -117,20 +117,20 @@ pub(super) fn judge(
     let left = not_after.duration_since(now);
     // A replaced authority may stay in the file for a while.
     let has_successor = purpose == Purpose::Authority
-        && certificates.iter().any(|one| matches!(one.state(now), State::Valid | State::ExpiresSoon));
+        && certificates.iter().any(|one| matches!(one.state(now), Validity::Valid | Validity::ExpiresSoon));
     Some(match worst.state(now) {
-        State::Valid => (Verdict::Ok, format!("{name} is valid until {not_after}, for {}.", span(left))),
-        State::ExpiresSoon => {
+        Validity::Valid => (Verdict::Ok, format!("{name} is valid until {not_after}, for {}.", span(left))),
+        Validity::ExpiresSoon => {
             (Verdict::Warning, format!("{name} expires at {not_after}, in {}: {advice}.", span(left)))
         }
-        State::Expired if has_successor => {
+        Validity::Expired if has_successor => {
             let message = format!(
                 "{name} expired at {not_after}, {} ago: remove it when no server has a certificate of it any more.",
                 span(left.abs())
             );
             (Verdict::Warning, message)
         }
-        State::Expired => {
+        Validity::Expired => {
             // rustls does not check how long an authority is valid.
             let still_used = match purpose {
                 Purpose::Authority => {
@@ -141,10 +141,10 @@ pub(super) fn judge(
             let ago = span(left.abs());
             (Verdict::Problem, format!("{name} expired at {not_after}, {ago} ago: {advice}.{still_used}"))
         }
-        State::NotYetValid if has_successor => {
+        Validity::NotYetValid if has_successor => {
             (Verdict::Warning, format!("{name} is valid from {not_before} only: use it after that time."))
         }
-        State::NotYetValid => {
+        Validity::NotYetValid => {
             (Verdict::Problem, format!("{name} is valid from {not_before} only: synchronize the clocks, or {advice}."))
         }
     })

@@ -14,7 +14,7 @@ use redislease_plan::election::{Electorate, HandoverRequest, Ineligible, PodFact
 use redislease_plan::status::TermEnd;
 use serde::Serialize;
 
-use super::facts::{Facts, HolderPod, State};
+use super::facts::{Facts, HolderPod, TermState};
 use super::outlook::{self, second};
 use crate::cli::age::format_age;
 
@@ -105,12 +105,12 @@ fn in_cluster(cluster: &str) -> impl fmt::Display {
 fn holder(facts: &Facts) -> Vec<String> {
     let mut said = Vec::new();
     match facts.state() {
-        State::NoStatus => said.push(
+        TermState::NoStatus => said.push(
             "The operator has not written a status for this lease. Check that the operator runs and that it watches this \
              namespace."
                 .into(),
         ),
-        State::Held(holder) => {
+        TermState::Held(holder) => {
             said.push(held(facts, holder));
             if facts.has_reason(LeaseReady::HeldHere) {
                 // The first sentence says the same.
@@ -119,11 +119,11 @@ fn holder(facts: &Facts) -> Vec<String> {
                 said.extend(facts.condition(ConditionType::Ready).map(reason_and_message));
             }
         }
-        State::Unconfirmed(_) | State::Ending(_) => said.push(facts.message(ConditionType::Active).to_owned()),
-        State::HeldByPeer => said.push(facts.message(ConditionType::Ready).to_owned()),
-        State::Unheld => said.extend(unheld(facts)),
+        TermState::Unconfirmed(_) | TermState::Ending(_) => said.push(facts.message(ConditionType::Active).to_owned()),
+        TermState::HeldByPeer => said.push(facts.message(ConditionType::Ready).to_owned()),
+        TermState::Unheld => said.extend(unheld(facts)),
     }
-    if let State::Ending(holder) = facts.state()
+    if let TermState::Ending(holder) = facts.state()
         && let HolderPod::Gone = facts.holder
     {
         said.push(format!("The pod {} does not exist any more.", holder.pod));
@@ -208,7 +208,7 @@ const GATED: &str = "Only the elected pod starts (spec.activation.schedulingGate
 
 fn candidates(facts: &Facts, electorate: &Electorate) -> (String, Vec<Candidate>) {
     let holder = match facts.state() {
-        State::Held(holder) | State::Unconfirmed(holder) => Some(holder),
+        TermState::Held(holder) | TermState::Unconfirmed(holder) => Some(holder),
         _ => None,
     };
     let holds = |uid: &str| holder.is_some_and(|holder| holder.pod_uid == uid);

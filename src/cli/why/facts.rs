@@ -39,7 +39,7 @@ pub(super) enum HolderPod {
 
 /// What the status says about the current term.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum State<'a> {
+pub(super) enum TermState<'a> {
     /// The operator has not written a status.
     NoStatus,
     /// This pod holds the lease.
@@ -72,16 +72,16 @@ impl Facts {
         self.condition(type_).map_or("", |condition| &condition.message)
     }
 
-    pub fn state(&self) -> State<'_> {
+    pub fn state(&self) -> TermState<'_> {
         let Some(status) = self.status().filter(|status| status.condition(ConditionType::Ready).is_some()) else {
-            return State::NoStatus;
+            return TermState::NoStatus;
         };
         match &status.holder {
-            Some(holder) if status.says(ConditionType::Active, ConditionStatus::True) => State::Held(holder),
-            Some(holder) if status.says(ConditionType::Active, ConditionStatus::False) => State::Ending(holder),
-            Some(holder) => State::Unconfirmed(holder),
-            None if status.says(ConditionType::Ready, ConditionStatus::True) => State::HeldByPeer,
-            None => State::Unheld,
+            Some(holder) if status.says(ConditionType::Active, ConditionStatus::True) => TermState::Held(holder),
+            Some(holder) if status.says(ConditionType::Active, ConditionStatus::False) => TermState::Ending(holder),
+            Some(holder) => TermState::Unconfirmed(holder),
+            None if status.says(ConditionType::Ready, ConditionStatus::True) => TermState::HeldByPeer,
+            None => TermState::Unheld,
         }
     }
 

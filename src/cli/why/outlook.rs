@@ -16,7 +16,7 @@ use redislease_plan::api::{Duration, ValidLease, ValidQuorum};
 use redislease_plan::election::{self, Decision, Electorate, EndCause, PodFacts, Sighting, Situation, Step, decide};
 use redislease_plan::status::TermEnd;
 
-use super::facts::{Facts, HolderPod, State};
+use super::facts::{Facts, HolderPod, TermState};
 
 /// What can change next.
 #[derive(Debug, Default)]
@@ -47,20 +47,20 @@ pub(super) fn of(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
         return Outlook::say("The operator starts no term until the spec is valid.");
     };
     match facts.state() {
-        State::NoStatus => Outlook::say("Nothing changes until the operator processes the lease."),
-        State::Held(holder) => held(facts, spec, holder, electorate),
-        State::Unconfirmed(holder) => Outlook::say(format!(
+        TermState::NoStatus => Outlook::say("Nothing changes until the operator processes the lease."),
+        TermState::Held(holder) => held(facts, spec, holder, electorate),
+        TermState::Unconfirmed(holder) => Outlook::say(format!(
             "If a majority of the Redis nodes confirms the term, {} continues with the same fencing token. If no majority \
              does so within about {}, the lease counts as lost.",
             holder.pod,
             text(Drift::STANDARD.most(ttl(spec)))
         )),
-        State::Ending(holder) => ending(facts, spec, holder, electorate),
-        State::HeldByPeer => Outlook::say(
+        TermState::Ending(holder) => ending(facts, spec, holder, electorate),
+        TermState::HeldByPeer => Outlook::say(
             "A pod of this cluster can acquire the lease when the other cluster releases it, or when its keys expire. Run \
              this command in the other cluster to see when that can be.",
         ),
-        State::Unheld => unheld(facts, electorate),
+        TermState::Unheld => unheld(facts, electorate),
     }
 }
 

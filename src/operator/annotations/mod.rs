@@ -48,7 +48,7 @@ use super::watched::{AHEAD, Namespaces};
 use super::watches::{self, Objects};
 use super::writer::Writer;
 use crate::metrics::operator::OperatorMetrics;
-use state::{Effect, State};
+use state::{Effect, WorkloadStates};
 
 /// The name of this controller in metrics.
 pub const CONTROLLER: &str = "annotation";
@@ -77,7 +77,7 @@ struct Answer {
 }
 
 struct Controller {
-    state: State,
+    state: WorkloadStates,
     writer: Writer,
     authorities: Authorities,
     metrics: OperatorMetrics,
@@ -113,8 +113,14 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     let (answers, mut answered) = mpsc::unbounded_channel();
     let Parts { namespaces: _, mut leases, changed, writer, authorities, metrics } = parts;
     let random = Random::new();
-    let mut controller =
-        Controller { state: State::default(), writer, authorities: authorities.clone(), metrics, answers, random };
+    let mut controller = Controller {
+        state: WorkloadStates::default(),
+        writer,
+        authorities: authorities.clone(),
+        metrics,
+        answers,
+        random,
+    };
     loop {
         if let Err(error) = alarm.set(controller.state.next_deadline()) {
             return tracing::error!(%error, "The timer of the controller of annotations cannot be set.");

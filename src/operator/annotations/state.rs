@@ -30,7 +30,7 @@ const TAKEN: Millis = Millis(60_000);
 
 /// A workload with annotations, or with leases that were created for it.
 #[derive(Debug, Default)]
-struct Entry {
+struct WorkloadEntry {
     /// Its facts, if it has annotations.
     workload: Option<WorkloadFacts>,
     /// The names of the leases that were created for it.
@@ -51,7 +51,7 @@ struct Entry {
     again_at: Option<Time>,
 }
 
-impl Entry {
+impl WorkloadEntry {
     /// The next change of the lease is the first one.
     const fn settle(&mut self) {
         (self.writes, self.written_at, self.not_before) = (0, None, None);
@@ -82,7 +82,7 @@ impl Extend<WorkloadKey> for Due {
 /// What the shell carries out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Make this change: answered by [`State::changed`].
+    /// Make this change: answered by [`WorkloadStates::changed`].
     Change(WorkloadKey, Change),
     /// Report this problem on the workload.
     Report(WorkloadKey, String, Problem),
@@ -92,8 +92,8 @@ pub enum Effect {
 
 /// All facts.
 #[derive(Debug, Default)]
-pub struct State {
-    entries: BTreeMap<WorkloadKey, Entry>,
+pub struct WorkloadStates {
+    entries: BTreeMap<WorkloadKey, WorkloadEntry>,
     leases: BTreeMap<(Arc<str>, String), LeaseFacts>,
     due: Due,
     again: BTreeSet<(Time, WorkloadKey)>,
@@ -120,7 +120,7 @@ pub fn changed(kind: WorkloadKind, event: &Watched<WorkloadFacts>) -> Option<Wor
     }
 }
 
-impl State {
+impl WorkloadStates {
     /// Takes an event of the watch of workloads of a kind.
     pub fn workload(&mut self, kind: WorkloadKind, event: Watched<WorkloadFacts>) {
         match event {

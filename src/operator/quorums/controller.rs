@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use super::entry::{Entry, Step};
+use super::entry::{QuorumEntry, Step};
 use super::{CONTROLLER, Connection, Parts, secret};
 use crate::http::Part;
 use crate::metrics::nodes::NodeMetrics;
@@ -68,7 +68,7 @@ struct Controller {
     metrics: OperatorMetrics,
     replica: Replica,
     authorities: Authorities,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, QuorumEntry>,
     /// While a list is in progress: the quorums that it contains.
     relist: Option<BTreeSet<String>>,
     start: Start,
@@ -129,7 +129,7 @@ impl Controller {
     ) {
         let mut secrets = tokio::time::interval(SECRET_EVERY);
         loop {
-            let show_at = self.entries.values().filter_map(Entry::show_at).min();
+            let show_at = self.entries.values().filter_map(QuorumEntry::show_at).min();
             let elect_at = self.entries.values().filter_map(|entry| entry.election().next_deadline()).min();
             if let Err(error) = alarm.set(elect_at) {
                 return tracing::error!(%error, "The timer of the controller of RedisQuorums cannot be set.");
@@ -198,7 +198,7 @@ impl Controller {
 
     fn seen(&mut self, quorum: RedisQuorum, listed: bool) {
         let name = quorum.name_any();
-        let new = || Entry::new(self.replica.clone());
+        let new = || QuorumEntry::new(self.replica.clone());
         self.entries.entry(name.clone()).or_insert_with(new);
         self.contained(&name, |controller| {
             if let Some(entry) = controller.entries.get_mut(&name) {
@@ -432,7 +432,7 @@ impl Controller {
             }
         }
         if !matches!(self.start, Start::Listing)
-            && self.entries.values().all(Entry::is_evaluated)
+            && self.entries.values().all(QuorumEntry::is_evaluated)
             && let Some(part) = self.tried.take()
         {
             part.done();

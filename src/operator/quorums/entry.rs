@@ -1,27 +1,22 @@
 //! One quorum: its resource, its connections, and why it cannot be used.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 use kube::{Resource, ResourceExt};
 use redislease_lock::clock;
 use redislease_lock::nodes::StartError;
 use redislease_plan::api::conditions::{LeaseReady, QuorumReady};
-use redislease_plan::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
-use redislease_plan::plan::repeat::RepeatLimit;
+use redislease_plan::api::{RedisQuorum, ValidQuorum};
 use redislease_plan::plan::{Authority, QuorumFacts};
-use redislease_plan::status::Notice;
 
 use super::connection::{Connection, evaluated, mismatch, up};
 use super::secret::{Login, Read, Secrets};
+use super::status_writes::StatusWrites;
 use super::{QuorumUpdate, show};
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
 use crate::operator::writer::Writer;
-
-/// The minimum pause between two writes of one quorum's status, also after a failed write.
-const PACE: Duration = Duration::from_secs(1);
 
 /// The next step for a quorum.
 #[derive(Debug)]
@@ -41,7 +36,7 @@ struct SentUpdate {
 }
 
 /// One quorum.
-pub(super) struct Entry {
+pub(super) struct QuorumEntry {
     election: Election,
     /// Whether this replica writes itself into the status although it does not hold the lock.
     claims_leader: bool,
@@ -59,13 +54,10 @@ pub(super) struct Entry {
     /// more.
     retiring: bool,
     sent: Option<SentUpdate>,
-    writing: Option<(RedisQuorumStatus, Vec<Notice>)>,
-    repeat: RepeatLimit<RedisQuorumStatus>,
-    /// The earliest time of the next status write.
-    show_at: Option<Instant>,
+    writes: StatusWrites,
 }
 
-impl Entry {
+impl QuorumEntry {
     /// Creates an entry without facts.
     pub fn new(replica: Replica) -> Self {
         Self {
@@ -79,9 +71,7 @@ impl Entry {
             connection: None,
             retiring: false,
             sent: None,
-            writing: None,
-            repeat: RepeatLimit::default(),
-            show_at: None,
+            writes: StatusWrites::default(),
         }
     }
 
@@ -292,7 +282,7 @@ impl Entry {
 
     /// When the status must be compared again.
     pub const fn show_at(&self) -> Option<Instant> {
-        self.show_at
+        self.writes.at()
     }
 
     /// Returns the resource with the status to write now.
@@ -300,42 +290,31 @@ impl Entry {
         let authority = self.election.grant().authority(clock::now());
         let writes = self.claims_leader || matches!(authority, Authority::Lead | Authority::End);
         // Only the leader writes the status.
-        let Some(resource) = self.resource.as_ref().filter(|_| writes && self.writing.is_none()) else {
-            // A time in the past would wake the controller in a busy loop. A change that matters here wakes it too.
-            self.show_at = None;
+        let Some(resource) = self.resource.as_ref().filter(|_| writes) else {
+            self.writes.put_off();
             return None;
         };
-        let now = Instant::now();
-        if self.show_at.is_some_and(|at| now < at) {
+        if !self.writes.may_begin() {
             return None;
         }
-        self.show_at = None;
         let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
         let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
         let leads = self.claims_leader || self.election.is_leader(clock::now());
         let leader = leads.then(|| self.election.instance());
         let composed = show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, self.obstacle(), leader)?;
-        let due = self.repeat.due(&timeless(&composed.status));
-        let wait: Duration = due.since(clock::now()).into();
-        if !wait.is_zero() {
-            self.show_at = Some(now + wait);
-            return None;
-        }
+        let status = self.writes.begin(composed.status, composed.events)?;
         let mut next = resource.clone();
-        next.status = Some(composed.status.clone());
+        next.status = Some(status);
         next.metadata.managed_fields = None;
-        self.writing = Some((composed.status, composed.events));
         Some(next)
     }
 
     /// Takes the outcome of the status write.
     pub fn status_written(&mut self, outcome: Result<Box<RedisQuorum>, CallError>, writer: &Writer) {
-        let Some((status, events)) = self.writing.take() else { return };
-        self.show_at = Some(Instant::now() + PACE);
         self.claims_leader = false;
+        let events = self.writes.ended(outcome.is_ok());
         // A conflict, or a deleted resource: the watch delivers the current state.
         let Ok(answered) = outcome else { return };
-        self.repeat.wrote(clock::now(), timeless(&status));
         let object = answered.object_ref(&());
         for notice in events {
             writer.report(&notice, &object);
@@ -354,15 +333,6 @@ fn leader(quorum: Option<&RedisQuorum>) -> Option<&str> {
     Some(quorum?.status.as_ref()?.leader.as_ref()?.instance.as_str())
 }
 
-/// The status without the times of its conditions, which change whenever another replica overwrites it.
-fn timeless(status: &RedisQuorumStatus) -> RedisQuorumStatus {
-    let mut status = status.clone();
-    for condition in &mut status.conditions {
-        condition.last_transition_time = Timestamp(jiff::Timestamp::UNIX_EPOCH);
-    }
-    status
-}
-
 fn version(quorum: &RedisQuorum) -> Option<u64> {
     quorum.resource_version().and_then(|version| version.parse().ok())
 }
@@ -377,16 +347,17 @@ mod tests {
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
     use crate::operator::authority::Authorities;
+    use redislease_plan::api::RedisQuorumStatus;
     use redislease_plan::election::Cluster;
     use redislease_plan::index::ListCount;
 
     /// An entry whose replica follows, and whose status was to be compared in the past.
-    fn following() -> Entry {
+    fn following() -> QuorumEntry {
         let registry = Registry::new();
         let panics = Panics::register(&registry).unwrap();
         let metrics = OperatorMetrics::register(&registry, &["quorum"], &panics).unwrap();
         let keeper = Keeper::start(panics.keeper_observer()).unwrap();
-        let mut entry = Entry::new(Replica {
+        let mut entry = QuorumEntry::new(Replica {
             cluster: Cluster { name: "here".into(), uid: "uid".into() },
             instance: "operator-0".into(),
             process: "1".into(),
@@ -394,7 +365,7 @@ mod tests {
             writer: Writer::new("operator-0".into(), ListCount::default(), metrics, Authorities::default(), || {}),
         });
         entry.take(RedisQuorum::new("default", serde_json::from_str(r#"{"nodes": []}"#).unwrap()), true);
-        entry.show_at = Some(Instant::now());
+        entry.writes.wait_until(Instant::now());
         entry
     }
 
@@ -447,18 +418,6 @@ mod tests {
         let mut entry = following();
         assert!(entry.next_status().is_none());
         assert_eq!(entry.show_at(), None, "a time in the past would wake the controller at once");
-    }
-
-    #[test]
-    fn a_new_transition_time_alone_is_not_a_new_status() {
-        let status = |votes: &str, second| -> RedisQuorumStatus {
-            let at = jiff::Timestamp::from_second(second).unwrap().to_string();
-            let ready = serde_json::json!({"type": "Ready", "status": "True", "reason": "R", "message": "", "lastTransitionTime": at});
-            serde_json::from_value(serde_json::json!({"votes": votes, "conditions": [ready]})).unwrap()
-        };
-        assert_ne!(status("2/3", 1), status("2/3", 2));
-        assert_eq!(timeless(&status("2/3", 1)), timeless(&status("2/3", 2)));
-        assert_ne!(timeless(&status("2/3", 1)), timeless(&status("3/3", 1)));
     }
 
     #[test]

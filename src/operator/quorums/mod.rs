@@ -20,6 +20,7 @@ mod entry;
 mod parts;
 mod secret;
 mod show;
+mod status_writes;
 #[cfg(test)]
 mod tests;
 mod update;

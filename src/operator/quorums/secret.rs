@@ -22,7 +22,7 @@ pub struct Unavailable;
 
 /// The state of one secret.
 #[derive(Clone, Debug, Default, PartialEq)]
-enum State<T> {
+enum SecretState<T> {
     /// It was not read yet.
     #[default]
     Unread,
@@ -32,7 +32,7 @@ enum State<T> {
     Unusable(String),
 }
 
-impl<T> State<T> {
+impl<T> SecretState<T> {
     fn problem(&self) -> Option<&str> {
         match self {
             Self::Unusable(problem) => Some(problem),
@@ -46,12 +46,12 @@ impl<T> State<T> {
 struct Named<T> {
     secret: String,
     requested: bool,
-    state: State<T>,
+    state: SecretState<T>,
 }
 
 impl<T: PartialEq> Named<T> {
     fn new(secret: &str) -> Self {
-        Self { secret: secret.to_owned(), requested: false, state: State::Unread }
+        Self { secret: secret.to_owned(), requested: false, state: SecretState::Unread }
     }
 
     /// The name, if no read was requested yet. The caller requests one.
@@ -60,7 +60,7 @@ impl<T: PartialEq> Named<T> {
     }
 
     /// Takes the state of the secret `name`. Returns whether it has changed.
-    fn take(&mut self, name: &str, state: impl FnOnce() -> State<T>) -> bool {
+    fn take(&mut self, name: &str, state: impl FnOnce() -> SecretState<T>) -> bool {
         if self.secret != name {
             return false;
         }
@@ -117,8 +117,8 @@ impl Secrets {
 
     /// Whether all secrets have been read.
     pub fn are_read(&self) -> bool {
-        self.auth.as_ref().is_none_or(|auth| auth.state != State::Unread)
-            && self.tls.as_ref().is_none_or(|tls| tls.state != State::Unread)
+        self.auth.as_ref().is_none_or(|auth| auth.state != SecretState::Unread)
+            && self.tls.as_ref().is_none_or(|tls| tls.state != SecretState::Unread)
     }
 
     /// Why a secret cannot be used.
@@ -155,8 +155,8 @@ impl Secrets {
 fn content<T: Clone>(named: Option<&Named<T>>) -> Result<Option<T>, Unavailable> {
     match named.map(|named| &named.state) {
         None => Ok(None),
-        Some(State::Found(content)) => Ok(Some(content.clone())),
-        Some(State::Unread | State::Unusable(_)) => Err(Unavailable),
+        Some(SecretState::Found(content)) => Ok(Some(content.clone())),
+        Some(SecretState::Unread | SecretState::Unusable(_)) => Err(Unavailable),
     }
 }
 
@@ -174,23 +174,23 @@ fn found<'a>(read: &'a Read, whole: &str, keys: &str) -> Result<&'a Secret, Stri
     }
 }
 
-fn credentials(read: &Read, namespace: &str, name: &str) -> State<Credentials> {
+fn credentials(read: &Read, namespace: &str, name: &str) -> SecretState<Credentials> {
     let whole = format!("spec.auth.secretRef names secret {namespace}/{name}");
     let secret = match found(read, &whole, "the key `password`") {
         Ok(secret) => secret,
-        Err(problem) => return State::Unusable(problem),
+        Err(problem) => return SecretState::Unusable(problem),
     };
     let text = |key: &str| {
         let text = String::from_utf8_lossy(data(secret, key)?).trim_end_matches(['\r', '\n']).to_owned();
         Some(text).filter(|text| !text.is_empty())
     };
     match text("password") {
-        Some(password) => State::Found(Credentials { username: text("username"), password }),
-        None => State::Unusable(format!("{whole}, whose key `password` is missing or empty")),
+        Some(password) => SecretState::Found(Credentials { username: text("username"), password }),
+        None => SecretState::Unusable(format!("{whole}, whose key `password` is missing or empty")),
     }
 }
 
-fn certificates(read: &Read, namespace: &str, name: &str, server_name: Option<&str>) -> State<Tls> {
+fn certificates(read: &Read, namespace: &str, name: &str, server_name: Option<&str>) -> SecretState<Tls> {
     let whole = format!("spec.tls.secretRef names secret {namespace}/{name}");
     let read = || -> Result<Tls, String> {
         let secret = found(read, &whole, "the key `ca.crt` and, for mutual TLS, `tls.crt` and `tls.key`")?;
@@ -209,8 +209,8 @@ fn certificates(read: &Read, namespace: &str, name: &str, server_name: Option<&s
         Tls::new(files).map_err(|problem| format!("{whole}, {problem}"))
     };
     match read() {
-        Ok(tls) => State::Found(tls),
-        Err(problem) => State::Unusable(problem),
+        Ok(tls) => SecretState::Found(tls),
+        Err(problem) => SecretState::Unusable(problem),
     }
 }
 
@@ -230,13 +230,13 @@ mod tests {
     fn a_secret_gives_credentials_or_an_error() {
         let found = credentials(&secret(&[("password", "secret\n"), ("username", "redislease")]), "system", "redis");
         let expected = Credentials { username: Some("redislease".into()), password: "secret".into() };
-        assert_eq!(found, State::Found(expected));
+        assert_eq!(found, SecretState::Found(expected));
         for (read, says) in [
             (secret(&[("password", "")]), "names secret system/redis, whose key `password` is missing or empty"),
             (Err(CallError::NotFound), "which does not exist: create it with the key `password`"),
             (Err(CallError::Refused("no".into())), "could not be read: the API"),
         ] {
-            let State::Unusable(message) = credentials(&read, "system", "redis") else { panic!("{says}") };
+            let SecretState::Unusable(message) = credentials(&read, "system", "redis") else { panic!("{says}") };
             assert!(message.contains(says), "{message}");
         }
     }
@@ -247,8 +247,11 @@ mod tests {
         let client = authority.sign(&["client"]).unwrap();
         let (ca, certificate, key) = (authority.certificate(), client.certificate, client.key);
         let read = |data: &[(&str, &str)]| certificates(&secret(data), "system", "redis-tls", None);
-        assert!(matches!(read(&[("ca.crt", &ca)]), State::Found(_)));
-        assert!(matches!(read(&[("ca.crt", &ca), ("tls.crt", &certificate), ("tls.key", &key)]), State::Found(_)));
+        assert!(matches!(read(&[("ca.crt", &ca)]), SecretState::Found(_)));
+        assert!(matches!(
+            read(&[("ca.crt", &ca), ("tls.crt", &certificate), ("tls.key", &key)]),
+            SecretState::Found(_)
+        ));
         for (state, says) in [
             (read(&[("tls.crt", &certificate), ("tls.key", &key)]), "whose key `ca.crt` is missing or empty: add the"),
             (read(&[("ca.crt", &ca), ("tls.crt", &certificate)]), "whose key `tls.key` is missing or empty: mutual"),
@@ -259,7 +262,7 @@ mod tests {
                 "spec.tls.secretRef names secret system/redis-tls, which does not exist: create it with the key `ca.crt`",
             ),
         ] {
-            let State::Unusable(message) = state else { panic!("{says}") };
+            let SecretState::Unusable(message) = state else { panic!("{says}") };
             assert!(message.contains(says), "{message}");
             assert!(!message.contains("BEGIN"), "{message}");
         }

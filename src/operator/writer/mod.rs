@@ -47,7 +47,7 @@ pub struct Writer {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<WriterState>,
     wake: Notify,
     instance: String,
     lists: ListCount,
@@ -56,14 +56,14 @@ struct Shared {
     on_answer: Box<dyn Fn() + Send + Sync>,
 }
 
-struct State {
+struct WriterState {
     calls: Calls<Done>,
     events: Events,
     /// The pending changes of the leases of annotated workloads.
     changes: BTreeMap<WorkloadKey, Change>,
 }
 
-impl State {
+impl WriterState {
     /// The part of the request that the queue of calls does not have.
     fn payload(&mut self, request: &Request, instance: &str) -> Payload {
         match request {
@@ -87,7 +87,7 @@ impl Writer {
         authorities: Authorities,
         on_answer: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let state = State { calls: Calls::new(CONCURRENCY), events: Events::default(), changes: BTreeMap::new() };
+        let state = WriterState { calls: Calls::new(CONCURRENCY), events: Events::default(), changes: BTreeMap::new() };
         let shared = Shared {
             state: Mutex::new(state),
             wake: Notify::new(),
@@ -174,7 +174,7 @@ impl Writer {
         is_accepted
     }
 
-    fn queue_event(&self, state: &mut State, now: Time, tenant: &Arc<str>, accepted: Accepted) {
+    fn queue_event(&self, state: &mut WriterState, now: Time, tenant: &Arc<str>, accepted: Accepted) {
         let (key, due) = match accepted {
             Accepted::Merged => return,
             Accepted::Dropped => return self.shared.metrics.event_dropped(),
@@ -189,7 +189,7 @@ impl Writer {
         state.calls.submit(now, request, Box::new(|_| ()));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WriterState> {
         // The state is consistent between any two statements that change it.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 #[derive(Default)]
-struct State {
+struct StoreState {
     newest: u64,
     accepted: usize,
     rejected: usize,
@@ -15,14 +15,14 @@ struct State {
 /// A store on a loopback port. Its thread ends with the test program.
 pub struct Store {
     pub address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<StoreState>>,
 }
 
 impl Store {
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::<Mutex<State>>::default();
+        let state = Arc::<Mutex<StoreState>>::default();
         let shared = state.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -40,7 +40,7 @@ impl Store {
     }
 }
 
-fn serve(stream: TcpStream, state: &Mutex<State>) {
+fn serve(stream: TcpStream, state: &Mutex<StoreState>) {
     let Ok(mut answers) = stream.try_clone() else { return };
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { return };

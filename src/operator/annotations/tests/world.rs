@@ -13,7 +13,7 @@ use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::status::NoticeReason;
 use serde_json::json;
 
-use crate::operator::annotations::state::{Effect, State};
+use crate::operator::annotations::state::{Effect, WorkloadStates};
 use crate::operator::annotations::*;
 pub fn key(name: &str) -> WorkloadKey {
     ("shop".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
@@ -26,7 +26,7 @@ pub fn workload(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
 
 /// The API server, as far as leases are concerned, and the controller's state.
 pub struct World {
-    pub state: State,
+    pub state: WorkloadStates,
     pub leases: BTreeMap<String, LeaseFacts>,
     pub workloads: BTreeMap<String, WorkloadFacts>,
     pub now: Time,
@@ -46,7 +46,7 @@ impl World {
 
     pub fn unlisted() -> Self {
         Self {
-            state: State::default(),
+            state: WorkloadStates::default(),
             leases: BTreeMap::new(),
             workloads: BTreeMap::new(),
             now: Time(1000),
