@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools lab-tools demo e2e check test nightly model figures scale lock-scale observe dashboard chart docs licences image bench run-idle run-losses
+.PHONY: help deps tools lab-tools demo e2e check test nightly mutants model figures scale lock-scale observe dashboard chart docs licences image bench run-idle run-losses
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -30,8 +30,11 @@ check: ## Run what needs no server: format, lints, purity, unit tests, model and
 test: deps tools ## Run all checks and tests, also those on real Redis servers and a real control plane
 	@hack/run-tests.sh all
 
-nightly: deps tools ## Run what is too long for a commit, 5 hours; PARTS selects parts, SIM_HOURS, ROUNDS, LOSSES and N their sizes
+nightly: deps tools ## Run what is too long for a commit, 6 hours; PARTS selects parts, SIM_HOURS, ROUNDS, LOSSES and N their sizes
 	@hack/nightly.sh $(PARTS)
+
+mutants: deps ## Change the code in small ways and report what no test notices; PARTS selects parts, MUTANTS_MINUTES limits each (hours)
+	@hack/mutants.sh $(PARTS)
 
 model: ## Search every world of the two models, also the large ones that make test leaves out (minutes)
 	@hack/install-deps.sh rust
