@@ -9,8 +9,6 @@ mod commands;
 mod conditions;
 mod flags;
 mod links;
-mod messages;
-mod numbers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
