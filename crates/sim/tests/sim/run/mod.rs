@@ -1,3 +1,4 @@
 //! Runs many seeds.
 
 pub mod search;
+pub mod steer;
