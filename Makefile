@@ -16,7 +16,7 @@ tools: deps ## Build etcd, the Kubernetes control plane, kwok, Helm and an S3 se
 lab-tools: deps
 	@hack/build-tools.sh lab
 
-demo: lab-tools ## Show the life of a lease on real servers; KEEP=1 leaves the servers running
+demo: lab-tools ## Show the life of a lease on real servers; KEEP=1 keeps the servers running
 	@hack/run-example.sh demo
 
 e2e: ## Install image and chart on two real nodes with real pods, and let parts fail; needs root (3 minutes; the first time 20)
@@ -44,7 +44,7 @@ model: ## Search every world of the two models, also the large ones that make te
 figures: lab-tools ## Measure handovers and API writes on this machine (6 minutes)
 	@hack/run-example.sh figures
 
-scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
+scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 keeps it running
 	@hack/run-example.sh scale --release
 
 lock-scale: deps ## Measure and plot NUMBERS of leases (100 1000 10000 100000) on the lock layer, without Kubernetes (3 to 6 minutes each)

@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    pub(super) fn all(mut self) -> Report {
+    pub(super) fn all(&mut self) -> Report {
         for phase in Phase::ALL {
             if phase != Phase::Start && !self.options.phases.contains(&phase) {
                 continue;
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
         let limit = if self.options.leases <= 1000 { 60 } else { 200 };
         let peak = megabytes(self.peak);
         self.goal("memory, the peak of all phases", peak, f64::from(limit), "MB", 1);
-        self.report
+        std::mem::take(&mut self.report)
     }
 
     /// The time from the operator's start to the end of the first wait, and until all leases are active.
