@@ -10,7 +10,7 @@ help: ## List the targets
 deps: ## Check the toolchains, install redis-server and a linker when missing
 	@hack/install-deps.sh
 
-tools: deps ## Build etcd, the Kubernetes control plane, kwok, Helm and an S3 server when missing
+tools: deps ## Build etcd, the Kubernetes control plane, Helm and an S3 server when missing
 	@hack/build-tools.sh
 
 lab-tools: deps

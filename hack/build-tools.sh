@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, kwok, Helm, helm-unittest,
+# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, Helm, helm-unittest,
 # helm-docs and versitygw, an S3 server; and for a real node the kubelet, containerd and the CNI plugins.
 #
 #   hack/build-tools.sh            build what is missing of the tools for `make test`, print where everything is
@@ -40,7 +40,6 @@ ctr containerd github.com/containerd/containerd/v2/cmd/ctr
 bridge cni github.com/containernetworking/plugins/plugins/main/bridge
 loopback cni github.com/containernetworking/plugins/plugins/main/loopback
 host-local cni github.com/containernetworking/plugins/plugins/ipam/host-local
-kwok kwok sigs.k8s.io/kwok/cmd/kwok
 helm helm helm.sh/helm/v4/cmd/helm
 helm-unittest helm-unittest github.com/helm-unittest/helm-unittest/cmd/helm-unittest
 helm-docs helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs
@@ -53,7 +52,7 @@ node='kubelet|containerd|containerd-shim-runc-v2|ctr|bridge|loopback|host-local'
 # Increase this when a change of the build below changes the binaries.
 recipe=1
 declare -A key
-for module in etcd kubernetes containerd cni kwok helm helm-unittest helm-docs versitygw; do
+for module in etcd kubernetes containerd cni helm helm-unittest helm-docs versitygw; do
     key[$module]=$({ echo "$recipe $(uname -sm)"; cat "$module/go.mod" "$module/go.sum"; } | sha256sum | cut -c1-16)
 done
 
@@ -63,7 +62,6 @@ pinned() { # module -> the version of what it builds
         kubernetes) sed -n 's|.*k8s.io/kubernetes v\([0-9.]*\).*|\1|p' kubernetes/go.mod ;;
         containerd) sed -n 's|.*containerd/containerd/v2 v\([0-9.]*\).*|\1|p' containerd/go.mod ;;
         cni) sed -n 's|.*containernetworking/plugins v\([0-9.]*\).*|\1|p' cni/go.mod ;;
-        kwok) sed -n 's|.*sigs.k8s.io/kwok v\([0-9.]*\).*|\1|p' kwok/go.mod ;;
         helm) sed -n 's|.*helm.sh/helm/v4 v\([0-9.]*\).*|\1|p' helm/go.mod ;;
         helm-unittest) sed -n 's|.*helm-unittest/helm-unittest v\([0-9.]*\).*|\1|p' helm-unittest/go.mod ;;
         versitygw) sed -n 's|.*versity/versitygw v\([0-9.]*\).*|\1|p' versitygw/go.mod ;;
@@ -88,7 +86,7 @@ from_assets() { # tool, module -> whether KUBEBUILDER_ASSETS holds it in the pin
     local file=${KUBEBUILDER_ASSETS:-}/$1 minor found
     [[ -n ${KUBEBUILDER_ASSETS:-} && -x $file ]] || return 1
     minor=$(pinned "$2"); minor=${minor%.*}
-    # An older etcd lacks progress notifications (watches of kwok fail); mixed minors of Kubernetes are unsupported.
+    # An older etcd lacks progress notifications, which watches need; mixed minors of Kubernetes are unsupported.
     found=$(version_of "$1" "$file") || true
     [[ $found =~ (^|[^0-9.])${minor//./\\.}\.[0-9] ]] && return 0
     say "note: $file is not version $minor.x and is left aside (it says: ${found%%$'\n'*})"

@@ -14,7 +14,6 @@ pub struct Tools {
     pub kube_controller_manager: PathBuf,
     pub kube_scheduler: PathBuf,
     pub kubectl: PathBuf,
-    pub kwok: PathBuf,
     pub helm: PathBuf,
 }
 
@@ -59,7 +58,6 @@ impl Tools {
             kube_controller_manager: listing.find("kube-controller-manager")?,
             kube_scheduler: listing.find("kube-scheduler")?,
             kubectl: listing.find("kubectl")?,
-            kwok: listing.find("kwok")?,
             helm: listing.find("helm")?,
         })
     }
