@@ -13,7 +13,8 @@ deps: ## Check the toolchains, install redis-server and a linker when missing
 tools: deps ## Build etcd, the Kubernetes control plane, Helm and an S3 server when missing
 	@hack/build-tools.sh
 
-lab-tools: deps
+lab-tools:
+	@hack/install-deps.sh lab
 	@hack/build-tools.sh lab
 
 demo: lab-tools ## Show the life of a lease on real servers; KEEP=1 keeps the servers running
@@ -56,13 +57,13 @@ run-idle: deps ## Measure the memory and the processor time of an idle `redislea
 run-losses: deps ## Lose the lock of `redislease run` 200 times in each of 17 ways, and measure how late the command is killed (15 minutes)
 	@REDISLEASE_TEST_LOSSES=$(or $(LOSSES),200) cargo test --locked --release --package redislease-run --test run losses -- --nocapture
 
-bench-systems: lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (15 minutes)
+bench-systems: deps lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (15 minutes)
 	@hack/bench-systems.sh
 
 bench: deps ## Compare with other lock libraries on the same Redis servers (33 minutes; QUICK=1: 8 minutes)
 	@bench/run.py
 
-observe: lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (4 minutes)
+observe: deps lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (4 minutes)
 	@hack/run-example.sh observe
 	@if hack/dashboard-pictures.sh possible; then hack/dashboard-pictures.sh; fi
 

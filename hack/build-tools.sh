@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, Helm, helm-unittest,
-# helm-docs and versitygw, an S3 server; and for a real node the kubelet, containerd and the CNI plugins.
+# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl; for tests also Helm,
+# helm-unittest, helm-docs and versitygw, an S3 server; and for a real node the kubelet, containerd and the CNI plugins.
 #
 #   hack/build-tools.sh            build what is missing of the tools for `make test`, print where everything is
 #   hack/build-tools.sh lab        the same, without the tools that only `make test` needs
-#   hack/build-tools.sh node       as lab, and the tools of a real node
+#   hack/build-tools.sh node       as lab, and Helm and the tools of a real node
 #   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
 #
 # Every folder of hack/tools is a separate Go module, because their versions of k8s.io differ. The binaries are in the
@@ -45,8 +45,9 @@ helm-unittest helm-unittest github.com/helm-unittest/helm-unittest/cmd/helm-unit
 helm-docs helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs
 versitygw versitygw github.com/versity/versitygw/cmd/versitygw"
 
-# The tools that only `make test` needs, and those that only a real node needs.
+# The tools that only `make test` needs, the one that also a real node needs, and those that only a real node needs.
 test='helm-unittest|helm-docs|versitygw'
+chart='helm'
 node='kubelet|containerd|containerd-shim-runc-v2|ctr|bridge|loopback|host-local'
 
 # Increase this when a change of the build below changes the binaries.
@@ -131,7 +132,7 @@ build() { # tool, module, package, path
 case ${1:-} in
     --print) while read -r tool module _; do printf '%s\t%s\n' "$tool" "$(place "$tool" "$module")"; done <<<"$tools"; exit ;;
     "") tools=$(grep -vE "^($node) " <<<"$tools") ;;
-    lab) tools=$(grep -vE "^($test|$node) " <<<"$tools") ;;
+    lab) tools=$(grep -vE "^($test|$chart|$node) " <<<"$tools") ;;
     node) tools=$(grep -vE "^($test) " <<<"$tools") ;;
     *) die "unknown argument $1; lab and node select other tools, --print says where the tools are." ;;
 esac
