@@ -10,13 +10,14 @@ help: ## List the targets
 deps: ## Check the toolchains, install redis-server and a linker when missing
 	@hack/install-deps.sh
 
-tools: deps ## Build etcd, the Kubernetes control plane, kwok, Helm and an S3 server when missing
+tools: deps ## Build etcd, the Kubernetes control plane, Helm and an S3 server when missing
 	@hack/build-tools.sh
 
-lab-tools: deps
+lab-tools:
+	@hack/install-deps.sh lab
 	@hack/build-tools.sh lab
 
-demo: lab-tools ## Show the life of a lease on real servers; KEEP=1 leaves the servers running
+demo: lab-tools ## Show the life of a lease on real servers; KEEP=1 keeps the servers running
 	@hack/run-example.sh demo
 
 e2e: ## Install image and chart on two real nodes with real pods, and let parts fail; needs root (3 minutes; the first time 20)
@@ -44,7 +45,7 @@ model: ## Search every world of the two models, also the large ones that make te
 figures: lab-tools ## Measure handovers and API writes on this machine (6 minutes)
 	@hack/run-example.sh figures
 
-scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 leaves it running
+scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 keeps it running
 	@hack/run-example.sh scale --release
 
 lock-scale: deps ## Measure and plot NUMBERS of leases (100 1000 10000 100000) on the lock layer, without Kubernetes (3 to 6 minutes each)
@@ -56,13 +57,13 @@ run-idle: deps ## Measure the memory and the processor time of an idle `redislea
 run-losses: deps ## Lose the lock of `redislease run` 200 times in each of 17 ways, and measure how late the command is killed (15 minutes)
 	@REDISLEASE_TEST_LOSSES=$(or $(LOSSES),200) cargo test --locked --release --package redislease-run --test run losses -- --nocapture
 
-bench-systems: lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (15 minutes)
+bench-systems: deps lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (15 minutes)
 	@hack/bench-systems.sh
 
 bench: deps ## Compare with other lock libraries on the same Redis servers (33 minutes; QUICK=1: 8 minutes)
 	@bench/run.py
 
-observe: lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (4 minutes)
+observe: deps lab-tools ## Evaluate every query of dashboard and alerts on a real Prometheus, during faults; draw the panels (4 minutes)
 	@hack/run-example.sh observe
 	@if hack/dashboard-pictures.sh possible; then hack/dashboard-pictures.sh; fi
 

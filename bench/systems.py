@@ -45,7 +45,7 @@ PAGE = """# Comparison with other leader elections
 a lease of 15 s. `bench/systems.py` wrote this page. [Lock libraries](comparison.md) have a page of their own.
 
 - Date: {date}, commit {commit}.
-- Machine: {machine}. Everything shares the cores. The API server is a real one, the kubelets are simulated (kwok).
+- Machine: {machine}. Everything shares the cores. The API server is a real one, the kubelets are simulated.
 - client-go {client_go}, with the durations of Kubernetes' own components (15 s, 10 s, 2 s), against the same API
   server. etcd's client {etcd}, with its `concurrency` package, against an etcd of its own.
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl, kwok, Helm, helm-unittest,
-# helm-docs and versitygw, an S3 server; and for a real node the kubelet, containerd and the CNI plugins.
+# Builds the tools that tests and the demo run: etcd, the Kubernetes control plane, kubectl; for tests also Helm,
+# helm-unittest, helm-docs and versitygw, an S3 server; and for a real node the kubelet, containerd and the CNI plugins.
 #
 #   hack/build-tools.sh            build what is missing of the tools for `make test`, print where everything is
 #   hack/build-tools.sh lab        the same, without the tools that only `make test` needs
-#   hack/build-tools.sh node       as lab, and the tools of a real node
+#   hack/build-tools.sh node       as lab, and Helm and the tools of a real node
 #   hack/build-tools.sh --print    build nothing; one line "tool<TAB>path" each: where it is, or would be
 #
 # Every folder of hack/tools is a separate Go module, because their versions of k8s.io differ. The binaries are in the
@@ -40,20 +40,20 @@ ctr containerd github.com/containerd/containerd/v2/cmd/ctr
 bridge cni github.com/containernetworking/plugins/plugins/main/bridge
 loopback cni github.com/containernetworking/plugins/plugins/main/loopback
 host-local cni github.com/containernetworking/plugins/plugins/ipam/host-local
-kwok kwok sigs.k8s.io/kwok/cmd/kwok
 helm helm helm.sh/helm/v4/cmd/helm
 helm-unittest helm-unittest github.com/helm-unittest/helm-unittest/cmd/helm-unittest
 helm-docs helm-docs github.com/norwoodj/helm-docs/cmd/helm-docs
 versitygw versitygw github.com/versity/versitygw/cmd/versitygw"
 
-# The tools that only `make test` needs, and those that only a real node needs.
+# The tools that only `make test` needs, the one that also a real node needs, and those that only a real node needs.
 test='helm-unittest|helm-docs|versitygw'
+chart='helm'
 node='kubelet|containerd|containerd-shim-runc-v2|ctr|bridge|loopback|host-local'
 
 # Increase this when a change of the build below changes the binaries.
 recipe=1
 declare -A key
-for module in etcd kubernetes containerd cni kwok helm helm-unittest helm-docs versitygw; do
+for module in etcd kubernetes containerd cni helm helm-unittest helm-docs versitygw; do
     key[$module]=$({ echo "$recipe $(uname -sm)"; cat "$module/go.mod" "$module/go.sum"; } | sha256sum | cut -c1-16)
 done
 
@@ -63,7 +63,6 @@ pinned() { # module -> the version of what it builds
         kubernetes) sed -n 's|.*k8s.io/kubernetes v\([0-9.]*\).*|\1|p' kubernetes/go.mod ;;
         containerd) sed -n 's|.*containerd/containerd/v2 v\([0-9.]*\).*|\1|p' containerd/go.mod ;;
         cni) sed -n 's|.*containernetworking/plugins v\([0-9.]*\).*|\1|p' cni/go.mod ;;
-        kwok) sed -n 's|.*sigs.k8s.io/kwok v\([0-9.]*\).*|\1|p' kwok/go.mod ;;
         helm) sed -n 's|.*helm.sh/helm/v4 v\([0-9.]*\).*|\1|p' helm/go.mod ;;
         helm-unittest) sed -n 's|.*helm-unittest/helm-unittest v\([0-9.]*\).*|\1|p' helm-unittest/go.mod ;;
         versitygw) sed -n 's|.*versity/versitygw v\([0-9.]*\).*|\1|p' versitygw/go.mod ;;
@@ -88,7 +87,7 @@ from_assets() { # tool, module -> whether KUBEBUILDER_ASSETS holds it in the pin
     local file=${KUBEBUILDER_ASSETS:-}/$1 minor found
     [[ -n ${KUBEBUILDER_ASSETS:-} && -x $file ]] || return 1
     minor=$(pinned "$2"); minor=${minor%.*}
-    # An older etcd lacks progress notifications (watches of kwok fail); mixed minors of Kubernetes are unsupported.
+    # An older etcd lacks progress notifications, which watches need; mixed minors of Kubernetes are unsupported.
     found=$(version_of "$1" "$file") || true
     [[ $found =~ (^|[^0-9.])${minor//./\\.}\.[0-9] ]] && return 0
     say "note: $file is not version $minor.x and is left aside (it says: ${found%%$'\n'*})"
@@ -133,7 +132,7 @@ build() { # tool, module, package, path
 case ${1:-} in
     --print) while read -r tool module _; do printf '%s\t%s\n' "$tool" "$(place "$tool" "$module")"; done <<<"$tools"; exit ;;
     "") tools=$(grep -vE "^($node) " <<<"$tools") ;;
-    lab) tools=$(grep -vE "^($test|$node) " <<<"$tools") ;;
+    lab) tools=$(grep -vE "^($test|$chart|$node) " <<<"$tools") ;;
     node) tools=$(grep -vE "^($test) " <<<"$tools") ;;
     *) die "unknown argument $1; lab and node select other tools, --print says where the tools are." ;;
 esac

@@ -8,12 +8,13 @@
 #   hack/install-deps.sh image  the dependencies of the image: Rust, a C linker and buildah
 #   hack/install-deps.sh image arm64   the same for another architecture, amd64 or arm64: also a cross compiler for C, its
 #                               C library, and QEMU, which runs the binary
+#   hack/install-deps.sh lab    the dependencies of the demo: Rust, Go, redis-server and a C linker
 #   hack/install-deps.sh node   the dependencies of real Kubernetes nodes: Rust, Go, redis-server, a C linker, runc, iproute2
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 what=${1:-all}
-case $what in all | rust | image | node) ;; *) echo "error: say rust, image, node, or nothing" >&2; exit 2 ;; esac
+case $what in all | rust | image | lab | node) ;; *) echo "error: say rust, image, lab, node, or nothing" >&2; exit 2 ;; esac
 
 say() { printf '%s\n' "$*" >&2; }
 problems=()
@@ -69,7 +70,7 @@ else
     if [[ $what == node ]]; then
         command -v runc >/dev/null || packages+=(runc)
         command -v ip >/dev/null || packages+=(iproute2)
-    else
+    elif [[ $what == all ]]; then
         command -v promtool >/dev/null || packages+=(prometheus)
         # A test runs the readers in examples/.
         command -v python3 >/dev/null || packages+=(python3)

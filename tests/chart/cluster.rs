@@ -57,21 +57,6 @@ fn the_api_server_accepts_every_combination() -> Result<()> {
 }
 
 #[test]
-fn the_api_server_accepts_the_manifests_for_those_without_helm() -> Result<()> {
-    let file = redislease_lab::repository().join("deploy/redislease.yaml");
-    let file = format!("--filename={}", file.display());
-    // The shared cluster has some of the objects from another user.
-    let apply = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", &file];
-    let applied = shared().control_plane().kubectl(&apply)?;
-    for object in
-        ["deployment.apps/redislease-operator", "serviceaccount/redislease-operator", "namespace/redislease-system"]
-    {
-        assert!(applied.contains(&format!("{object} serverside-applied")), "{applied}");
-    }
-    Ok(())
-}
-
-#[test]
 fn the_api_server_accepts_the_examples_of_the_chart() -> Result<()> {
     let chart = include_str!("../../charts/redislease/Chart.yaml");
     let (_, examples) = chart.split_once("artifacthub.io/crdsExamples: |\n").expect("the examples");

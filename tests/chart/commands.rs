@@ -53,11 +53,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "\"test\", RELEASE, \"--namespace\", SYSTEM, \"--logs\"",
     ),
     ("kubectl apply --server-side --filename crds", "crates/lab/src/control_plane/mod.rs", "\"--server-side\""),
-    (
-        "kubectl apply --server-side --filename deploy/redislease.yaml",
-        "tests/chart/cluster.rs",
-        "deploy/redislease.yaml",
-    ),
+    ("kubectl apply --server-side --filename -", "tests/chart/manifests.rs", "block(\"deploy/redislease.yaml |\")"),
     ("kubectl apply --server-side -f -", "tests/kube/cel.rs", "\"--server-side\", \"-f\", \"-\""),
     ("kubectl get redislease -n shop", "crates/lab/examples/demo/story.rs", "$ kubectl get redislease -n {NAMESPACE}"),
     ("kubectl redislease why LEASE", "tests/kube/why.rs", "\"redislease\", \"why\", \"billing\""),

@@ -8,6 +8,7 @@ mod commands;
 mod docs;
 mod doctor;
 mod lifecycle;
+mod manifests;
 mod namespaces;
 mod objects;
 mod pages;

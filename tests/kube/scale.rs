@@ -19,7 +19,7 @@ fn a_small_scale_run_measures_every_phase() -> Result<()> {
         failovers: 3,
         ..Options::new(env!("CARGO_BIN_EXE_redislease"), 50)
     };
-    let report = run(&options)?;
+    let report = run(&options, |_| {})?;
     assert!(report.failed.is_empty(), "{report}");
     let measured: BTreeSet<&str> = report.rows.iter().map(|row| row.phase.as_str()).collect();
     assert_eq!(measured, Phase::ALL.map(Phase::as_str).into(), "{report}");

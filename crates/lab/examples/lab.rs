@@ -10,6 +10,6 @@ fn main() -> Result<()> {
         println!("redis-cli -p {}", server.address().port());
     }
     println!("export KUBECONFIG={}", control_plane.kubeconfig().display());
-    println!("kill {}   # stops all of it", keep_running()?);
-    Ok(())
+    println!("kill {}   # stops all of it, as Ctrl-C does", std::process::id());
+    keep_running()
 }

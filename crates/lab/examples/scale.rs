@@ -26,12 +26,13 @@ fn run() -> Result<bool, Box<dyn std::error::Error>> {
     if let Some(phases) = variable("PHASES") {
         options.phases = phases.split(',').map(|phase| phase.trim().parse::<Phase>()).collect::<Result<_, _>>()?;
     }
-    if variable("KEEP").is_some() {
-        let watchdog = redislease_lab::keep_running()?;
-        eprintln!("everything keeps running; `kill {watchdog}` stops it");
-    }
-    let report = scale::run(&options)?;
-    println!("{report}");
+    let report = scale::run(&options, |report| {
+        println!("{report}");
+        if variable("KEEP").is_some() {
+            eprintln!("everything keeps running; Ctrl-C or `kill {}` stops it", std::process::id());
+            redislease_lab::keep_running()
+        }
+    })?;
     Ok(report.is_met())
 }
 

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::{Result, SYSTEM, Tools, command, repository, watchdog::TempFolder};
+use crate::{Result, SYSTEM, command, repository, tools, watchdog::TempFolder};
 
 /// The release name with which the lab renders the chart. The operator's service account is then `redislease-operator`.
 pub const RELEASE: &str = "redislease";
@@ -24,7 +24,7 @@ impl Helm {
     /// # Errors
     /// [`Error::MissingTool`](crate::Error::MissingTool) before `make tools`.
     pub fn new() -> Result<Self> {
-        Ok(Self { program: Tools::locate()?.helm, kubeconfig: None, home: TempFolder::new("helm")? })
+        Ok(Self { program: tools::helm()?, kubeconfig: None, home: TempFolder::new("helm")? })
     }
 
     /// Helm as the user of a kubeconfig.

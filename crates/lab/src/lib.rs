@@ -5,6 +5,7 @@
 //! Every process started here stops when its value is dropped, and also when the process that started it is killed (see
 //! `watchdog`).
 
+mod api;
 mod certificates;
 mod command;
 mod control_plane;

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
-use crate::{ControlPlane, Error, Result, Tools, watchdog::TempFolder};
+use crate::{ControlPlane, Error, Result, Tools, tools, watchdog::TempFolder};
 
 /// A fenced block of a page.
 #[derive(Clone, Copy, Debug)]
@@ -38,10 +38,10 @@ impl Reader {
     /// # Errors
     /// [`Error::MissingTool`] when kubectl or Helm has not been built.
     pub fn new() -> Result<Self> {
-        let (folder, tools) = (TempFolder::new("reader")?, Tools::locate()?);
+        let folder = TempFolder::new("reader")?;
         let bin = folder.path().join("bin");
         fs::create_dir(&bin).map_err(Error::io("make a folder for tools"))?;
-        for (tool, name) in [(tools.helm, "helm"), (tools.kubectl, "kubectl")] {
+        for (tool, name) in [(tools::helm()?, "helm"), (Tools::locate()?.kubectl, "kubectl")] {
             symlink(tool, bin.join(name)).map_err(Error::io(format!("link {name}")))?;
         }
         Ok(Self { folder })

@@ -287,10 +287,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if !watchdog::keeps_running() {
-            // If this fails, the watchdog kills the process later.
-            let _ = self.kill();
-        }
+        // If this fails, the watchdog kills the process later.
+        let _ = self.kill();
     }
 }
 

@@ -14,8 +14,6 @@ pub struct Tools {
     pub kube_controller_manager: PathBuf,
     pub kube_scheduler: PathBuf,
     pub kubectl: PathBuf,
-    pub kwok: PathBuf,
-    pub helm: PathBuf,
 }
 
 /// The pinned binaries of a real node, from the same script.
@@ -59,10 +57,13 @@ impl Tools {
             kube_controller_manager: listing.find("kube-controller-manager")?,
             kube_scheduler: listing.find("kube-scheduler")?,
             kubectl: listing.find("kubectl")?,
-            kwok: listing.find("kwok")?,
-            helm: listing.find("helm")?,
         })
     }
+}
+
+/// The pinned binary of Helm, from the same script.
+pub(crate) fn helm() -> Result<PathBuf> {
+    Listing::read()?.find("helm")
 }
 
 /// The pinned binary of the object store, from the same script.

@@ -11,21 +11,14 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{Error, Result};
 
 static WATCHDOG: Mutex<Option<Watchdog>> = Mutex::new(None);
-static KEEP: AtomicBool = AtomicBool::new(false);
 
-struct Watchdog {
-    pid: u32,
-    pipe: OwnedFd,
-}
+struct Watchdog(OwnedFd);
 
 fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
     let mut guard = WATCHDOG.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +32,7 @@ fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
             .process_group(0)
             .spawn()
             .map_err(Error::io("start the watchdog /bin/sh"))?;
-        *guard = shell.stdin.take().map(|stdin| Watchdog { pid: shell.id(), pipe: stdin.into() });
+        *guard = shell.stdin.take().map(|stdin| Watchdog(stdin.into()));
     }
     Ok(guard)
 }
@@ -48,15 +41,11 @@ fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
 pub(crate) fn pipe() -> Result<OwnedFd> {
     let guard = watchdog()?;
     let watchdog = guard.as_ref().ok_or_else(gone)?;
-    watchdog.pipe.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))
+    watchdog.0.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))
 }
 
-fn write_line(line: &str) -> Result<u32> {
-    let guard = watchdog()?;
-    let watchdog = guard.as_ref().ok_or_else(gone)?;
-    let pipe = watchdog.pipe.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))?;
-    std::fs::File::from(pipe).write_all(line.as_bytes()).map_err(Error::io("write to the watchdog's pipe"))?;
-    Ok(watchdog.pid)
+fn write_line(line: &str) -> Result<()> {
+    std::fs::File::from(pipe()?).write_all(line.as_bytes()).map_err(Error::io("write to the watchdog's pipe"))
 }
 
 fn gone() -> Error {
@@ -65,22 +54,14 @@ fn gone() -> Error {
 
 /// Removes a cgroup, with all cgroups below it, after the servers have been killed.
 pub(crate) fn remove_cgroup(folder: &Path) -> Result<()> {
-    write_line(&format!("cgroup {}\n", folder.display())).map(drop)
+    write_line(&format!("cgroup {}\n", folder.display()))
 }
 
-/// Keeps everything that this process has started running after it ends: destructors no longer stop anything.
-/// Returns the process id of the watchdog, which stops everything and removes the folders on SIGTERM (`kill PID`).
-///
-/// # Errors
-/// [`Error::Io`] when the watchdog cannot be reached.
-pub fn keep_running() -> Result<u32> {
-    let pid = write_line("keep\n")?;
-    KEEP.store(true, Ordering::SeqCst);
-    Ok(pid)
-}
-
-pub(crate) fn keeps_running() -> bool {
-    KEEP.load(Ordering::SeqCst)
+/// Keeps everything running until this process is ended, for example with Ctrl-C. Then everything that it has started stops.
+pub fn keep_running() -> ! {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// A temporary folder that is removed when it is dropped, or when the process that made it is killed.
@@ -104,9 +85,7 @@ impl TempFolder {
 
 impl Drop for TempFolder {
     fn drop(&mut self) {
-        if !keeps_running() {
-            // If this fails, the watchdog removes the folder later.
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
+        // If this fails, the watchdog removes the folder later.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

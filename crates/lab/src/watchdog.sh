@@ -1,10 +1,8 @@
 # The watchdog: stops what a process has started when that process ends. Standard input carries one line for each thing:
 #   pid NUMBER   a server        dir PATH   a folder        cgroup PATH   a cgroup, whose path has no spaces
-#   keep         keep everything until this shell receives SIGTERM
 # End of file means that the process, and every server that was still being started, can add nothing more.
 trap '' HUP INT TERM
 pids=
-keep=
 cgroups=
 
 # Prints when a process started, in ticks since boot. Together with the process id this identifies a process.
@@ -54,13 +52,6 @@ while read -r what value; do
         pid) start=$(started "$value") && pids="$pids $value:$start" ;;
         cgroup) cgroups="$cgroups $value" ;;
         dir) set -- "$@" "$value" ;;
-        keep) keep=1 ;;
     esac
 done
-if [ -n "$keep" ]; then
-    trap 'keep=' TERM
-    while [ -n "$keep" ]; do
-        sleep 0.5
-    done
-fi
 clean "$@"

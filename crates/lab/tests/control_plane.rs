@@ -174,7 +174,7 @@ fn pods_of_a_lost_node_hang_until_it_returns() -> Result<()> {
 #[test]
 fn an_api_server_is_killed_and_hung_and_comes_back_with_what_it_knew() -> Result<()> {
     // A separate control plane: its outage would fail the other tests.
-    let control_plane = ControlPlane::start(Components::Controllers)?;
+    let control_plane = ControlPlane::start(Components::Nodes(1))?;
     let api_server = control_plane.api_server();
     control_plane.kubectl(&["create", "configmap", "memory"])?;
     control_plane.kubectl(&["create", "serviceaccount", "guest"])?;
@@ -189,6 +189,9 @@ fn an_api_server_is_killed_and_hung_and_comes_back_with_what_it_knew() -> Result
     api_server.start()?;
     control_plane.wait_ready()?;
     control_plane.kubectl(&["get", "configmap", "memory"])?;
+
+    control_plane.kubectl(&["run", "later", "--image=none"])?;
+    control_plane.kubectl(&["wait", "--for=condition=Ready", "pod/later", "--timeout=30s"])?;
 
     api_server.pause()?;
     let error = control_plane.kubectl(&["get", "configmap", "memory", "--request-timeout=1s"]).expect_err("it hangs");

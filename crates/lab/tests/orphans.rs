@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use redislease_lab::{Components, ControlPlane, RedisServer, Result, keep_running, poll};
+use redislease_lab::{Components, ControlPlane, RedisServer, Result, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Runs in a separate process, started by the tests below: starts servers, reports them and waits to be killed.
@@ -25,11 +25,6 @@ fn owner() -> Result<()> {
         println!("pid {}", process.pid().expect("it runs"));
         println!("dir {}", process.log().parent().expect("a folder").display());
     }
-    if env::var_os("KEEP").is_some() {
-        println!("watchdog {}", keep_running()?);
-        println!("done");
-        return Ok(());
-    }
     println!("done");
     // Ends with its parent process, if that ends first.
     std::io::stdin().lines().for_each(drop);
@@ -40,7 +35,6 @@ fn owner() -> Result<()> {
 struct Lot {
     pids: Vec<u32>,
     folders: Vec<String>,
-    watchdog: Option<u32>,
 }
 
 impl Lot {
@@ -64,27 +58,22 @@ fn exists(path: &str) -> bool {
     Path::new(path).exists() && !stat.contains(") Z ")
 }
 
-fn start_owner(keep: bool) -> (Child, Lot, BufReader<ChildStdout>) {
+fn start_owner() -> (Child, Lot, BufReader<ChildStdout>) {
     // A background process ignores SIGINT, and so do its children.
     let mut command = Command::new("env");
     command.arg("--default-signal=INT").arg(env::current_exe().expect("this test"));
     command.args(["--exact", "owner", "--ignored", "--nocapture"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    // A variable that is exported for the demo must not apply here. The process leads a group, like a program on a
-    // terminal.
-    command.env_remove("KEEP").process_group(0);
-    if keep {
-        command.env("KEEP", "1");
-    }
+    // The process leads a group, like a program on a terminal.
+    command.process_group(0);
     let mut child = command.spawn().expect("an owner");
     let mut output = BufReader::new(child.stdout.take().expect("its output"));
-    let mut lot = Lot { pids: Vec::new(), folders: Vec::new(), watchdog: None };
+    let mut lot = Lot { pids: Vec::new(), folders: Vec::new() };
     let mut line = String::new();
     loop {
         line.clear();
         assert_ne!(output.read_line(&mut line).expect("its output"), 0, "the owner failed");
         match line.trim().split_once(' ') {
             Some(("pid", pid)) => lot.pids.push(pid.parse().expect("a number")),
-            Some(("watchdog", pid)) => lot.watchdog = Some(pid.parse().expect("a number")),
             Some(("dir", folder)) => lot.folders.push(folder.to_owned()),
             _ if line.trim() == "done" => break,
             _ => {}
@@ -97,7 +86,7 @@ fn start_owner(keep: bool) -> (Child, Lot, BufReader<ChildStdout>) {
 
 #[test]
 fn a_killed_owner_leaves_nothing_running() {
-    let (mut owner, lot, _output) = start_owner(false);
+    let (mut owner, lot, _output) = start_owner();
     owner.kill().expect("SIGKILL");
     owner.wait().expect("its end");
     lot.all_go();
@@ -105,21 +94,11 @@ fn a_killed_owner_leaves_nothing_running() {
 
 #[test]
 fn an_owner_that_gets_ctrl_c_leaves_nothing_running() {
-    let (mut owner, lot, _output) = start_owner(false);
+    let (mut owner, lot, _output) = start_owner();
     // The terminal sends it to the whole group.
     let group = i32::try_from(owner.id()).ok().and_then(Pid::from_raw).expect("its number");
     kill_process_group(group, Signal::INT).expect("SIGINT");
     let status = owner.wait().expect("its end");
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{status}");
-    lot.all_go();
-}
-
-#[test]
-fn what_is_kept_outlives_its_owner_until_its_watchdog_is_told() {
-    let (mut owner, lot, _output) = start_owner(true);
-    assert!(owner.wait().expect("its end").success());
-    assert_eq!(lot.left().len(), 6, "all processes outlive the owner");
-    let watchdog = lot.watchdog.expect("its number").to_string();
-    assert!(Command::new("/bin/sh").args(["-c", "kill $0", &watchdog]).status().expect("kill").success());
     lot.all_go();
 }

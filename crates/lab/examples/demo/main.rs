@@ -1,6 +1,7 @@
 //! Shows the life of a lease on real servers: `make demo`.
 //!
-//! With `KEEP=1` everything keeps running at the end. The operator's binary is next to this program, or the argument.
+//! With `KEEP=1` everything keeps running at the end, until Ctrl-C. The operator's binary is next to this program, or the
+//! argument.
 
 mod narrator;
 mod story;
@@ -48,7 +49,7 @@ fn run() -> Outcome {
     })?;
     let mut narrator = story.into_narrator();
     if keep {
-        return leave_up(&installation, &replicas, &mut narrator);
+        return stay_up(&installation, &replicas, &mut narrator);
     }
     for operator in &replicas {
         let status = operator.stop()?;
@@ -79,21 +80,22 @@ fn install(options: &InstallationOptions, narrator: &mut Narrator) -> Outcome<In
     Ok(installation)
 }
 
-fn leave_up(installation: &Installation, replicas: &[Operator], narrator: &mut Narrator) -> Outcome {
+/// Shows how to use what runs, until somebody ends this process.
+fn stay_up(installation: &Installation, replicas: &[Operator], narrator: &mut Narrator) -> Outcome {
     let kubectl = redislease_lab::Tools::locate()?.kubectl;
-    let stop = keep_running()?;
     let redis = installation.redis().iter().map(|server| format!("redis-cli -p {}\n", server.address().port()));
     let metrics = replicas.iter().filter_map(Operator::address).map(|address| format!("curl {address}/metrics\n"));
-    narrator.say("Everything keeps running because KEEP=1 is set.");
+    let stop = std::process::id();
+    narrator.say("Everything keeps running because KEEP=1 is set. In another terminal:");
     narrator.quote(&format!(
-        "export KUBECONFIG={}\n{} get redislease -A -w\n{} status -A -w\n{}{}kill {stop}   # stops all of it",
+        "export KUBECONFIG={}\n{} get redislease -A -w\n{} status -A -w\n{}{}kill {stop}   # stops all of it, as Ctrl-C does here",
         installation.control_plane().kubeconfig().display(),
         kubectl.display(),
         operator_binary()?.display(),
         redis.collect::<String>(),
         metrics.collect::<String>(),
     ));
-    Ok(())
+    keep_running()
 }
 
 /// The examples of a build are one folder below its binaries.

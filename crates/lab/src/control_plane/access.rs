@@ -16,13 +16,11 @@ pub(super) const TOKENS: &str = "tokens.csv";
 pub(super) const ADMIN: &str = "admin";
 pub(super) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 pub(super) const SCHEDULER: &str = "system:kube-scheduler";
-pub(super) const KWOK: &str = "kwok";
 
 /// Writes a token and a kubeconfig for each user of the control plane itself. The two `system:` users have the roles
-/// that Kubernetes ships for them; kwok has the rights of an administrator, because it acts as the kubelet of all nodes.
-/// The kubelet of each of `nodes` has the rights of a kubelet.
+/// that Kubernetes ships for them. The kubelet of each of `nodes` has the rights of a kubelet.
 pub(super) fn write(folder: &Path, address: SocketAddr, nodes: &[String]) -> Result<()> {
-    let users = [(ADMIN, "system:masters"), (CONTROLLER_MANAGER, ""), (SCHEDULER, ""), (KWOK, "system:masters")];
+    let users = [(ADMIN, "system:masters"), (CONTROLLER_MANAGER, ""), (SCHEDULER, "")];
     let users = users.map(|(user, group)| (user.to_owned(), group)).into_iter();
     let mut tokens = Vec::new();
     for (user, group) in users.chain(nodes.iter().map(|node| (kubelet(node), "system:nodes"))) {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{ControlPlane, KUBELET};
+use super::{ControlPlane, now};
 use crate::Result;
 
 impl ControlPlane {
@@ -26,7 +26,7 @@ impl ControlPlane {
     /// # Errors
     /// [`Error::Command`](crate::Error::Command) with the API server's answer.
     pub fn lose_node(&self, node: &str) -> Result<()> {
-        self.kubectl(&["label", "node", node, &format!("{KUBELET}-")])?;
+        self.kubelets.iter().for_each(|kubelets| kubelets.lose(node));
         self.patch_status(&["node", node], &[("Ready", "Unknown", "NodeStatusUnknown")])?;
         for (namespace, pod) in self.pods_on(node)? {
             self.patch_status(&["pod", &pod, "--namespace", &namespace], &[("Ready", "False", "")])?;
@@ -40,7 +40,7 @@ impl ControlPlane {
     /// # Errors
     /// [`Error::Command`](crate::Error::Command) with the API server's answer.
     pub fn return_node(&self, node: &str) -> Result<()> {
-        self.kubectl(&["label", "node", node, &format!("{KUBELET}=kwok")])?;
+        self.kubelets.iter().for_each(|kubelets| kubelets.return_node(node));
         for (namespace, pod) in self.pods_on(node)? {
             self.set_pod_ready(&namespace, &pod, true)?;
         }
@@ -58,7 +58,7 @@ impl ControlPlane {
     }
 
     fn patch_status(&self, object: &[&str], conditions: &[(&str, &str, &str)]) -> Result<()> {
-        let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
+        let now = now();
         let conditions: Vec<_> = conditions
             .iter()
             .map(|(kind, status, reason)| {

@@ -1,16 +1,16 @@
-//! A real Kubernetes control plane on this machine. kwok simulates the kubelets of its nodes.
+//! A real Kubernetes control plane on this machine. The kubelets of its nodes are simulated, or started by the caller.
 
 mod access;
 mod certificates;
 mod faults;
 mod kubectl;
+mod kubelets;
 mod limit;
 mod reader;
 mod restore;
 mod watch;
 
 use std::{
-    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 pub use self::restore::Backup;
 pub use self::watch::{Watch, WatchEvent};
-use self::{kubectl::Kubectl, limit::Permit, reader::Reader};
+use self::{kubectl::Kubectl, kubelets::Kubelets, limit::Permit, reader::Reader};
 use crate::{Error, Metrics, Process, Result, Tools, redis::free_address, repository, watchdog::TempFolder};
 
 /// Each process serves within seconds; on a busy machine it may take longer.
@@ -29,8 +29,6 @@ const ETCD_SOCKET: &str = "etcd.sock";
 const ETCD_DATA: &str = "etcd";
 const PROXY_SOCKET: &str = "proxy.sock";
 const READY: &[&str] = &["get", "--raw=/readyz"];
-/// kwok simulates the kubelets of the nodes with this label.
-const KUBELET: &str = "lab.redislease.io/kubelet";
 /// The addresses of Services.
 const SINGLE_STACK: &str = "10.96.0.0/16";
 const DUAL_STACK: &str = "10.96.0.0/16,fd00:96::/112";
@@ -44,7 +42,7 @@ pub enum Components {
     /// Also the controller-manager: namespaces, service accounts, Deployments, garbage collection. No pod runs.
     Controllers,
     /// Also the scheduler and this many nodes `node-0`, `node-1`, ..., on which pods run. A pod is Ready at once. After a
-    /// graceful deletion it stops at once, or after the duration in its annotation `lab.redislease.io/stops-after`
+    /// graceful deletion it stops at once, or after the whole seconds in its annotation `lab.redislease.io/stops-after`
     /// (`3s`): its status says that every container terminated, then the pod is removed. A forced deletion writes no
     /// status.
     Nodes(usize),
@@ -65,6 +63,7 @@ pub(crate) struct RealNodes {
 #[derive(Debug)]
 pub struct ControlPlane {
     // Processes stop in this order; the folder is removed last.
+    kubelets: Option<Kubelets>,
     reader: Reader,
     agents: Vec<Process>,
     api_server: Process,
@@ -103,7 +102,7 @@ impl ControlPlane {
         }
         if let Components::Nodes(count) = components {
             control_plane.start_scheduler(&tools)?;
-            control_plane.start_nodes(&tools, count)?;
+            control_plane.start_nodes(count)?;
         }
         if components != Components::ApiServer {
             control_plane.wait_for_default_account()?;
@@ -135,7 +134,17 @@ impl ControlPlane {
         let kubectl = Kubectl::new(&tools.kubectl, admin, folder.path());
         let (api_server, address) = start_api_server(tools, folder.path(), &kubectl, nodes, services)?;
         let reader = Reader::start(tools, folder.path())?;
-        Ok(Self { reader, agents: Vec::new(), api_server, etcd, address, kubectl, folder, _permit: permit })
+        Ok(Self {
+            kubelets: None,
+            reader,
+            agents: Vec::new(),
+            api_server,
+            etcd,
+            address,
+            kubectl,
+            folder,
+            _permit: permit,
+        })
     }
 
     /// The API server refuses pods until their namespace has its service account.
@@ -184,33 +193,16 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn start_nodes(&mut self, tools: &Tools, count: usize) -> Result<()> {
-        let folder = self.folder.path();
-        let stages = folder.join("stages.yaml");
-        fs::write(&stages, include_str!("stages.yaml")).map_err(Error::io("write kwok's stages"))?;
-        self.agents.push(start(
-            "kwok",
-            &tools.kwok,
-            folder,
-            &[
-                flag("kubeconfig", access::kubeconfig(folder, access::KWOK).display()),
-                flag("config", stages.display()),
-                // With a label, unlike an annotation, kwok also stops managing a node when the label is removed.
-                flag("manage-all-nodes", false),
-                flag("manage-nodes-with-label-selector", KUBELET),
-                flag("node-lease-duration-seconds", 40),
-                // Disables the kubelet API, which would listen on all interfaces.
-                flag("node-port", 0),
-            ],
-        )?);
-        let nodes: Vec<_> = (0..count)
-            .map(|index| {
-                let name = format!("node-{index}");
-                let labels = json!({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", KUBELET: "kwok"});
-                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
-            })
-            .collect();
-        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": nodes}).to_string())
+    fn start_nodes(&mut self, count: usize) -> Result<()> {
+        let names: Vec<_> = (0..count).map(|index| format!("node-{index}")).collect();
+        let node = |name| {
+            let labels = json!({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"});
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+        };
+        let nodes: Vec<_> = names.iter().map(node).collect();
+        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": nodes}).to_string())?;
+        self.kubelets = Some(Kubelets::start(self.kubeconfig().to_owned(), &names)?);
+        Ok(())
     }
 
     /// The address of the API server. It stays the same when the API server restarts.
@@ -423,6 +415,11 @@ fn start(name: &str, program: &Path, folder: &Path, flags: &[String]) -> Result<
     let process = Process::new(name, program, folder.join(format!("{name}.log"))).args(flags);
     process.start()?;
     Ok(process)
+}
+
+/// The time as Kubernetes writes it.
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%FT%TZ").to_string()
 }
 
 fn flag(name: &str, value: impl std::fmt::Display) -> String {

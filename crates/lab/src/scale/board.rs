@@ -2,21 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Debug,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use futures::StreamExt as _;
-use kube::{
-    Api, Client, Resource, ResourceExt as _,
-    api::DynamicObject,
-    runtime::watcher::{self, Event, watcher},
-};
+use kube::{Api, Client, Resource, ResourceExt as _, api::DynamicObject, runtime::watcher};
 use serde::de::DeserializeOwned;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::objects::leases;
+use crate::api;
 
 /// Runs until it is dropped.
 #[derive(Debug)]
@@ -28,32 +23,19 @@ impl Drop for Following {
     }
 }
 
-/// Watches objects and passes each of them on, at first and after each change, with whether it still exists. A watch that
-/// breaks is restarted.
+/// Runs [`api::follow`].
 pub(super) fn follow<K>(
     runtime: &Runtime,
     objects: Api<K>,
     selector: Option<&str>,
-    mut seen: impl FnMut(&K, bool) + Send + 'static,
+    seen: impl FnMut(&K, bool) + Send + 'static,
 ) -> Following
 where
-    K: Resource<DynamicType: Clone> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource<DynamicType: Clone + Send + Sync> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let config = watcher::Config { label_selector: selector.map(str::to_owned), ..watcher::Config::default() };
-    Following(runtime.spawn(async move {
-        let mut events = std::pin::pin!(watcher(objects, config));
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Apply(object) | Event::InitApply(object)) => seen(&object, true),
-                Ok(Event::Delete(object)) => seen(&object, false),
-                Ok(Event::Init | Event::InitDone) => {}
-                Err(error) => {
-                    eprintln!("  a watch broke and is restarted: {error}");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-            }
-        }
-    }))
+    let broken = |error: &watcher::Error| eprintln!("  a watch broke and is restarted: {error}");
+    Following(runtime.spawn(api::follow(objects, config, seen, broken)))
 }
 
 /// The last version of a lease.

@@ -1,16 +1,11 @@
-//! A client of the API server for concurrent calls on many objects, with progress output.
+//! Concurrent calls on many objects, with progress output.
 
 use std::{
     fmt::Display,
-    path::Path,
     time::{Duration, Instant},
 };
 
 use futures::{StreamExt as _, stream};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 
 use crate::{Error, Result};
 
@@ -19,16 +14,6 @@ pub(super) const AT_ONCE: usize = 32;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
-
-/// Creates a client from a kubeconfig. It repeats no call by itself.
-pub(super) async fn connect(kubeconfig: &Path) -> Result<Client> {
-    let failed = |error: &dyn Display| failed("connect to the API server", error);
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(|error| failed(&error))?;
-    let context = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &context).await.map_err(|error| failed(&error))?;
-    config.default_retry = false;
-    Client::try_from(config).map_err(|error| failed(&error))
-}
 
 /// A call that the API server refused or did not answer.
 pub(super) fn failed(doing: &str, error: impl Display) -> Error {

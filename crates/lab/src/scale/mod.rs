@@ -31,11 +31,14 @@ pub use self::options::{Options, Phase};
 pub use self::report::{Goal, Report, Row};
 use crate::Result;
 
-/// Runs the phases. Progress goes to standard error.
+/// Runs the phases, and calls `done` while everything still runs. Progress goes to standard error.
 ///
 /// # Errors
 /// The reason why the leases could not be created. [`Report::failed`] has the reason why a phase could not be measured,
 /// and [`Report::goals`] the figures that miss their goals.
-pub fn run(options: &Options) -> Result<Report> {
-    Ok(phases::Run::prepare(options)?.all())
+pub fn run(options: &Options, done: impl FnOnce(&Report)) -> Result<Report> {
+    let mut run = phases::Run::prepare(options)?;
+    let report = run.all();
+    done(&report);
+    Ok(report)
 }

@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use super::{
     Goal, Options, Phase, Report, Row, bare,
     board::{Board, Following, follow},
-    client::{self, failed, not_in_time},
+    client::{failed, not_in_time},
     keys,
     objects::{self, FAILOVER, Planned},
     pods_running::PodsRunning,
@@ -26,7 +26,7 @@ use super::{
     usage::{Usage, reset_peak},
     writes::Writes,
 };
-use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, poll};
+use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, api::connect, poll};
 
 /// The timeout of a step that is not measured, which ends the run.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
         eprintln!("start the control plane and three Redis servers ...");
         let installation = Installation::start(&parts)?;
         let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
-        let client = runtime.block_on(client::connect(installation.control_plane().kubeconfig()))?;
+        let client = runtime.block_on(connect(installation.control_plane().kubeconfig()))?;
         let planned = objects::plan(options);
         eprintln!("create {} leases and their pods ...", planned.len());
         let pods = PodsRunning::watch(&runtime, &client);
@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    pub(super) fn all(mut self) -> Report {
+    pub(super) fn all(&mut self) -> Report {
         for phase in Phase::ALL {
             if phase != Phase::Start && !self.options.phases.contains(&phase) {
                 continue;
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
         let limit = if self.options.leases <= 1000 { 60 } else { 200 };
         let peak = megabytes(self.peak);
         self.goal("memory, the peak of all phases", peak, f64::from(limit), "MB", 1);
-        self.report
+        std::mem::take(&mut self.report)
     }
 
     /// The time from the operator's start to the end of the first wait, and until all leases are active.

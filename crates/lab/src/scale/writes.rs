@@ -25,7 +25,7 @@ impl Writes {
     }
 
     /// The API server's count: every call that it received, with any result. Only the operator makes these writes after
-    /// the objects are created: the pod statuses that kwok writes are not counted here.
+    /// the objects are created: the statuses of pods that the simulated kubelets write are not counted here.
     pub(super) fn by_api_server(page: &Metrics) -> Self {
         let of = |verb, resource, subresource| {
             let labels = [("verb", verb), ("resource", resource), ("subresource", subresource)];
