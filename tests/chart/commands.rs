@@ -160,6 +160,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("make lock-scale", A_MEASUREMENT),
     ("make model", "takes minutes; `make test` searches the smaller worlds"),
     ("make nightly", "takes hours; `make test` runs a smaller part of each step but the measurements"),
+    ("make mutants", "takes hours"),
     ("make observe", A_MEASUREMENT),
     ("make run-idle", A_MEASUREMENT),
     ("make run-losses", A_MEASUREMENT),
