@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -11,15 +12,34 @@ use redis::aio::MultiplexedConnection;
 use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Stored, Token, Vote};
-use redislease_core::time::Millis;
+use redislease_core::time::{Millis, Time};
+use redislease_core::wire::replies::{self, Answer, Value};
+use redislease_core::wire::{self, Answers, Effect, Input, Limits, Request, Sent, Wire};
 use redislease_lab::RedisServer;
 use redislease_lock::nodes::Keyspace;
-use redislease_lock::nodes::script::{self, Answer, Extension, Script};
+use redislease_lock::nodes::script::{self, Script};
 
 use crate::support::{PREFIX, membership};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const TTLS: [u64; 2] = [60_000, 120_000];
+/// A reply without errors in it.
+fn plain(value: redis::Value) -> Value {
+    script::value(value, &mut Vec::new())
+}
+
+/// The vote on each of `count` requests.
+fn votes(answers: &Answers, count: usize) -> Vec<Vote> {
+    match answers {
+        Answers::Votes(answers) => answers.iter().map(|answer| voted(answer.clone().unwrap())).collect(),
+        Answers::Extended(Answer::Vote(exceptions)) => (0..count)
+            .map(|place| exceptions.iter().find(|(exception, _)| *exception == place))
+            .map(|exception| exception.map_or(Vote::Extended, |(_, vote)| vote.clone()))
+            .collect(),
+        Answers::Extended(Answer::Late | Answer::NotAdmitted) => vec![Vote::Abstained; count],
+    }
+}
+
 /// Less than the difference between two TTLs, more than a busy machine needs for one command.
 const SAME_LIFE: u64 = 30_000;
 
@@ -191,7 +211,8 @@ impl Pair {
                         let op = if exact { fitted(op, standing) } else { op };
                         ops.push((keys, op));
                     }
-                    self.extend(&ops, ours, late).await?;
+                    let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
+                    self.batches(ops, marker, late).await?;
                 }
                 Step::End(key) => {
                     let lock = self.keyspace.lock("ns", key);
@@ -214,7 +235,7 @@ impl Pair {
         let deadline = if late { 1 } else { 1 << 50 };
         let locks: Vec<String> = keys.iter().map(|key| self.keyspace.lock("ns", key)).collect();
         let call = script::vote(&self.keyspace, &locks, &marker.to_string(), deadline, &op);
-        let real = script::read_vote(&op, call.query_async(&mut self.connection).await.unwrap()).unwrap();
+        let real = replies::read_vote(&op, plain(call.query_async(&mut self.connection).await.unwrap())).unwrap();
         self.now = real.time / 1000;
         let before = self.model.clone();
         let model = self.model.vote(self.now, &Call { keys: keys.clone(), marker, deadline, op: op.clone() });
@@ -223,7 +244,6 @@ impl Pair {
         Ok(())
     }
 
-    /// The answers to a batch are those to each single request, in order.
     async fn votes(
         &mut self,
         requests: Vec<(Vec<&'static str>, Op)>,
@@ -235,7 +255,7 @@ impl Pair {
         let deadline = if late { 1 } else { 1 << 50 };
         // The requests are fitted to what the earlier ones of the same call store.
         let mut ahead = self.model.clone();
-        let mut calls = Vec::new();
+        let mut fitting = Vec::new();
         for (keys, op) in requests {
             let standing = ahead.entry(&keys[0], self.now).map(|entry| &entry.value);
             let op = match (exact, fitted(op.clone(), standing)) {
@@ -243,23 +263,57 @@ impl Pair {
                 (true, fitted) if !matches!(op, Op::Acquire { .. }) => fitted,
                 _ => op,
             };
-            let call = Call { keys, marker: marker.clone(), deadline, op };
-            ahead.vote(self.now, &call);
-            calls.push(call);
+            ahead.vote(self.now, &Call { keys: keys.clone(), marker: marker.clone(), deadline, op: op.clone() });
+            fitting.push((keys, op));
         }
-        let lock = |key: &&str| self.keyspace.lock("ns", key);
-        let locks: Vec<Vec<String>> = calls.iter().map(|call| call.keys.iter().map(lock).collect()).collect();
-        let ops: Vec<&Op> = calls.iter().map(|call| &call.op).collect();
-        let asked = locks.iter().map(Vec::as_slice).zip(ops.iter().copied());
-        let command = script::votes(&self.keyspace, &marker.to_string(), deadline, asked);
-        let real = script::read_votes(&ops, command.query_async(&mut self.connection).await.unwrap()).unwrap();
-        self.now = real.time / 1000;
-        for (call, real) in calls.iter().zip(real.answer) {
-            let before = self.model.clone();
-            let model = self.model.vote(self.now, call);
-            let name = self.same(&before, &call.keys, &call.op, &voted(real.unwrap()), &model)?;
-            *self.seen.entry(format!("{name} with others")).or_default() += 1;
+        self.batches(fitting, marker, late).await
+    }
+
+    /// Gives the requests to the wire and compares the answers to each call that it forms.
+    async fn batches(
+        &mut self,
+        requests: Vec<(Vec<&'static str>, Op)>,
+        marker: Marker,
+        late: bool,
+    ) -> Result<(), TestCaseError> {
+        const WAIT: Millis = Millis(1000);
+        let mut wire = Wire::<String, (), ()>::new(Limits::STANDARD, WAIT);
+        wire.handle(Time(0), Input::Clock { node_time: if late { 0 } else { 1 << 50 } });
+        wire.handle(Time(0), Input::Standing { marker: Some(marker.clone()), refuses: false });
+        for (keys, op) in &requests {
+            let keys = keys.iter().map(|key| self.keyspace.lock("ns", key)).collect();
+            wire.handle(Time(0), Input::Request(Request { keys, op: op.clone(), give_up_at: Time(0) + WAIT }, ()));
         }
+        wire.handle(Time(0), Input::Flush);
+        let mut answered = 0;
+        while let Some(effect) = wire.poll_effect() {
+            let Effect::Send(id) = effect else { panic!("{effect:?}") };
+            let Some(Sent { call: wire::Call::Batch(batch), .. }) = wire.get(id) else { panic!("not a batch") };
+            let call = script::batch(&self.keyspace, &wire, batch);
+            let real = plain(call.query_async(&mut self.connection).await.unwrap());
+            let real = Wire::<String, (), ()>::read(batch, real).unwrap();
+            self.now = real.time / 1000;
+            let mut before = self.model.clone();
+            let short = |lock: &String| *KEYS.iter().find(|key| *lock == self.keyspace.lock("ns", key)).unwrap();
+            let asked: Vec<_> = (wire.requests(batch).iter())
+                .map(|asked| (asked.request.keys.iter().map(short).collect::<Arc<[_]>>(), asked.request.op.clone()))
+                .collect();
+            let model = self.model.run(real.time, &asked, batch.terms());
+            let model = Wire::<String, (), ()>::read(batch, model).unwrap();
+            prop_assert_eq!(real.time, model.time);
+            let of_model = votes(&model.answer, asked.len());
+            let (marker, deadline) = (marker.clone(), batch.terms().map_or(0, |terms| terms.deadline));
+            for (((keys, op), real), model) in asked.iter().zip(votes(&real.answer, asked.len())).zip(of_model) {
+                let name = self.same(&before, keys, op, &real, &model)?;
+                *self.seen.entry(format!("{name} with others")).or_default() += 1;
+                answered += 1;
+                // What the next request of the call finds.
+                let (keys, op, marker) = (keys.to_vec(), op.clone(), marker.clone());
+                before.vote(self.now, &Call { keys, marker, deadline, op });
+            }
+            prop_assert!(before == self.model);
+        }
+        prop_assert_eq!(answered, requests.len());
         Ok(())
     }
 
@@ -299,46 +353,10 @@ impl Pair {
         })
     }
 
-    /// The votes on a batch are those on each single extension, in order.
-    async fn extend(
-        &mut self,
-        leases: &[(Vec<&'static str>, Op)],
-        ours: bool,
-        late: bool,
-    ) -> Result<(), TestCaseError> {
-        let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
-        let deadline = if late { 1 } else { 1 << 50 };
-        let lock = |key: &&str| self.keyspace.lock("ns", key);
-        let locks: Vec<Vec<String>> = leases.iter().map(|(keys, _)| keys.iter().map(lock).collect()).collect();
-        let mut extensions = Vec::new();
-        for ((_, op), keys) in leases.iter().zip(&locks) {
-            let Op::Extend { attempt, token, ttl } = *op else { unreachable!() };
-            extensions.push(Extension { keys, attempt, token, ttl });
-        }
-        let call = script::extend(&self.keyspace, &marker.to_string(), deadline, &extensions);
-        let real = script::read_extend(leases.len(), call.query_async(&mut self.connection).await.unwrap()).unwrap();
-        self.now = real.time / 1000;
-        for (place, (keys, op)) in leases.iter().enumerate() {
-            let call = Call { keys: keys.clone(), marker: marker.clone(), deadline, op: op.clone() };
-            let model = self.model.vote(self.now, &call);
-            let real = match &real.answer {
-                Answer::Vote(exceptions) => {
-                    let exception = exceptions.iter().find(|(exception, _)| *exception == place);
-                    exception.map_or(Vote::Extended, |(_, vote)| vote.clone())
-                }
-                Answer::Late | Answer::NotAdmitted => Vote::Abstained,
-            };
-            let name = if real == Vote::Extended { "extended with others" } else { "an exception among others" };
-            *self.seen.entry(name.to_owned()).or_default() += 1;
-            prop_assert_eq!(&real, &model, "lease {} of {:?}", place, leases);
-        }
-        Ok(())
-    }
-
     async fn observe(&mut self, run_id: &str, nonce: u128, stepped: Option<&Marker>) -> Result<(), TestCaseError> {
         let run_id = RunId::from(run_id);
         let call = script::observe(&self.keyspace, &run_id, nonce, stepped);
-        let real = script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap();
+        let real = replies::read_marker(plain(call.query_async(&mut self.connection).await.unwrap())).unwrap();
         prop_assert_eq!(real.answer, Some(self.model.observe(&run_id, nonce, stepped)));
         Ok(())
     }
@@ -347,7 +365,7 @@ impl Pair {
         let wrong = Marker::Wait { run_id: "me".into(), nonce: 99 };
         let ticket = self.model.marker.clone().filter(|_| right).unwrap_or(wrong);
         let call = script::admit(&self.keyspace, &ticket, &Self::ours(), Token(seed));
-        let real = script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap();
+        let real = replies::read_marker(plain(call.query_async(&mut self.connection).await.unwrap())).unwrap();
         prop_assert_eq!(real.answer, self.model.admit(&ticket, &Self::ours(), Token(seed)));
         Ok(())
     }
@@ -397,7 +415,6 @@ fn a_real_server_and_the_reference_answer_and_store_the_same() {
         "released",
         "abstained",
         "extended with others",
-        "an exception among others",
         "granted with others",
         "refused with others",
         "confirmed with others",

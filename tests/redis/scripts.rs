@@ -10,9 +10,10 @@ use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::seed::Allegiance;
 use redislease_core::time::Millis;
+use redislease_core::wire::replies::{self, Answer, NoAnswer};
 use redislease_lab::RedisServer;
 use redislease_lock::nodes::Keyspace;
-use redislease_lock::nodes::script::{self, Answer, NoAnswer, Script};
+use redislease_lock::nodes::script::{self, Script};
 
 use crate::support::{self, PREFIX, confirm, extend, membership, pttl, release, seal};
 
@@ -29,6 +30,11 @@ struct Server {
     connection: MultiplexedConnection,
     keyspace: Keyspace,
     marker: Marker,
+}
+
+/// A reply without errors in it.
+fn plain(value: Value) -> replies::Value {
+    script::value(value, &mut Vec::new())
 }
 
 impl Server {
@@ -72,7 +78,7 @@ impl Server {
         let marker = self.marker.to_string();
         let call = script::vote(&self.keyspace, &locks, &marker, deadline, op);
         let value = call.query_async(&mut self.connection).await.unwrap();
-        script::read_vote(op, value).unwrap().answer
+        replies::read_vote(op, plain(value)).unwrap().answer
     }
 
     async fn answer(&mut self, keys: &[&str], op: &Op) -> Answer {
@@ -94,7 +100,7 @@ impl Server {
     }
 
     /// Asks many requests in one call. Either all are ends, or none is.
-    fn ask_all(&self, requests: &[(&str, Op)]) -> redis::RedisResult<Vec<Result<Answer, NoAnswer>>> {
+    fn ask_all(&self, requests: &[(&str, Op)]) -> redis::RedisResult<Vec<Result<Answer, String>>> {
         let locks: Vec<[String; 1]> = requests.iter().map(|(key, _)| [self.lock(key)]).collect();
         let asked = locks.iter().map(<[String; 1]>::as_slice).zip(requests.iter().map(|(_, op)| op));
         let call = script::votes(&self.keyspace, &self.marker.to_string(), NEVER, asked);
@@ -105,8 +111,15 @@ impl Server {
             Value::ServerError(error) => return Err(error.into()),
             value => value,
         };
-        let ops: Vec<&Op> = requests.iter().map(|(_, op)| op).collect();
-        Ok(script::read_votes(&ops, value).unwrap().answer)
+        let mut errors = Vec::new();
+        let value = script::value(value, &mut errors);
+        let answers = replies::read_votes(requests.iter().map(|(_, op)| op), value).unwrap().answer;
+        let mut codes = errors.iter().map(|error| error.code().unwrap_or_default().to_owned());
+        let mut text = |no| match no {
+            NoAnswer::Error => codes.next().unwrap(),
+            NoAnswer::Invalid(invalid) => panic!("{invalid}"),
+        };
+        Ok(answers.into_iter().map(|answer| answer.map_err(&mut text)).collect())
     }
 
     /// Writes a term of `attempt` with `token`.
@@ -119,17 +132,17 @@ impl Server {
     async fn observe(&mut self, run_id: &str, nonce: u128, stepped: Option<&Marker>) -> Marker {
         let call = script::observe(&self.keyspace, &RunId::from(run_id), nonce, stepped);
         let value = call.query_async(&mut self.connection).await.unwrap();
-        script::read_marker(value).unwrap().answer.unwrap()
+        replies::read_marker(plain(value)).unwrap().answer.unwrap()
     }
 
     async fn admit(&mut self, ticket: &Marker, seed: u64) -> Option<Marker> {
         let call = script::admit(&self.keyspace, ticket, &self.marker.clone(), Token(seed));
-        script::read_marker(call.query_async(&mut self.connection).await.unwrap()).unwrap().answer
+        replies::read_marker(plain(call.query_async(&mut self.connection).await.unwrap())).unwrap().answer
     }
 
     async fn read_fence(&mut self) -> (Allegiance, Token) {
         let call = script::fence(&self.keyspace, &self.marker.clone());
-        script::read_fence(call.query_async(&mut self.connection).await.unwrap()).unwrap().answer
+        replies::read_fence(plain(call.query_async(&mut self.connection).await.unwrap())).unwrap().answer
     }
 }
 
@@ -364,7 +377,7 @@ async fn numbers_of_sixteen_digits_lose_none() {
     let locks = [server.lock("m")];
     let call = script::vote(&server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(3));
     let value = call.query_async(&mut server.connection).await.unwrap();
-    let error = script::read_vote(&acquire(3), value).unwrap_err().to_string();
+    let error = replies::read_vote(&acquire(3), plain(value)).unwrap_err().to_string();
     assert!(error.contains("9007199254740992 is not below 2^53"), "{error}");
 }
 

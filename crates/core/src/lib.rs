@@ -11,6 +11,7 @@
 //! | [`lease`] | the machine of one lease in one process: acquire, publish, extend, join, adopt, seal, release |
 //! | [`driver`] | the machine above a lease that decides when its attempts and rounds begin, and the turns of many leases |
 //! | [`lock`] | the machine of one lock in a program: request, wait, hold, let go; it stands above a driver |
+//! | [`wire`] | the machine of one connection: gathers requests into calls, and takes their replies apart into votes |
 //! | [`admission`], [`seed`], [`clock`] | the machine of one Redis node: when it may vote, with which counter, and whether its clock stepped |
 //! | [`invariants`] | the invariants that the simulator, the model checker, the unit tests and the debug assertions share |
 //! | `check` | planted bugs and the reference node, for the checkers; compiled with the feature `check` only |
@@ -57,3 +58,4 @@ pub mod op;
 pub mod quorum;
 pub mod seed;
 pub mod time;
+pub mod wire;

@@ -257,6 +257,16 @@ impl Op {
         }
     }
 
+    /// Whether the request extends a term.
+    pub const fn is_extend(&self) -> bool {
+        matches!(self, Self::Extend { .. })
+    }
+
+    /// Whether the request ends a term. Ends and other votes are requested with different calls.
+    pub const fn is_end(&self) -> bool {
+        matches!(self, Self::Seal { .. } | Self::Release { .. } | Self::Keep { .. })
+    }
+
     /// Whether the request ends a term whose holder has stopped. Then it needs no vote of the node, and is useful when it is late.
     pub const fn is_release(&self) -> bool {
         matches!(self, Self::Release { .. } | Self::Keep { .. })

@@ -224,9 +224,8 @@ fn renew(request: &Request) -> Value {
         .iter()
         .map(|marker| {
             let batch = |keys: &[[String; 1]]| {
-                let leases: Vec<Extension<'_>> =
-                    keys.iter().map(|keys| Extension { keys, attempt, token, ttl: raw.ttl }).collect();
-                script::extend(&raw.keyspace, marker, NEVER, &leases).get_packed_command()
+                let leases = keys.iter().map(|keys| Extension { keys, attempt, token, ttl: raw.ttl });
+                script::extend(&raw.keyspace, marker, NEVER, leases).get_packed_command()
             };
             keys.chunks(BATCH).map(batch).collect()
         })

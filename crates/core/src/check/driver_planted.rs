@@ -5,7 +5,6 @@ use alloc::collections::VecDeque;
 use crate::check::Mutant;
 use crate::driver::{Command, Driver, Input};
 use crate::lease::{Effect, Lease};
-use crate::op::Op;
 
 /// Seals and releases that wait for the vote that follows them: at the latest until the next input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,7 +36,7 @@ impl Driver {
         while let Some(effect) = self.lease.poll_effect() {
             match &effect {
                 Effect::Send { op, .. } if breaks!(self.lease.rules, EndAfterVote) => {
-                    if matches!(op, Op::Seal { .. } | Op::Release { .. } | Op::Keep { .. }) {
+                    if op.is_end() {
                         self.late.ends.push_back(effect);
                         continue;
                     }

@@ -14,6 +14,7 @@ use crate::admission::Admission;
 use crate::judge::Judge;
 use crate::lease::Lease;
 use crate::lock::Lock;
+use crate::wire::Wire;
 
 impl Lease {
     /// Plants a bug in the machine, or removes it.
@@ -32,6 +33,14 @@ impl Judge {
 }
 
 impl Admission {
+    /// Plants a bug in the machine, or removes it.
+    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
+        self.rules.broken = mutant;
+        self
+    }
+}
+
+impl<K, R, C> Wire<K, R, C> {
     /// Plants a bug in the machine, or removes it.
     pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
         self.rules.broken = mutant;

@@ -4,13 +4,17 @@
 //! with that of a real server. It holds the keys of the protocol and nothing else.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::check::Mutant;
 use crate::marker::{Marker, RunId};
 use crate::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use crate::time::Millis;
+use crate::wire::Terms;
+use crate::wire::replies::Value;
 
 /// A value and the last millisecond of the node's clock at which it exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,24 +79,71 @@ impl<K: Ord + Clone> Node<K> {
         self.keys.retain(|_, entry| now <= entry.ends);
     }
 
+    /// Runs one call for all requests, at this Unix time in microseconds on the node's clock. Returns the reply of the script.
+    pub fn run(&mut self, micros: u64, requests: &[(Arc<[K]>, Op)], terms: Option<&Terms>) -> Value {
+        let now = micros / 1000;
+        let mut parts = vec![text(&(micros / 1_000_000)), text(&(micros % 1_000_000))];
+        let admitted = self.marker.is_some() && terms.map(|terms| &terms.marker) == self.marker.as_ref();
+        let late = terms.is_none_or(|terms| now > terms.deadline);
+        let extends = requests.iter().any(|(_, op)| op.is_extend());
+        let ends = requests.iter().any(|(_, op)| op.is_end());
+        let word = match (ends, admitted) {
+            (true, _) => "ends",
+            (false, false) => "not_admitted",
+            (false, true) if extends && late => "late",
+            (false, true) => {
+                if extends {
+                    "extended"
+                } else {
+                    "votes"
+                }
+            }
+        };
+        parts.push(text(&word));
+        if matches!(word, "not_admitted" | "late") {
+            return Value::List(parts);
+        }
+        for (place, (keys, op)) in requests.iter().enumerate() {
+            let answer = match op {
+                Op::Seal { .. } if !admitted => text(&"not_admitted"),
+                Op::Acquire { .. } if late => text(&"late"),
+                op => match self.execute(now, keys, op) {
+                    Vote::Extended => continue,
+                    Vote::Miss(found) if extends => {
+                        parts.push(number(place as u64 + 1));
+                        found.as_ref().map_or(Value::Nil, text)
+                    }
+                    Vote::Miss(found) => Value::List(vec![found.as_ref().map_or(Value::Nil, text)]),
+                    Vote::Refused { ttl_left, by } => Value::List(vec![number(ttl_left.0), text(&by)]),
+                    Vote::Granted(Grant(count)) | Vote::Released(count) => number(count),
+                    Vote::Confirmed { ttl_left } | Vote::Sealed { ttl_left } => number(ttl_left.0),
+                    Vote::Abstained | Vote::Unknown => Value::Error,
+                },
+            };
+            parts.push(answer);
+        }
+        Value::List(parts)
+    }
+
     /// Runs one script at `now` on the node's clock.
     pub fn vote(&mut self, now: u64, call: &Call<K>) -> Vote {
-        match call.op {
-            Op::Release { attempt, stages } => return self.release(now, &call.keys, attempt, stages),
-            Op::Keep { attempt, ttl } => return self.keep(now, &call.keys, attempt, ttl),
-            _ => {}
+        let admitted = self.marker.as_ref() == Some(&call.marker);
+        let late = now > call.deadline && matches!(call.op, Op::Acquire { .. } | Op::Extend { .. });
+        if call.op.is_release() || (admitted && !late) {
+            return self.execute(now, &call.keys, &call.op);
         }
-        if self.marker.as_ref() != Some(&call.marker) {
-            return Vote::Abstained;
-        }
-        let late = now > call.deadline;
-        match &call.op {
-            Op::Acquire { .. } | Op::Extend { .. } if late => Vote::Abstained,
-            Op::Acquire { attempt, ttl, holder } => self.acquire(now, &call.keys, *attempt, *ttl, holder),
-            Op::Confirm { attempt, grant, token } => self.confirm(now, &call.keys, *attempt, *grant, *token),
-            Op::Extend { attempt, token, ttl } => self.extend(now, &call.keys, *attempt, *token, *ttl),
-            Op::Seal { attempt } => self.seal(now, &call.keys, *attempt),
-            Op::Release { .. } | Op::Keep { .. } => Vote::Unknown,
+        Vote::Abstained
+    }
+
+    /// Executes a request that is neither late nor without its marker.
+    fn execute(&mut self, now: u64, keys: &[K], op: &Op) -> Vote {
+        match op {
+            Op::Acquire { attempt, ttl, holder } => self.acquire(now, keys, *attempt, *ttl, holder),
+            Op::Confirm { attempt, grant, token } => self.confirm(now, keys, *attempt, *grant, *token),
+            Op::Extend { attempt, token, ttl } => self.extend(now, keys, *attempt, *token, *ttl),
+            Op::Seal { attempt } => self.seal(now, keys, *attempt),
+            Op::Release { attempt, stages } => self.release(now, keys, *attempt, *stages),
+            Op::Keep { attempt, ttl } => self.keep(now, keys, *attempt, *ttl),
         }
     }
 
@@ -254,6 +305,14 @@ impl<K: Ord + Clone> Node<K> {
         }
         self.marker.clone()
     }
+}
+
+fn text(value: &impl ToString) -> Value {
+    Value::Text(value.to_string().into_bytes())
+}
+
+fn number(number: u64) -> Value {
+    Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// Whether two values are equal up to the third colon.

@@ -3,6 +3,7 @@
 use redis::{Cmd, RedisResult, Value};
 use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::time::Millis;
+use redislease_core::wire::replies;
 
 use super::access::Access;
 use super::address::Address;
@@ -103,7 +104,7 @@ impl Opening {
     async fn check(&self, connection: &mut Client) -> Result<Option<Failure>, Failure> {
         match self.answer("check", &script::check(&self.keyspace), connection).await? {
             Ok(value) => {
-                let reply = script::read_check(value).map_err(Failure::protocol)?;
+                let reply = replies::read_check(script::value(value, &mut Vec::new())).map_err(Failure::protocol)?;
                 Ok(reply.answer.map(|(command, error)| Failure::refused_command(&command, &error)))
             }
             Err(error) => match Failure::refusal(&error) {

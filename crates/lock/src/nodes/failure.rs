@@ -21,7 +21,7 @@ pub(super) struct Failure {
 
 impl Failure {
     pub fn protocol(text: impl fmt::Display) -> Self {
-        Self { reason: Reason::Protocol, text: text.to_string() }
+        Self { reason: Reason::Protocol, text: brief(text.to_string()) }
     }
 
     /// The operating system provides no random numbers.

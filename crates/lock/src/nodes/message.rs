@@ -6,9 +6,8 @@ use redislease_core::seed::FenceReport;
 use redislease_core::time::Millis;
 use tokio::sync::oneshot;
 
-use super::extends::Extend;
-use super::gathered::Asked;
 use super::request::{Reply, Request};
+use super::script::Script;
 
 /// A message to a node's task.
 #[derive(Debug)]
@@ -38,30 +37,16 @@ pub(crate) enum Finding {
     Stepped,
 }
 
-/// A call that was sent to the server.
+/// A call to the server that is not for votes.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// At least one request. A reply is dropped when its sender gives up.
-    Votes(Vec<Asked>),
-    Extend(Vec<Extend>),
-    Observe {
-        run_id: RunId,
-        nonce: u128,
-        stepped: Option<Marker>,
-    },
-    Admit {
-        ticket: Marker,
-        marker: Marker,
-        seed: Token,
-    },
+    Observe { run_id: RunId, nonce: u128, stepped: Option<Marker> },
+    Admit { ticket: Marker, marker: Marker, seed: Token },
     Fence(oneshot::Sender<FenceReport>),
     Read(Reading),
     Info,
     Check,
-    /// One of the scripts, and whether it is the last to load.
-    Load {
-        last: bool,
-    },
+    Load(Script),
 }
 
 /// What a node shows about a key.

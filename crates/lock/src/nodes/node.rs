@@ -4,33 +4,30 @@
 //! another server ends the connection and discards the state learned on it. So every failure is recovered in the same way
 //! as the first start.
 
-use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use redis::RedisResult;
+use redis::{RedisResult, Value};
 use redislease_core::admission::{self, Admission, Effect, Input};
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::op::Token;
 use redislease_core::seed::Unseedable;
 use redislease_core::time::{Drift, Millis, Time};
+use redislease_core::wire::{Input as ToWire, Limits};
 use tokio::sync::watch;
 
 use super::address::Address;
 use super::connection::{Opened, Opening};
 use super::context::Context;
-use super::extends::Extends;
 use super::failure::Failure;
-use super::gathered::Gathered;
 use super::info::Process;
-use super::link::{End, Link, Open, Pending};
+use super::link::{End, Link, Open, Pending, Wire};
 use super::message::{Call, Message};
-use super::pipe::{Answered, Pipe};
 use super::random::{Random, nonce};
-use super::reload::Reload;
 use super::status::{Misconfiguration, NodeState, NodeStatus};
-use super::{Reason, script, seeding};
+use super::{Reason, seeding};
 use crate::clock::{self, Alarm};
 
 /// How often the marker is read.
@@ -63,7 +60,7 @@ pub(super) struct NodeTask {
 
 enum Event {
     Opened(Result<Opened, Failure>),
-    Answer(RedisResult<Answered<Call>>),
+    Answer(RedisResult<RedisResult<Value>>),
     Seed(Option<Result<Token, Unseedable>>),
     Messages,
     OthersChanged,
@@ -110,8 +107,7 @@ impl NodeTask {
     pub async fn run(mut self) -> io::Error {
         loop {
             self.carry_out();
-            self.send_due();
-            self.send_extends();
+            self.flush();
             self.set_reach();
             if let Err(error) = self.alarm.set_no_later(self.next_deadline()) {
                 return error;
@@ -128,6 +124,14 @@ impl NodeTask {
         }
     }
 
+    /// All requests that have arrived are known to the wire.
+    fn flush(&mut self) {
+        if let Link::Open(open) = &mut self.link {
+            open.wire.set_timeout(self.context.shared.command_timeout());
+            self.to_wire(clock::now(), ToWire::Flush);
+        }
+    }
+
     /// Answers are handled before the timer, so that a process that was paused does not treat answers that have already
     /// arrived as missing. The timer is handled before new requests, so that many requests do not delay timeouts.
     async fn next_event(&mut self) -> Event {
@@ -136,10 +140,10 @@ impl NodeTask {
                 Link::Pause(_) => std::future::pending().await,
                 Link::Opening(opening) => Event::Opened(opening.as_mut().await),
                 Link::Open(open) => {
-                    let Open { pipe, seeding, .. } = open.as_mut();
+                    let Open { client, seeding, .. } = open.as_mut();
                     tokio::select! {
                         biased;
-                        answer = pipe.answer() => Event::Answer(answer),
+                        answer = poll_fn(|context| client.poll_reply(context)) => Event::Answer(answer),
                         seed = finished(seeding) => Event::Seed(seed),
                     }
                 }
@@ -155,12 +159,12 @@ impl NodeTask {
     }
 
     /// Takes an answer, and those that arrived with it.
-    fn take_answers(&mut self, first: RedisResult<Answered<Call>>) {
+    fn take_answers(&mut self, first: RedisResult<RedisResult<Value>>) {
         let mut next = Some(first);
         let mut count = 0;
         while let Some(answer) = next.take() {
             let taken = match answer {
-                Ok((sent, answer)) => self.answered(sent, answer),
+                Ok(answer) => self.answered(answer),
                 Err(error) => Err(Failure::of("the connection is lost", &error).into()),
             };
             if let Err(end) = taken {
@@ -170,7 +174,7 @@ impl NodeTask {
             if count < AT_ONCE
                 && let Link::Open(open) = &mut self.link
             {
-                next = open.pipe.received().transpose();
+                next = open.client.received().transpose();
             }
         }
     }
@@ -202,16 +206,9 @@ impl NodeTask {
             Link::Pause(until) => Some(*until),
             Link::Opening(_) => None,
             Link::Open(open) => {
-                let unanswered = open.pipe.oldest().map(|sent| sent + self.context.shared.command_timeout());
-                let given_up = open.give_up.first().map(|(at, _)| *at);
-                let waiting = [
-                    open.extends.next_expiry(),
-                    open.gathered.waits_until(),
-                    open.reload.as_ref().and_then(Reload::next_expiry),
-                ];
                 let judged = self.context.shared.judgement_due();
-                let own = [self.admission.next_deadline(), unanswered, given_up, Some(open.info_due), judged];
-                own.into_iter().chain(waiting).flatten().min()
+                let own = [self.admission.next_deadline(), open.wire.next_deadline(), Some(open.info_due), judged];
+                own.into_iter().flatten().min()
             }
         }
     }
@@ -221,23 +218,13 @@ impl NodeTask {
         match &mut self.link {
             Link::Pause(until) if now >= *until => self.open(),
             Link::Pause(_) | Link::Opening(_) => {}
-            Link::Open(open) => {
-                let expired = open.expire(now);
-                for _ in 0..expired {
-                    self.context.failed(Reason::Timeout);
-                }
-                let waited = open.gathered.waits_until().is_some_and(|at| at <= now);
-                let timeout = self.context.shared.command_timeout();
-                if open.pipe.oldest().is_some_and(|sent| now >= sent + timeout) {
-                    return self.close(Failure::timeout(timeout).into());
-                }
+            Link::Open(_) => {
+                self.to_wire(now, ToWire::Wake);
+                let Link::Open(open) = &mut self.link else { return };
                 if now >= open.info_due {
                     open.info_due = now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
-                    open.pipe.send(&redis::cmd("INFO"), now, Call::Info);
-                    open.pipe.send(&script::check(&self.context.shared.keyspace), now, Call::Check);
-                }
-                if waited {
-                    self.send_gathered();
+                    self.call(Call::Info);
+                    self.call(Call::Check);
                 }
                 self.feed(Input::Wake);
                 self.judge_in_time(now);
@@ -269,6 +256,13 @@ impl NodeTask {
             Err(error) if !matches!(input, Input::Disconnected) => self.close(Failure::system(&error).into()),
             Err(_) => self.admission.handle(clock::now(), 0, input),
         }
+        self.tell_standing();
+    }
+
+    /// Passes the standing of the node on to the wire.
+    fn tell_standing(&mut self) {
+        let (marker, refuses) = (self.admission.marker(), self.refusal.is_some());
+        self.to_wire(clock::now(), ToWire::Standing { marker, refuses });
     }
 
     /// Executes the effects of the admission, in order.
@@ -309,17 +303,12 @@ impl NodeTask {
         }
         self.refused(refusal);
         self.link = Link::Open(Box::new(Open {
-            pipe: Pipe::new(client),
-            requests: 0,
+            client,
+            wire: Wire::new(Limits::STANDARD, self.context.shared.command_timeout()),
             process: info.process,
             run_id: run_id.clone(),
-            give_up: BTreeSet::new(),
-            node_time: None,
             seeding: None,
             info_due: now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY },
-            gathered: Gathered::default(),
-            extends: Extends::default(),
-            reload: None,
         }));
         self.feed(Input::Connected(run_id));
         if self.context.suspect.swap(false, Ordering::Relaxed) {
@@ -364,6 +353,7 @@ impl NodeTask {
             self.context.update(|status| status.last_refusal = Some(refusal.text.clone()));
         }
         self.show(&self.admission.standing().clone());
+        self.tell_standing();
     }
 
     /// Schedules a test whether the server refuses more than one request.
@@ -374,7 +364,7 @@ impl NodeTask {
     }
 
     /// Closes the connection, or stops connecting. The votes in flight are unknown.
-    fn close(&mut self, end: End) {
+    pub(super) fn close(&mut self, end: End) {
         let pause = match &end {
             End::Misconfigured(..) => HEARTBEAT,
             End::Failure(_) => RECONNECT.delay(self.failures.saturating_add(1)),
@@ -390,6 +380,7 @@ impl NodeTask {
         };
         self.context.suspect.fetch_or(suspect, Ordering::Relaxed);
         if let Link::Open(open) = std::mem::replace(&mut self.link, Link::Pause(until)) {
+            // Dropping the receivers of the votes answers the requests.
             drop(open);
             self.feed(Input::Disconnected);
             self.judge_without_this_node();

@@ -4,22 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use redislease_core::lease::Round;
-use redislease_core::op::{Op, Vote};
+use redislease_core::op::Vote;
 use redislease_core::quorum::Node;
-use redislease_core::time::Time;
 
 use crate::mailbox::Mailbox;
 
-/// A request to one node about the keys of one lease.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// The keys, each as [`super::Keyspace::lock`] writes it; at least one.
-    pub keys: Arc<[String]>,
-    /// The operation.
-    pub op: Op,
-    /// When the sender stops waiting. After this time, by its own clock, the node does not execute the request.
-    pub give_up_at: Time,
-}
+/// A request to one node about the keys of one lease, each as [`super::Keyspace::lock`] writes it.
+pub type Request = redislease_core::wire::Request<String>;
 
 /// The vote on a request that a shard sent.
 #[derive(Debug)]

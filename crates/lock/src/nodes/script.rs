@@ -9,13 +9,10 @@ use redis::Cmd;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Op, Token};
 use redislease_core::time::Millis;
+use redislease_core::wire::{Batch, Wire};
 
 use super::Keyspace;
-pub use super::replies::is_end;
-pub use super::replies::{
-    Answer, Exception, Found, InvalidReply, NoAnswer, Reply, read_check, read_extend, read_fence, read_marker,
-    read_value, read_vote, read_votes,
-};
+pub use super::values::value;
 
 macro_rules! scripts {
     ($($name:ident => $file:literal),* $(,)?) => {
@@ -101,7 +98,7 @@ impl Script {
 pub fn vote(keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, op: &Op) -> Cmd {
     if let Op::Extend { attempt, token, ttl } = op {
         let one = [Extension { keys: locks, attempt: *attempt, token: *token, ttl: *ttl }];
-        return extend(keyspace, marker, deadline, &one);
+        return extend(keyspace, marker, deadline, one.into_iter());
     }
     votes(keyspace, marker, deadline, std::iter::once((locks, op)))
 }
@@ -113,7 +110,7 @@ pub fn votes<'a>(
     deadline: u64,
     requests: impl Iterator<Item = (&'a [String], &'a Op)> + Clone,
 ) -> Cmd {
-    let ends = requests.clone().next().is_some_and(|(_, op)| is_end(op));
+    let ends = requests.clone().next().is_some_and(|(_, op)| op.is_end());
     let keys = requests.clone().map(|(locks, _)| locks.len()).sum();
     let script = if ends { Script::Ends } else { Script::Votes };
     let mut command = script.call(keyspace, keys, requests.clone().flat_map(|(locks, _)| locks));
@@ -227,9 +224,14 @@ pub struct Extension<'a> {
 }
 
 /// Extends many leases in one call.
-pub fn extend(keyspace: &Keyspace, marker: &str, deadline: u64, leases: &[Extension<'_>]) -> Cmd {
-    let count = leases.iter().map(|lease| lease.keys.len()).sum();
-    let mut command = Script::Extend.call(keyspace, count, leases.iter().flat_map(|lease| lease.keys));
+pub fn extend<'a>(
+    keyspace: &Keyspace,
+    marker: &str,
+    deadline: u64,
+    leases: impl Iterator<Item = Extension<'a>> + Clone,
+) -> Cmd {
+    let count = leases.clone().map(|lease| lease.keys.len()).sum();
+    let mut command = Script::Extend.call(keyspace, count, leases.clone().flat_map(|lease| lease.keys));
     command.arg(marker).arg(deadline);
     let mut arguments = Arguments::default();
     let mut before = None;
@@ -237,9 +239,23 @@ pub fn extend(keyspace: &Keyspace, marker: &str, deadline: u64, leases: &[Extens
         if before.replace((keys.len(), ttl)) != Some((keys.len(), ttl)) {
             command.arg(keys.len()).arg(ttl.0);
         }
-        command.arg(arguments.text(b"t:", *attempt, Some(token.0)));
+        command.arg(arguments.text(b"t:", attempt, Some(token.0)));
     }
     command
+}
+
+/// One call of the wire. Releases need neither a marker nor a deadline.
+pub fn batch<R, C>(keyspace: &Keyspace, wire: &Wire<String, R, C>, batch: &Batch<String, R>) -> Cmd {
+    let (marker, deadline) = batch.terms().map(|terms| (terms.marker.to_string(), terms.deadline)).unwrap_or_default();
+    let requests = wire.requests(batch).iter().map(|asked| &asked.request);
+    if !batch.extends() {
+        return votes(keyspace, &marker, deadline, requests.map(|request| (&*request.keys, &request.op)));
+    }
+    let extensions = requests.filter_map(|request| match request.op {
+        Op::Extend { attempt, token, ttl } => Some(Extension { keys: &request.keys, attempt, token, ttl }),
+        _ => None,
+    });
+    extend(keyspace, &marker, deadline, extensions)
 }
 
 /// Reads the marker, and writes a wait ticket if the marker does not name `run_id` or is `stepped`.

@@ -275,6 +275,7 @@ fn the_unit_tests_find_the_bugs_that_the_table_gives_them() {
         .chain(crate::seed::PLANTED)
         .chain(crate::judge::tests::PLANTED)
         .chain(crate::driver::tests::PLANTED)
+        .chain(crate::wire::tests::PLANTED)
         .collect();
     for mutant in Mutant::ALL {
         let named = mutant.found_by().contains(&Layer::UnitTest);

@@ -2,15 +2,32 @@
 //!
 //! A reply that no script returns is an [`InvalidReply`], which is not a vote: unknown text never counts as a success.
 
-use std::fmt;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::{self, Vec};
+use core::fmt;
 
-use redis::{RedisError, Value};
-use redislease_core::marker::Marker;
-use redislease_core::op::{Grant, Op, Stored, Token, Vote};
-use redislease_core::seed::Allegiance;
-use redislease_core::time::Millis;
+use crate::marker::Marker;
+use crate::op::{Grant, Op, Stored, Token, Vote};
+use crate::seed::Allegiance;
+use crate::time::Millis;
 
-use super::brief::brief;
+/// A value in a reply of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing.
+    Nil,
+    /// A number.
+    Int(i64),
+    /// A text.
+    Text(Vec<u8>),
+    /// Values, in order.
+    List(Vec<Self>),
+    /// An error in the place of the answer to one request.
+    Error,
+    /// A value that no script returns, as text.
+    Other(String),
+}
 
 /// The answer of a script, with its time on the node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +49,7 @@ pub enum Answer<T = Vote> {
     Late,
 }
 
-/// The index, from 0, of a lease in an [`extend`] that was not extended, and its vote.
+/// The index, from 0, of a lease in a call for extensions that was not extended, and its vote.
 pub type Exception = (usize, Vote);
 
 /// The value of a key and its life, if there is one.
@@ -42,31 +59,32 @@ pub type Found = Option<(Stored, Millis)>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidReply(String);
 
+impl InvalidReply {
+    pub(super) fn foreign_value() -> Self {
+        invalid("a key holds a value that RedisLease did not write; choose another keyPrefix")
+    }
+}
+
 impl fmt::Display for InvalidReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "invalid reply to a script: {}", self.0)
     }
 }
 
-impl std::error::Error for InvalidReply {}
+impl core::error::Error for InvalidReply {}
 
 fn invalid(what: impl Into<String>) -> InvalidReply {
-    InvalidReply(brief(what.into()))
+    InvalidReply(what.into())
 }
 
 /// Why one of many requests in a call has no answer.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// The answer belongs to the request, but is not a vote: a key has a value or TTL that RedisLease did not write, or the
     /// counter is at its end.
     Invalid(InvalidReply),
     /// The server returned an error.
-    Error(RedisError),
-}
-
-/// Whether the operation ends a term. Ends and other votes are requested with different calls.
-pub const fn is_end(op: &Op) -> bool {
-    matches!(op, Op::Seal { .. } | Op::Release { .. } | Op::Keep { .. })
+    Error,
 }
 
 /// Reads the reply to `op`.
@@ -85,24 +103,27 @@ pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
         };
         return Ok(Reply { time, answer });
     }
-    let Reply { time, mut answer } = read_votes(&[op], value)?;
+    let Reply { time, mut answer } = read_votes(core::iter::once(op), value)?;
     match answer.pop() {
         Some(Ok(answer)) => Ok(Reply { time, answer }),
         Some(Err(NoAnswer::Invalid(invalid))) => Err(invalid),
-        Some(Err(NoAnswer::Error(error))) => Err(invalid(error.to_string())),
+        Some(Err(NoAnswer::Error)) => Err(invalid("an error instead of an answer")),
         None => Err(invalid("it ends too early")),
     }
 }
 
-/// Reads the reply to [`votes`] on `ops`. A request about a key with a foreign value has no answer.
+/// Reads the reply to a call for votes on `ops`. A request about a key with a foreign value has no answer.
 ///
 /// # Errors
 /// [`InvalidReply`] if no script returns such a reply to these requests: it may belong to another call.
-pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, NoAnswer>>>, InvalidReply> {
+pub fn read_votes<'a>(
+    ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
+    value: Value,
+) -> Result<Reply<Vec<Result<Answer, NoAnswer>>>, InvalidReply> {
     let (time, mut parts) = Parts::of(value)?;
     let word = parts.text()?;
     let mut answers = Vec::with_capacity(ops.len());
-    let ends = ops.iter().any(|op| is_end(op));
+    let ends = ops.clone().any(Op::is_end);
     let answered = if ends { "ends" } else { "votes" };
     match word.as_str() {
         word if word == answered => {
@@ -112,7 +133,7 @@ pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, 
         }
         // A release needs no marker.
         "not_admitted" if !ends => {
-            answers.extend(ops.iter().map(|_| Ok(Answer::NotAdmitted)));
+            answers.extend(ops.map(|_| Ok(Answer::NotAdmitted)));
         }
         _ => return Err(unexpected(&word)),
     }
@@ -122,36 +143,36 @@ pub fn read_votes(ops: &[&Op], value: Value) -> Result<Reply<Vec<Result<Answer, 
 /// Reads the answer to one request. An error is one of the call.
 fn answer_to(op: &Op, value: Value) -> Result<Result<Answer, NoAnswer>, InvalidReply> {
     let vote = match (op, value) {
-        (_, Value::ServerError(error)) => return Ok(Err(NoAnswer::Error(error.into()))),
+        (_, Value::Error) => return Ok(Err(NoAnswer::Error)),
         (Op::Acquire { .. }, Value::Int(grant)) => {
             count(grant).and_then(token).map(|Token(grant)| Vote::Granted(Grant(grant)))
         }
         (Op::Confirm { .. }, Value::Int(left)) => count(left).map(|left| Vote::Confirmed { ttl_left: Millis(left) }),
         (Op::Seal { .. }, Value::Int(left)) => count(left).map(|left| Vote::Sealed { ttl_left: Millis(left) }),
         (Op::Release { .. } | Op::Keep { .. }, Value::Int(keys)) => count(keys).map(Vote::Released),
-        (Op::Acquire { .. }, Value::Array(parts)) => {
+        (Op::Acquire { .. }, Value::List(parts)) => {
             let mut parts = Parts(parts.into_iter());
             let (left, by) = (parts.next()?, parts.next()?);
             parts.end(())?;
             match (left, by) {
-                (Value::Int(left), by @ Value::BulkString(_)) => count(left).and_then(|left| {
+                (Value::Int(left), by @ Value::Text(_)) => count(left).and_then(|left| {
                     let by = stored(by)?.ok_or_else(|| invalid("nothing instead of a value"))?;
                     Ok(Vote::Refused { ttl_left: Millis(left), by })
                 }),
                 (left, by) => return Err(invalid(format!("{left:?}, {by:?} instead of a TTL and a value"))),
             }
         }
-        (Op::Confirm { .. } | Op::Seal { .. }, Value::Array(parts)) => {
+        (Op::Confirm { .. } | Op::Seal { .. }, Value::List(parts)) => {
             let mut parts = Parts(parts.into_iter());
             let value = parts.next()?;
             parts.end(())?;
-            if !matches!(value, Value::Nil | Value::BulkString(_)) {
+            if !matches!(value, Value::Nil | Value::Text(_)) {
                 return Err(invalid(format!("{value:?} instead of a value")));
             }
             stored(value).map(Vote::Miss)
         }
-        (Op::Acquire { .. }, Value::BulkString(word)) if word == b"late" => return Ok(Ok(Answer::Late)),
-        (Op::Seal { .. }, Value::BulkString(word)) if word == b"not_admitted" => return Ok(Ok(Answer::NotAdmitted)),
+        (Op::Acquire { .. }, Value::Text(word)) if word == b"late" => return Ok(Ok(Answer::Late)),
+        (Op::Seal { .. }, Value::Text(word)) if word == b"not_admitted" => return Ok(Ok(Answer::NotAdmitted)),
         (_, other) => return Err(invalid(format!("{other:?} does not belong to this request"))),
     };
     Ok(vote.map(Answer::Vote).map_err(NoAnswer::Invalid))
@@ -168,12 +189,12 @@ fn token(number: u64) -> Result<Token, InvalidReply> {
 
 /// The value of a key; nil if it is free.
 fn stored(value: Value) -> Result<Option<Stored>, InvalidReply> {
-    let Value::BulkString(bytes) = value else { return Ok(None) };
-    let text = str::from_utf8(&bytes).map_err(|_| invalid(format!("{bytes:?} is not UTF-8")))?;
+    let Value::Text(bytes) = value else { return Ok(None) };
+    let text = core::str::from_utf8(&bytes).map_err(|_| invalid(format!("{bytes:?} is not UTF-8")))?;
     text.parse().map(Some).map_err(|error| invalid(format!("`{text}` is {error}")))
 }
 
-/// Reads the reply to an [`extend`] of `count` leases. Leases without an exception were extended. The vote on a lease
+/// Reads the reply to a call that extends `count` leases. Leases without an exception were extended. The vote on a lease
 /// whose key holds a value that RedisLease did not write is [`Vote::Unknown`].
 ///
 /// # Errors
@@ -275,12 +296,12 @@ fn unexpected(word: &str) -> InvalidReply {
 }
 
 /// The parts of a reply, in order.
-struct Parts(std::vec::IntoIter<Value>);
+struct Parts(vec::IntoIter<Value>);
 
 impl Parts {
     /// Splits TIME from the parts that follow it.
     fn of(value: Value) -> Result<(u64, Self), InvalidReply> {
-        let Value::Array(parts) = value else { return Err(invalid(format!("{value:?} instead of a list"))) };
+        let Value::List(parts) = value else { return Err(invalid(format!("{value:?} instead of a list"))) };
         let mut parts = Self(parts.into_iter());
         let (seconds, micros) = (parts.number()?, parts.number()?);
         let time = seconds.checked_mul(1_000_000).and_then(|time| time.checked_add(micros));
@@ -299,7 +320,7 @@ impl Parts {
     fn text_or_none(&mut self) -> Result<Option<String>, InvalidReply> {
         match self.next()? {
             Value::Nil => Ok(None),
-            Value::BulkString(bytes) => String::from_utf8(bytes)
+            Value::Text(bytes) => String::from_utf8(bytes)
                 .map(Some)
                 .map_err(|error| invalid(format!("{:?} is not UTF-8", error.into_bytes()))),
             Value::Int(number) => Ok(Some(number.to_string())),
@@ -327,8 +348,8 @@ impl Parts {
     fn exception(&mut self) -> Result<Vote, InvalidReply> {
         match self.next()? {
             Value::Nil => Ok(Vote::Miss(None)),
-            Value::BulkString(bytes) => {
-                let stored = str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
+            Value::Text(bytes) => {
+                let stored = core::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
                 Ok(stored.map_or(Vote::Unknown, |stored| Vote::Miss(Some(stored))))
             }
             Value::Int(0) => Ok(Vote::Unknown),
@@ -343,3 +364,7 @@ impl Parts {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "replies_tests.rs"]
+mod tests;

@@ -1,0 +1,302 @@
+//! Unit tests of the whole machine, and of its planted bugs.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::check::Mutant;
+use crate::marker::Membership;
+use crate::op::{Attempt, Grant, Stages, Token};
+
+const TIMEOUT: Millis = Millis(500);
+const NOW: Time = Time(1000);
+
+/// A wire whose effects are carried out by writing them down.
+struct Wired {
+    wire: Wire<&'static str, u128, &'static str>,
+    /// The calls that were sent, and how often the scripts were to be loaded.
+    sent: Vec<String>,
+    votes: Vec<(u128, Vote)>,
+    failed: Vec<(Why, usize)>,
+    lost: Vec<&'static str>,
+    is_overdue: bool,
+}
+
+impl Wired {
+    /// A wire to an admitted node.
+    fn new(limits: Limits, mutant: Option<Mutant>) -> Self {
+        let wire = Wire::new(limits, TIMEOUT).with_mutant(mutant);
+        let (sent, votes, failed, lost) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut wired = Self { wire, sent, votes, failed, lost, is_overdue: false };
+        wired.give(NOW, Input::Clock { node_time: 70_000 });
+        wired.admit(true);
+        wired
+    }
+
+    fn admit(&mut self, admitted: bool) {
+        let marker = Membership { generation: 1, fingerprint: "f".into() }.marker("r".into());
+        self.give(NOW, Input::Standing { marker: admitted.then_some(marker), refuses: false });
+    }
+
+    fn give(&mut self, now: Time, input: Input<&'static str, u128, &'static str>) {
+        self.wire.handle(now, input);
+        while let Some(effect) = self.wire.poll_effect() {
+            match effect {
+                Effect::Send(id) => {
+                    let text = match &self.wire.get(id).unwrap().call {
+                        Call::Own(own) => String::from(*own),
+                        Call::Batch(batch) => {
+                            let asked = self.wire.requests(batch).iter().map(|asked| name(&asked.request.op));
+                            asked.collect::<Vec<_>>().join(" ")
+                        }
+                    };
+                    self.sent.push(text);
+                }
+                Effect::Load => self.sent.push("load".into()),
+                Effect::Vote(attempt, vote) => self.votes.push((attempt, vote)),
+                Effect::Failed(why, count) => self.failed.push((why, count)),
+                Effect::Foreign { .. } => self.failed.push((Why::Late, 0)),
+                Effect::Overdue => self.is_overdue = true,
+                Effect::Lost(own) => self.lost.push(own),
+            }
+        }
+    }
+
+    fn ask_until(&mut self, give_up_at: Time, op: Op) {
+        let attempt = op.attempt().0;
+        self.give(NOW, Input::Request(Request { keys: ["k"].into(), op, give_up_at }, attempt));
+    }
+
+    fn ask(&mut self, op: Op) {
+        self.ask_until(NOW + TIMEOUT, op);
+    }
+
+    fn flush(&mut self) -> Vec<String> {
+        self.give(NOW, Input::Flush);
+        core::mem::take(&mut self.sent)
+    }
+
+    /// The reply to the oldest call.
+    fn reply(&mut self, parts: &[Value]) {
+        let sent = self.wire.oldest().unwrap();
+        let (id, Call::Batch(batch)) = (sent.id, &sent.call) else { panic!("not a batch") };
+        let time = [Value::Int(70), Value::Int(0)];
+        let value = Value::List(time.into_iter().chain(parts.iter().cloned()).collect());
+        let answers = Wire::<_, _, &str>::read(batch, value).unwrap().answer;
+        self.give(NOW, Input::Answered { id, counts: true, answers });
+    }
+
+    fn not_run(&mut self) {
+        let id = self.wire.oldest().unwrap().id;
+        self.give(NOW, Input::NotRun { id });
+    }
+
+    fn voted(&mut self) -> Vec<(u128, Vote)> {
+        core::mem::take(&mut self.votes)
+    }
+}
+
+fn name(op: &Op) -> String {
+    let word = match op {
+        Op::Acquire { .. } => "acquire",
+        Op::Confirm { .. } => "confirm",
+        Op::Extend { .. } => "extend",
+        Op::Seal { .. } => "seal",
+        Op::Release { .. } | Op::Keep { .. } => "release",
+    };
+    format!("{word}-{}", op.attempt().0)
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.into())
+}
+
+fn confirm(attempt: u128) -> Op {
+    Op::Confirm { attempt: Attempt(attempt), grant: Grant(1), token: Token(1) }
+}
+
+fn release(attempt: u128) -> Op {
+    Op::Release { attempt: Attempt(attempt), stages: Stages::All }
+}
+
+fn extend(attempt: u128) -> Op {
+    Op::Extend { attempt: Attempt(attempt), token: Token(1), ttl: Millis(1000) }
+}
+
+fn seal(attempt: u128) -> Op {
+    Op::Seal { attempt: Attempt(attempt) }
+}
+
+fn standard() -> Wired {
+    Wired::new(Limits::STANDARD, None)
+}
+
+#[test]
+fn requests_become_calls_and_replies_become_votes() {
+    let mut wired = standard();
+    for op in [extend(1), confirm(2), release(3), extend(4), seal(5)] {
+        wired.ask(op);
+    }
+    assert_eq!(wired.flush(), ["release-3 seal-5", "confirm-2", "extend-1 extend-4"]);
+    let sent = wired.wire.oldest().unwrap();
+    let Call::Batch(batch) = &sent.call else { panic!("not a batch") };
+    assert_eq!(batch.terms().unwrap().deadline, 70_000 + TIMEOUT.0);
+    wired.reply(&[text("ends"), Value::Int(2), text("not_admitted")]);
+    assert_eq!(wired.voted(), [(3, Vote::Released(2)), (5, Vote::Abstained)]);
+    wired.reply(&[text("votes"), Value::Error]);
+    wired.reply(&[text("extended"), Value::Int(2), Value::Nil]);
+    assert_eq!(wired.voted(), [(2, Vote::Unknown), (1, Vote::Extended), (4, Vote::Miss(None))]);
+    assert_eq!(wired.failed, [(Why::NotAdmitted, 1)]);
+    assert_eq!(wired.wire.next_deadline(), None);
+}
+
+#[test]
+fn requests_about_one_lease_keep_their_order() {
+    let mut wired = standard();
+    wired.ask(extend(1));
+    wired.ask(release(1));
+    assert_eq!(wired.sent, ["extend-1"], "the waiting extension goes first");
+    wired.ask(extend(1));
+    assert_eq!(wired.sent[1..], ["release-1"]);
+    assert_eq!(wired.flush()[2..], ["extend-1"]);
+}
+
+#[test]
+fn without_a_marker_only_releases_are_sent() {
+    let mut wired = standard();
+    wired.admit(false);
+    for op in [extend(1), confirm(2), seal(3), release(4)] {
+        wired.ask(op);
+    }
+    assert_eq!(wired.flush(), ["release-4"]);
+    assert_eq!(wired.voted(), [(1, Vote::Abstained), (3, Vote::Abstained), (2, Vote::Abstained)]);
+    wired.reply(&[text("ends"), Value::Int(1)]);
+    assert_eq!(wired.voted(), [(4, Vote::Released(1))]);
+}
+
+#[test]
+fn votes_in_flight_when_the_marker_is_in_doubt_are_unknown() {
+    let mut wired = standard();
+    wired.ask(confirm(1));
+    wired.ask(extend(2));
+    wired.ask(release(3));
+    wired.flush();
+    wired.admit(false);
+    wired.reply(&[text("ends"), Value::Int(1)]);
+    wired.reply(&[text("votes"), Value::Int(1)]);
+    wired.reply(&[text("extended")]);
+    assert_eq!(wired.voted(), [(3, Vote::Released(1)), (1, Vote::Unknown), (2, Vote::Unknown)]);
+}
+
+#[test]
+fn each_sender_gives_up_at_its_own_time() {
+    let mut wired = standard();
+    for (op, after) in [(extend(1), 300), (extend(2), 290), (confirm(3), 280), (release(4), 0)] {
+        wired.ask_until(NOW + Millis(after), op);
+    }
+    assert_eq!(wired.voted(), [(4, Vote::Unknown)], "too late to be sent");
+    wired.flush();
+    for (after, attempt) in [(280, 3), (290, 2), (300, 1)] {
+        assert_eq!(wired.wire.next_deadline(), Some(NOW + Millis(after)));
+        wired.give(NOW + Millis(after), Input::Wake);
+        assert_eq!(wired.voted(), [(attempt, Vote::Unknown)]);
+    }
+    assert_eq!(wired.failed, [(Why::Timeout, 1); 4]);
+    wired.reply(&[text("votes"), Value::Int(1)]);
+    assert_eq!(wired.voted(), [], "it has its vote");
+    wired.give(NOW + TIMEOUT, Input::Wake);
+    assert!(wired.is_overdue, "the other call has no answer");
+}
+
+#[test]
+fn too_many_requests_in_flight_are_refused() {
+    let limits = Limits { in_flight: 2, ..Limits::STANDARD };
+    let mut wired = Wired::new(limits, None);
+    for attempt in 1..=3 {
+        wired.ask(confirm(attempt));
+    }
+    assert_eq!((wired.voted(), wired.failed), ([(3, Vote::Abstained)].into(), [(Why::Busy, 1)].into()));
+}
+
+#[test]
+fn the_last_votes_of_a_connection_are_unknown() {
+    let mut wired = standard();
+    wired.ask(confirm(1));
+    wired.give(NOW, Input::Own("observe"));
+    wired.flush();
+    wired.not_run_second();
+    wired.ask(extend(2));
+    wired.give(NOW, Input::Closed);
+    assert_eq!(wired.voted(), [(1, Vote::Unknown), (2, Vote::Unknown)]);
+    assert_eq!(wired.lost, ["observe"]);
+}
+
+impl Wired {
+    /// The call before the oldest confirm is the observe, which was sent first.
+    fn not_run_second(&mut self) {
+        assert!(matches!(self.wire.oldest().unwrap().call, Call::Own("observe")));
+        self.not_run();
+        self.not_run();
+    }
+}
+
+#[test]
+fn calls_without_scripts_are_sent_again_in_order_and_before_waiting_requests() {
+    let mut wired = standard();
+    wired.ask(seal(1));
+    wired.flush();
+    wired.ask(seal(2));
+    wired.ask(extend(3));
+    assert_eq!(wired.flush(), ["seal-2", "extend-3"]);
+    wired.not_run();
+    wired.ask(seal(5));
+    wired.not_run();
+    wired.not_run();
+    assert_eq!(wired.flush(), ["load"], "once, and nothing new before it is done");
+    wired.give(NOW, Input::Loaded);
+    assert_eq!(wired.sent, ["seal-1", "seal-2", "extend-3", "seal-5"]);
+    assert_eq!(wired.voted(), []);
+}
+
+/// Two seals and a release, of which the last is executed because another process has loaded the scripts.
+fn a_call_runs_while_the_scripts_are_loaded(wired: &mut Wired) {
+    for op in [seal(1), release(1)] {
+        wired.ask(op);
+        wired.give(NOW + Millis(2), Input::Wake);
+    }
+    wired.sent.clear();
+    wired.not_run();
+    wired.reply(&[text("ends"), Value::Int(1)]);
+    wired.give(NOW, Input::Loaded);
+}
+
+#[test]
+fn an_overtaken_request_is_not_sent_again() {
+    let mut wired = standard();
+    a_call_runs_while_the_scripts_are_loaded(&mut wired);
+    assert_eq!(wired.sent, ["load"]);
+    assert_eq!(wired.voted(), [(1, Vote::Released(1)), (1, Vote::Abstained)]);
+}
+
+pub(crate) const PLANTED: [Mutant; 3] =
+    [Mutant::SentAgainAlthoughRun, Mutant::LastLeaseDropped, Mutant::EndsBehindVotes];
+
+/// What was sent.
+fn scenario(mutant: Mutant, planted: bool) -> Vec<String> {
+    let mut wired = Wired::new(Limits::STANDARD, planted.then_some(mutant));
+    if mutant == Mutant::SentAgainAlthoughRun {
+        a_call_runs_while_the_scripts_are_loaded(&mut wired);
+    }
+    for op in [extend(2), extend(3), confirm(4), release(5)] {
+        wired.ask(op);
+    }
+    wired.flush()
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for mutant in PLANTED {
+        assert_ne!(scenario(mutant, true), scenario(mutant, false), "{mutant:?}");
+    }
+}
