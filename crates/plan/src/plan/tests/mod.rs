@@ -64,7 +64,7 @@ pub(super) fn idle(retry_at: u64) -> View {
 
 pub(super) fn ending(id: TermId, reason: EndReason) -> View {
     let ending = EndingView { id, reason, sealed: false, keys_until: Time(10_000_000) };
-    View { ending: Some(ending), retry_at: Some(Time(10_000_000)), ..View::default() }
+    View { ending: Some(Box::new(ending)), retry_at: Some(Time(10_000_000)), ..View::default() }
 }
 
 pub(super) fn pod(name: &str) -> PodFacts {
