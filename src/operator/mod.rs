@@ -191,7 +191,8 @@ impl Context {
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
             let (keeper, answers) = (self.keeper.clone(), senders.others.clone());
             let shell = Shell::new(keeper, writer.clone(), answers, &inbox, metrics, leases);
-            let config = Config { cluster, allowed: self.options.allowed, permits: PERMITS, machines: () };
+            let config =
+                Config { cluster: Arc::new(cluster), allowed: self.options.allowed, permits: PERMITS, machines: () };
             let engine = Driver::new(Engine::<Reconciler>::new(config, index), shell);
             let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let quorums = quorums::Parts {

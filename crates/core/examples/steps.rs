@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
-use redislease_core::lease::{Config, Effect, Input, Lease, OnDeadline, Publication, Standing, Want};
+use redislease_core::lease::{Command, Config, Effect, Fresh, Input, Lease, OnDeadline, Publication, Standing};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Token, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
@@ -51,15 +51,11 @@ fn answer_all(lease: &mut Lease, now: Time) {
 }
 
 fn acquire(lease: &mut Lease, now: Time, attempt: u128) {
-    let want = Want {
-        holder: Holder("pod".into()),
-        attempt: Attempt(attempt),
-        floor: Token(u64::try_from(attempt).unwrap()),
-        entropy: Entropy(7),
-    };
-    lease.handle(now, Input::Want(want));
+    let floor = Token(u64::try_from(attempt).unwrap());
+    let fresh = Fresh { attempt: Attempt(attempt), floor, entropy: Entropy(7), jumped_at: None };
+    lease.handle(now, Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
     answer_all(lease, now);
-    lease.handle(now, Input::Published { attempt: Attempt(attempt), outcome: Publication::Written });
+    lease.handle(now, Command::Published { attempt: Attempt(attempt), outcome: Publication::Written }.into());
     assert!(matches!(lease.view().standing, Standing::Held(_)), "{:?}", lease.view());
 }
 
@@ -78,7 +74,7 @@ fn main() -> ExitCode {
                 let now = Time(number * 10);
                 acquire(&mut lease, now, number.into());
                 let term = lease.view().standing.term().unwrap().id.clone();
-                lease.handle(now, Input::End { term, proof: true });
+                lease.handle(now, Command::End { term, proof: true }.into());
                 answer_all(&mut lease, now);
                 assert!(lease.is_quiet());
             }

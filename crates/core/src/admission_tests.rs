@@ -33,6 +33,14 @@ impl Scenario {
         Self { machine: Admission::new(config()).with_mutant(mutant), now: 1000, nonce: 0 }
     }
 
+    /// The node of server `r1` was connected at 0, with this marker.
+    fn observed(mutant: Option<Mutant>, marker: Marker) -> Self {
+        let mut scenario = Self::with(mutant);
+        scenario.connect(0, "r1");
+        scenario.at(0, Input::Observed(marker));
+        scenario
+    }
+
     fn at(&mut self, now: u64, input: Input) -> Vec<Effect> {
         self.now = now;
         self.nonce += 1;
@@ -89,9 +97,7 @@ fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
 
 #[test]
 fn another_process_may_admit_while_the_fences_are_being_read() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(wait("r1", 7)));
+    let mut scenario = Scenario::observed(None, wait("r1", 7));
     assert!(scenario.at(QUARANTINE, Input::Wake).contains(&Effect::ReadFences));
     let next = Time(QUARANTINE + 1000);
     assert_eq!(scenario.machine.next_deadline(), Some(next), "the statuses may be away for a long time");
@@ -105,9 +111,7 @@ fn another_process_may_admit_while_the_fences_are_being_read() {
 
 #[test]
 fn fences_that_were_read_for_an_earlier_ticket_are_read_again() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(wait("r1", 7)));
+    let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(QUARANTINE, Input::Wake);
     scenario.at(QUARANTINE + 1000, Input::Wake);
     scenario.at(QUARANTINE + 1000, Input::Observed(wait("r1", 8)));
@@ -117,9 +121,7 @@ fn fences_that_were_read_for_an_earlier_ticket_are_read_again() {
 
 #[test]
 fn a_changed_ticket_starts_the_wait_again() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(wait("r1", 7)));
+    let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(50_000, Input::Wake);
     assert_eq!(
         scenario.at(50_000, Input::Observed(wait("r1", 8))),
@@ -129,9 +131,7 @@ fn a_changed_ticket_starts_the_wait_again() {
 
 #[test]
 fn the_wait_for_a_ticket_continues_after_a_reconnect() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(wait("r1", 7)));
+    let mut scenario = Scenario::observed(None, wait("r1", 7));
     assert_eq!(scenario.at(10_000, Input::Disconnected), [Effect::Changed(Standing::Offline)]);
     assert_eq!(scenario.machine.next_deadline(), None);
     scenario.connect(20_000, "r1");
@@ -143,9 +143,7 @@ fn the_wait_for_a_ticket_continues_after_a_reconnect() {
 
 #[test]
 fn a_restarted_server_starts_the_wait_again_whatever_marker_it_restored() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(admitted("r1")));
+    let mut scenario = Scenario::observed(None, admitted("r1"));
     scenario.at(1, Input::Disconnected);
     scenario.connect(2, "r2");
     // Observe found the marker of r1 and wrote a ticket for r2.
@@ -157,18 +155,14 @@ fn a_restarted_server_starts_the_wait_again_whatever_marker_it_restored() {
 
 #[test]
 fn another_operator_that_admitted_first_ends_the_wait() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(wait("r1", 7)));
+    let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(1000, Input::Wake);
     assert_eq!(scenario.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
 }
 
 /// A node that voted until its clock was doubted at 500.
 fn doubted(mutant: Option<Mutant>) -> Scenario {
-    let mut scenario = Scenario::with(mutant);
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(admitted("r1")));
+    let mut scenario = Scenario::observed(mutant, admitted("r1"));
     assert_eq!(
         scenario.at(500, Input::Doubted),
         [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), nonce: 3, stepped: None }]
@@ -222,9 +216,7 @@ fn a_step_without_a_doubt_replaces_the_next_marker_that_is_seen() {
 
 #[test]
 fn a_step_seen_during_a_heartbeat_outlasts_the_answer_to_the_heartbeat() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(admitted("r1")));
+    let mut scenario = Scenario::observed(None, admitted("r1"));
     assert!(matches!(scenario.at(1000, Input::Wake)[..], [Effect::Observe { stepped: None, .. }]));
     scenario.at(1001, Input::Doubted);
     assert_eq!(scenario.at(1002, Input::Observed(admitted("r1"))), [], "the older answer says nothing");
@@ -314,9 +306,7 @@ fn a_clock_step_does_not_replace_the_marker_of_another_configuration() {
 
 #[test]
 fn an_untrusted_seed_is_shown_and_asked_for_again() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(wait("r1", 7)));
+    let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(QUARANTINE, Input::Wake);
     // The heartbeat was due as well; reading the fences comes first.
     assert_eq!(*scenario.machine.standing(), Standing::Seeding(None));
@@ -331,9 +321,7 @@ fn an_untrusted_seed_is_shown_and_asked_for_again() {
 
 #[test]
 fn a_seed_for_a_ticket_that_changed_meanwhile_admits_nothing() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(wait("r1", 7)));
+    let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(QUARANTINE, Input::Wake);
     scenario.at(QUARANTINE, Input::Stepped);
     assert_eq!(scenario.at(QUARANTINE + 1, Input::Seed(Ok(Token(5)))), []);
@@ -341,9 +329,7 @@ fn a_seed_for_a_ticket_that_changed_meanwhile_admits_nothing() {
 
 #[test]
 fn not_admitted_takes_the_vote_until_the_marker_was_seen() {
-    let mut scenario = Scenario::new();
-    scenario.connect(0, "r1");
-    scenario.at(0, Input::Observed(admitted("r1")));
+    let mut scenario = Scenario::observed(None, admitted("r1"));
     assert!(scenario.at(10, Input::NotAdmitted).contains(&Effect::Changed(Standing::Observing)));
     assert_eq!(scenario.machine.marker(), None);
 }

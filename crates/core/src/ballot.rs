@@ -1,9 +1,6 @@
 //! The votes of one round, one per node.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
-use crate::quorum::{Decision, Node, Quorum};
+use crate::quorum::{Decision, MAX_NODES, Node, Quorum};
 
 /// The vote of one node in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,40 +18,45 @@ pub enum Ballot {
 }
 
 /// The ballots of one round.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Ballots(Vec<Ballot>);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ballots {
+    quorum: Quorum,
+    of: [Ballot; MAX_NODES as usize],
+}
 
 impl Ballots {
     /// A round in which every node is asked.
     pub fn all(quorum: Quorum) -> Self {
-        Self(vec![Ballot::Outstanding; quorum.size()])
+        let mut ballots = Self::none(quorum);
+        ballots.of[..quorum.size()].fill(Ballot::Outstanding);
+        ballots
     }
 
     /// A round in which no node is asked yet.
-    pub fn none(quorum: Quorum) -> Self {
-        Self(vec![Ballot::NotAsked; quorum.size()])
+    pub const fn none(quorum: Quorum) -> Self {
+        Self { quorum, of: [Ballot::NotAsked; MAX_NODES as usize] }
     }
 
     /// The ballot of `node`.
     pub fn of(&self, node: Node) -> Ballot {
-        self.0.get(node.index()).copied().unwrap_or(Ballot::NotAsked)
+        self.of.get(node.index()).copied().unwrap_or(Ballot::NotAsked)
     }
 
     /// Sets the ballot of `node`.
     pub fn set(&mut self, node: Node, ballot: Ballot) {
-        if let Some(slot) = self.0.get_mut(node.index()) {
+        if let Some(slot) = self.of[..self.quorum.size()].get_mut(node.index()) {
             *slot = ballot;
         }
     }
 
-    /// The number of nodes with this ballot.
+    /// The number of nodes with this ballot, which is not [`Ballot::NotAsked`].
     pub fn count(&self, ballot: Ballot) -> usize {
-        self.0.iter().filter(|&&other| other == ballot).count()
+        self.of.iter().filter(|&&other| other == ballot).count()
     }
 
     /// Makes every outstanding ballot unknown.
     pub fn close(&mut self) {
-        for ballot in &mut self.0 {
+        for ballot in &mut self.of {
             if *ballot == Ballot::Outstanding {
                 *ballot = Ballot::Unknown;
             }
@@ -62,7 +64,7 @@ impl Ballots {
     }
 
     /// The result that the ballots allow.
-    pub fn decide(&self, quorum: Quorum) -> Decision {
-        quorum.decide(self.count(Ballot::Yes), self.count(Ballot::No), self.count(Ballot::Outstanding))
+    pub fn decide(&self) -> Decision {
+        self.quorum.decide(self.count(Ballot::Yes), self.count(Ballot::No), self.count(Ballot::Outstanding))
     }
 }

@@ -192,11 +192,11 @@ impl core::str::FromStr for Stored {
 
 /// One request to a node about the keys of one lease. Each is one script that checks and then writes, atomically.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Op {
     /// Round 1, and the first half of a join. If every key is free, it takes the next grant number and writes `p` on
     /// every key. A repeated request returns the same grant and writes nothing.
     Acquire {
-        /// The attempt.
         attempt: Attempt,
         /// TTL of the keys.
         ttl: Millis,
@@ -205,7 +205,6 @@ pub enum Op {
     },
     /// Round 2, and the second half of a join. It turns `p` of exactly this grant into `t`; the TTL stays.
     Confirm {
-        /// The attempt.
         attempt: Attempt,
         /// This node's own grant number.
         grant: Grant,
@@ -214,7 +213,6 @@ pub enum Op {
     },
     /// Extends `t` of exactly this attempt and token. It never shortens a TTL and never creates a key.
     Extend {
-        /// The attempt.
         attempt: Attempt,
         /// The term's token.
         token: Token,
@@ -222,13 +220,9 @@ pub enum Op {
         ttl: Millis,
     },
     /// Turns the keys of this attempt, in any stage, into `s`; the TTL stays.
-    Seal {
-        /// The attempt.
-        attempt: Attempt,
-    },
+    Seal { attempt: Attempt },
     /// Deletes the keys of this attempt that are in one of the stages. Needs no admission and is never late.
     Release {
-        /// The attempt.
         attempt: Attempt,
         /// The stages to delete.
         stages: Stages,
@@ -237,7 +231,6 @@ pub enum Op {
     /// stopped, and that nobody may follow before that. Sealed keys stay as they are, so a repeat changes nothing. Needs no
     /// admission and is never late.
     Keep {
-        /// The attempt.
         attempt: Attempt,
         /// TTL of the keys from now on.
         ttl: Millis,

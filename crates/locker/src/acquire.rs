@@ -65,7 +65,7 @@ impl Attempts {
         let inner = &plan.locker.0;
         let mut lock = Lock::new(clock::now(), plan.request.clone());
         // The first effect is the first attempt, which begins together with the lease.
-        lock.poll_effect();
+        lock.poll_command();
         let status = Arc::new(Status::new(lock, inner.observer.clone(), plan.name.clone()));
         let setup = Setup {
             nodes: Some(inner.nodes.clone()),

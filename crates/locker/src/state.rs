@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use redislease_core::lease::{Renewal, View};
-use redislease_core::lock::{Effect, Input, Lock};
+use redislease_core::lock::{Input, Lock};
 use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_lock::keeper::{self, Command, LeaseHandle};
@@ -52,13 +52,13 @@ impl Status {
         read(&self.lock())
     }
 
-    /// Passes an input to the machine and returns its effects. Wakes the readers if they may wait for it.
-    fn handle(&self, now: Time, input: Input<'_>) -> Vec<Effect> {
+    /// Passes an input to the machine and returns its commands. Wakes the readers if they may wait for it.
+    fn handle(&self, now: Time, input: Input<'_>) -> Vec<Command> {
         let mut lock = self.lock();
         let known = lock.lost();
         let wakes = lock.handle(now, input);
-        // Without effects this allocates nothing.
-        let effects = std::iter::from_fn(|| lock.poll_effect()).collect();
+        // Without commands this allocates nothing.
+        let commands = std::iter::from_fn(|| lock.poll_command()).collect();
         let lost = lock.held().filter(|_| known.is_none()).and_then(|term| Some((term.token.0, lock.lost()?)));
         drop(lock);
         if let Some((token, lost)) = lost {
@@ -69,7 +69,7 @@ impl Status {
         if wakes {
             self.changed.notify_waiters();
         }
-        effects
+        commands
     }
 
     /// Reports to the observer, with the first key.
@@ -144,26 +144,19 @@ impl Driver {
         }
     }
 
-    /// Passes an input to the machine and carries out its effects.
+    /// Passes an input to the machine and its commands to the lease.
     pub fn input(&self, input: Input<'_>) {
-        for effect in self.status.handle(clock::now(), input) {
-            match effect {
-                Effect::Want => {
-                    let holder = self.status.read(|lock| lock.request().holder.clone());
-                    self.command(Command::Want(holder));
-                }
-                Effect::TryNow => self.command(Command::TryNow),
-                Effect::End(term) => self.command(Command::End { term, proof: false }),
-                Effect::Release(keep_until) => {
+        for command in self.status.handle(clock::now(), input) {
+            match command {
+                Command::Release { keep_until } => {
                     let handle = self.handle().take();
-                    match (handle, keep_until) {
-                        (Some(handle), Some(until)) => handle.release_at(until),
-                        (Some(handle), None) => handle.release(),
-                        (None, _) => {}
+                    if let Some(handle) = handle {
+                        handle.release(keep_until);
                     }
                 }
                 // Dropping the handle closes the lease.
-                Effect::Abandon => drop(self.handle().take()),
+                Command::Close => drop(self.handle().take()),
+                command => self.command(command),
             }
         }
     }

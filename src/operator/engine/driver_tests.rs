@@ -101,7 +101,7 @@ impl Outside for Fake {
 #[test]
 fn a_panic_in_a_turn_or_an_effect_is_contained_to_its_lease() {
     let config = Config {
-        cluster: Cluster { name: "c".into(), uid: "u".into() },
+        cluster: Arc::new(Cluster { name: "c".into(), uid: "u".into() }),
         allowed: Allowed::default(),
         permits: PERMITS,
         machines: (),

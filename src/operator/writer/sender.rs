@@ -8,7 +8,7 @@ use kube::Client;
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained_task;
 use redislease_lock::nodes::random::Random;
-use redislease_plan::plan::calls::{Answer, Calls, Effect, Judged, Level, Request, Verdict};
+use redislease_plan::plan::calls::{Answer, Calls, Effect, Judged, Priority, Request, Verdict};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -31,8 +31,8 @@ impl Writer {
             () = stop.cancelled() => {}
             () = sender.run(|_| false) => {}
         }
-        sender.writer.state().calls.keep_only(Level::Events);
-        let flushed = tokio::time::timeout(FLUSH, sender.run(|calls| !calls.has(Level::Events))).await;
+        sender.writer.state().calls.keep_only(Priority::Events);
+        let flushed = tokio::time::timeout(FLUSH, sender.run(|calls| !calls.has(Priority::Events))).await;
         if flushed.is_err() {
             tracing::warn!(
                 "Some events were not sent: the API server did not accept them within {} s.",

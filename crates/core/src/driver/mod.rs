@@ -9,24 +9,30 @@
 //! Its caller passes on the answers of the nodes under the [`LeaseId`] of the request, gives [`Input::Wake`] at
 //! [`Driver::next_deadline`], and carries out the effects.
 
+pub(crate) mod attempts;
+#[cfg(feature = "check")]
+#[path = "../check/driver.rs"]
+mod check;
 mod event;
 mod ids;
-#[cfg(feature = "check")]
-#[path = "../check/driver_planted.rs"]
-mod planted;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turns;
 
-pub use event::{Command, Effect, Fresh, Input};
+pub use event::{Effect, Input};
 pub use ids::{Ids, LeaseId};
 pub use turns::{Turns, next_phase};
 
-use crate::lease::{
-    self, Attempts, Config, JOIN_DELAY, Lease, OnDeadline, Renewal, Requested, Round, Standing, View, Want,
-};
+use crate::lease::{self, Config, Lease, OnDeadline, Renewal, Round, Standing, View};
+pub use crate::lease::{Command, Fresh};
 use crate::op::{Attempt, Holder, Vote};
 use crate::time::{Millis, Time};
+use attempts::{Attempts, Requested};
+
+/// How long the keeper waits after a grant that came too late for the acquire, and after the grant of a join, before the round
+/// of extension that proves it. A term that ends before needs no join: it costs half as much as the acquire. Nodes that grant
+/// within this time share the round.
+const JOIN_DELAY: Millis = Millis(20);
 
 /// How long a closed lease waits for the answers to its releases.
 const LAST_ANSWERS: Millis = Millis(2000);
@@ -63,7 +69,7 @@ pub struct Driver {
     releasing: Option<(Round, usize)>,
     due: Option<Due>,
     #[cfg(feature = "check")]
-    late: planted::Late,
+    late: crate::check::Late,
 }
 
 impl Driver {
@@ -88,7 +94,7 @@ impl Driver {
             releasing: None,
             due: None,
             #[cfg(feature = "check")]
-            late: planted::Late::default(),
+            late: crate::check::Late::default(),
         }
     }
 
@@ -130,12 +136,12 @@ impl Driver {
 
     /// Takes one input, if it is for this lease and not for an earlier one in the same slot.
     pub fn handle(&mut self, now: Time, to: LeaseId, input: Input, turns: &mut Turns) {
-        if to != self.id && !breaks!(self.lease.rules, AnotherIncarnation) {
+        if to != self.id && !breaks!(self.lease.rules(), AnotherIncarnation) {
             return;
         }
         self.now = now;
         #[cfg(feature = "check")]
-        self.late.expect(&input);
+        self.late.expect(matches!(input, Input::Command(Command::Want(_), _)));
         match input {
             Input::Vote { round, node, vote } => {
                 self.outstanding = self.outstanding.saturating_sub(1);
@@ -187,48 +193,31 @@ impl Driver {
         }
     }
 
-    fn command(&mut self, now: Time, command: Command, fresh: Option<Fresh>, turns: &mut Turns) {
-        let input = match command {
-            Command::Want(holder) => return self.want(now, holder, fresh, turns),
-            Command::Adopt(term) => return self.begin(now, lease::Input::Adopt(term), turns),
-            Command::TryNow if self.running().is_some() => return self.begin(now, lease::Input::TryNow, turns),
-            Command::Release { keep_until } => {
-                self.releasing = self.running().map(|_| (Round(u32::MAX), 0));
-                let input = self.lease.letting_go(keep_until);
-                self.lease.handle(now, input);
-                return self.close(now);
-            }
-            Command::Close => {
-                self.lease.abandon(now);
-                return self.close(now);
-            }
-            Command::KeepKeysFor(life) => return self.lease.keep_keys_for(life),
-            Command::TryNow => lease::Input::TryNow,
-            Command::Prove => lease::Input::NodeReturned { ask_by: now },
+    fn command(&mut self, now: Time, mut command: Command, fresh: Option<Fresh>, turns: &mut Turns) {
+        match &mut command {
+            Command::Want(holder) if !self.may_attempt(now, holder, fresh, turns) => return,
+            Command::Adopt(_) => return self.begin(now, command.into(), turns),
+            Command::TryNow if self.running().is_some() => return self.begin(now, command.into(), turns),
+            Command::Release { .. } => self.releasing = self.running().map(|_| (Round(u32::MAX), 0)),
             Command::Configure(config) => {
                 turns.remove(self.renew_interval());
                 turns.add(config.renew_interval);
                 self.on_deadline = config.deadline;
-                lease::Input::Configure(Config { deadline: self.deadline(), ..*config })
+                config.deadline = self.deadline();
             }
-            Command::Retire => {
-                self.retiring = true;
-                lease::Input::Forget
-            }
-            Command::Forget => lease::Input::Forget,
-            Command::UnconfirmedShown(attempt) => lease::Input::UnconfirmedShown(attempt),
-            Command::KeptElsewhere(attempt) => lease::Input::KeptElsewhere(attempt),
-            Command::End { term, proof } => {
-                self.attempts.term_ends(now, &mut self.lease, &term, proof);
-                lease::Input::End { term, proof }
-            }
-            Command::Published { attempt, outcome } => lease::Input::Published { attempt, outcome },
-        };
-        self.lease.handle(now, input);
-    }
-
-    fn close(&mut self, now: Time) {
-        self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
+            Command::Retire => self.retiring = true,
+            Command::End { term, proof } => self.attempts.term_ends(now, &mut self.lease, term, *proof),
+            _ => {}
+        }
+        let (wants, closes) =
+            (matches!(command, Command::Want(_)), matches!(command, Command::Release { .. } | Command::Close));
+        self.lease.handle(now, lease::Input::Command(command, fresh));
+        if wants && self.lease.next_attempt_at().is_some() {
+            self.lease.handle(now, Command::Forget.into());
+        }
+        if closes {
+            self.closing = Some(now + self.lease.config().command_timeout.min(LAST_ANSWERS));
+        }
     }
 
     /// Notices when a majority has deleted the keys, or set their end.
@@ -270,25 +259,28 @@ impl Driver {
         waits.then_some(Time(u64::MAX))
     }
 
-    /// Makes one attempt, or none: see [`Attempts`].
-    fn want(&mut self, now: Time, holder: Holder, fresh: Option<Fresh>, turns: &mut Turns) {
+    /// Whether a requested attempt begins now: see [`Attempts`].
+    fn may_attempt(&mut self, now: Time, holder: &Holder, fresh: Option<Fresh>, turns: &mut Turns) -> bool {
         let jumped_at = fresh.and_then(|fresh| fresh.jumped_at);
         let void_until = jumped_at.map(|at| at + self.lease.config().drift.most(self.jump_wait));
-        if let Some(until) = void_until.filter(|until| now < *until && !self.lease.is_taken_for(&holder)) {
+        if let Some(until) = void_until.filter(|until| now < *until && !self.lease.is_taken_for(holder)) {
             self.lease.hold(until);
-            return self.lease.handle(now, lease::Input::Wake);
+            self.lease.handle(now, lease::Input::Wake);
+            return false;
         }
-        match self.attempts.request(now, &mut self.lease, &holder, || turns.attempt(now)) {
-            Requested::Dropped => return,
-            Requested::Waits => return self.lease.handle(now, lease::Input::Wake),
+        match self.attempts.request(now, &mut self.lease, holder, || turns.attempt(now)) {
+            Requested::Dropped => return false,
+            Requested::Waits => {
+                self.lease.handle(now, lease::Input::Wake);
+                return false;
+            }
             Requested::Starts => {}
             Requested::StartsWithoutTurn => turns.attempt_started(now),
         }
-        let Some(Fresh { attempt, entropy, floor, .. }) = fresh else { return self.due = Some(Due::View) };
-        self.lease.handle(now, lease::Input::Want(Want { holder, attempt, floor, entropy }));
-        if self.lease.next_attempt_at().is_some() {
-            self.lease.handle(now, lease::Input::Forget);
+        if fresh.is_none() {
+            self.due = Some(Due::View);
         }
+        fresh.is_some()
     }
 
     /// Handles an input that makes a round due. The round starts at its reserved time.
@@ -335,7 +327,7 @@ impl Driver {
     /// Schedules the next round at the phase of the term, or a retry together with others that are due then.
     fn spread(&mut self, renewal: &Renewal) {
         let at = match (renewal, self.running(), self.lease.next_round_at()) {
-            (Renewal::Success { .. }, ..) if breaks!(self.lease.rules, PhaseNotRestored) => return,
+            (Renewal::Success { .. }, ..) if breaks!(self.lease.rules(), PhaseNotRestored) => return,
             (Renewal::Success { took, .. }, Some(attempt), _) => self.next_phase(self.now - *took, attempt),
             (_, Some(_), Some(next)) => turns::gathered(next, self.renew_interval(), self.now),
             _ => return,

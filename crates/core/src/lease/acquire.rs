@@ -4,26 +4,40 @@
 //! confirms it on *exactly the nodes from which it was chosen*, each under its own grant number: a vote of another node,
 //! or under an earlier grant of the same node, could confirm a token that another term has already used.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::ballot::{Ballot, Ballots};
-use crate::lease::join::NodeState;
-use crate::lease::term::Term;
-use crate::lease::{Effect, Lease, Refusal, Round, TermId, Want};
-use crate::op::{Grant, Op, Stage, Stages, Stored, Token, Vote};
+use crate::lease::cleanup::Release;
+use crate::lease::config::Config;
+use crate::lease::context::Context;
+use crate::lease::event::{Fresh, Round};
+use crate::lease::retry::Retry;
+use crate::lease::term::{Joins, NodeState, Term};
+use crate::lease::view::{Refusal, TermId};
+use crate::op::{Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
 
-use super::Config;
+#[cfg(feature = "check")]
+#[path = "../check/rebase/acquire.rs"]
+mod rebase;
 
 /// How often round 2 is sent. A node that granted and then does not answer twice is more likely down than slow, and a new
 /// attempt can succeed without it.
 const CONFIRM_ROUNDS: u8 = 2;
 
+/// A request for one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Want {
+    pub holder: Holder,
+    pub fresh: Fresh,
+}
+
 /// The vote of one node in round 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum FirstVote {
+enum FirstVote {
     Outstanding,
     Granted(Grant),
     Refused {
@@ -38,35 +52,66 @@ pub(super) enum FirstVote {
 
 /// Round 2.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SecondRound {
-    pub token: Token,
-    pub round: Round,
-    pub sent: Time,
+struct SecondRound {
+    token: Token,
+    round: Round,
+    sent: Time,
     rounds: u8,
-    pub ballots: Ballots,
+    ballots: Ballots,
     /// Until when each node that confirmed keeps the keys: the life that it reported, from the send on.
-    pub alive_until: Vec<Time>,
+    alive_until: Vec<Time>,
 }
 
 /// One attempt under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Acquiring {
     pub want: Want,
-    pub t0: Time,
+    t0: Time,
     ttl: Millis,
     /// TTL of the keys: `ttl`, or more.
     life: Millis,
     /// End of validity, by the clock of this process.
-    pub valid_until: Time,
+    valid_until: Time,
     stop_budget: Millis,
-    pub round: Round,
-    pub votes: Vec<FirstVote>,
-    pub second: Option<SecondRound>,
+    round: Round,
+    votes: Vec<FirstVote>,
+    second: Option<SecondRound>,
     /// Whether a node began to vote again after round 1 began.
     pub node_returned: bool,
 }
 
+/// How far an attempt is.
+#[must_use]
+#[expect(clippy::large_enum_variant, reason = "a term is moved to its place at once")]
+pub(super) enum Progress {
+    UnderWay,
+    Failed,
+    Won(Term),
+}
+
 impl Acquiring {
+    /// Begins round 1.
+    pub fn begin(context: &mut Context, now: Time, want: Want) -> Self {
+        let round = context.new_round();
+        let (ttl, life, quorum) = (context.config.ttl, context.life(), context.config.quorum);
+        for node in quorum.nodes() {
+            let op = Op::Acquire { attempt: want.fresh.attempt, ttl: life, holder: want.holder.clone() };
+            context.send(now, round, node, op);
+        }
+        Self {
+            want,
+            t0: now,
+            ttl,
+            life,
+            valid_until: now + context.validity(ttl),
+            stop_budget: context.config.stop_budget,
+            round,
+            votes: vec![FirstVote::Outstanding; quorum.size()],
+            second: None,
+            node_returned: false,
+        }
+    }
+
     fn granted(&self) -> usize {
         self.votes.iter().filter(|vote| matches!(vote, FirstVote::Granted(_))).count()
     }
@@ -103,70 +148,32 @@ impl Acquiring {
         Some(Refusal { asked_at: self.t0, until })
     }
 
-    /// The last instant at which a key of this attempt can exist, if an acquire was executed at its deadline.
-    fn keys_until(&self, config: &Config) -> Time {
-        self.t0 + config.command_timeout + config.drift.most(self.life)
-    }
-}
-
-impl Lease {
-    pub(super) fn begin_acquire(&mut self, now: Time) {
-        let from = self.not_before.max(self.held_until);
-        let free = self.term.is_none() && self.acquiring.is_none() && now >= from;
-        let after_the_last = self.ending.as_ref().is_none_or(|ending| ending.effective || now >= ending.valid_until);
-        let Some(want) = self.wanted.take_if(|_| free && after_the_last) else { return };
-        let round = self.new_round();
-        let (ttl, stop_budget) = (self.config.ttl, self.config.stop_budget);
-        let life = ttl.max(self.least_life);
-        let nodes: Vec<Node> = self.config.quorum.nodes().collect();
-        for &node in &nodes {
-            let op = Op::Acquire { attempt: want.attempt, ttl: life, holder: want.holder.clone() };
-            self.send(round, node, op, now + self.config.command_timeout);
+    /// Acts on the deadlines that have come.
+    pub fn expire(&mut self, context: &mut Context, now: Time) -> Progress {
+        if now >= self.stop_at() {
+            return Progress::Failed;
         }
-        let votes = vec![FirstVote::Outstanding; nodes.len()];
-        (self.refused_by, self.refusal) = (None, None);
-        let valid_until = now + self.validity(ttl);
-        self.acquiring = Some(Acquiring {
-            want,
-            t0: now,
-            ttl,
-            life,
-            valid_until,
-            stop_budget,
-            round,
-            votes,
-            second: None,
-            node_returned: false,
-        });
-    }
-
-    pub(super) fn expire_acquiring(&mut self, now: Time) {
-        let Some(acquiring) = &mut self.acquiring else { return };
-        if now >= acquiring.stop_at() {
-            self.fail(now);
-            return;
+        if now < self.give_up_at(&context.config) {
+            return Progress::UnderWay;
         }
-        if now < acquiring.give_up_at(&self.config) {
-            return;
-        }
-        match &mut acquiring.second {
+        match &mut self.second {
             Some(second) => second.ballots.close(),
             None => {
-                for vote in &mut acquiring.votes {
-                    if *vote == FirstVote::Outstanding {
-                        *vote = FirstVote::Silent;
-                    }
+                for vote in self.votes.iter_mut().filter(|vote| **vote == FirstVote::Outstanding) {
+                    *vote = FirstVote::Silent;
                 }
             }
         }
-        self.proceed(now);
+        self.proceed(context, now)
     }
 
-    pub(super) fn acquire_vote(&mut self, now: Time, round: Round, node: Node, vote: &Vote) {
-        let abstention_is_no = breaks!(self.rules, AbstentionIsNo);
-        let Some(acquiring) = &mut self.acquiring else { return };
-        if round == acquiring.round {
-            let first = match vote {
+    /// Takes the answer of one node.
+    pub fn vote(&mut self, context: &mut Context, now: Time, round: Round, node: Node, vote: &Vote) -> Progress {
+        if round == self.round
+            && let Some(slot) = self.votes.get_mut(node.index())
+            && *slot == FirstVote::Outstanding
+        {
+            *slot = match vote {
                 Vote::Granted(grant) => FirstVote::Granted(*grant),
                 // The key exists while the node's clock shows its last millisecond.
                 Vote::Refused { ttl_left, by } => {
@@ -175,121 +182,113 @@ impl Lease {
                 Vote::Abstained => FirstVote::Abstained,
                 _ => FirstVote::Silent,
             };
-            if let Some(slot) = acquiring.votes.get_mut(node.index())
-                && *slot == FirstVote::Outstanding
-            {
-                *slot = first;
-                #[cfg(feature = "check")]
-                if breaks!(self.rules, ConfirmOutsideFirstRound) {
-                    self.confirm_late_grant(now, node);
-                }
+            #[cfg(feature = "check")]
+            if breaks!(context.rules, ConfirmOutsideFirstRound) {
+                self.confirm_late_grant(context, now, node);
             }
         }
-        let Some(acquiring) = &mut self.acquiring else { return };
-        if let Some(second) = &mut acquiring.second
+        if let Some(second) = &mut self.second
             && second.round == round
             && second.ballots.of(node) == Ballot::Outstanding
         {
             let ballot = match vote {
                 Vote::Confirmed { ttl_left } => {
-                    second.alive_until[node.index()] = second.sent + self.config.drift.least(*ttl_left);
+                    second.alive_until[node.index()] = second.sent + context.config.drift.least(*ttl_left);
                     Ballot::Yes
                 }
                 Vote::Miss(_) => Ballot::No,
-                Vote::Abstained if abstention_is_no => Ballot::No,
+                Vote::Abstained if breaks!(context.rules, AbstentionIsNo) => Ballot::No,
                 _ => Ballot::Unknown,
             };
             second.ballots.set(node, ballot);
         }
-        self.proceed(now);
+        self.proceed(context, now)
     }
 
-    fn proceed(&mut self, now: Time) {
-        let majority = self.config.quorum.majority();
-        let Some(acquiring) = &self.acquiring else { return };
-        let Some(second) = &acquiring.second else {
-            let granted = acquiring.granted();
-            let outstanding = acquiring.votes.iter().filter(|vote| **vote == FirstVote::Outstanding).count();
-            if granted >= majority {
-                self.begin_confirm(now);
+    fn proceed(&mut self, context: &mut Context, now: Time) -> Progress {
+        let majority = context.config.quorum.majority();
+        let Some(second) = &self.second else {
+            let granted = self.granted();
+            let outstanding = self.votes.iter().filter(|vote| **vote == FirstVote::Outstanding).count();
+            return if granted >= majority {
+                self.begin_confirm(context, now)
             } else if granted + outstanding < majority {
-                self.fail(now);
-            }
-            return;
+                Progress::Failed
+            } else {
+                Progress::UnderWay
+            };
         };
         let yes = second.ballots.count(Ballot::Yes);
         let outstanding = second.ballots.count(Ballot::Outstanding);
         let silent = second.ballots.count(Ballot::Unknown);
-        let rounds = second.rounds;
         if yes >= majority {
-            self.succeed(now);
-        } else if yes + outstanding + silent < majority {
-            self.fail(now);
-        } else if yes + outstanding < majority {
-            if rounds < CONFIRM_ROUNDS { self.repeat_confirm(now) } else { self.fail(now) }
+            self.finish(context, now)
+        } else if yes + outstanding >= majority {
+            Progress::UnderWay
+        } else if yes + outstanding + silent >= majority && second.rounds < CONFIRM_ROUNDS {
+            self.repeat_confirm(context, now)
+        } else {
+            Progress::Failed
         }
     }
 
-    fn begin_confirm(&mut self, now: Time) {
-        let one_round = breaks!(self.rules, OneRound);
-        let round = self.new_round();
-        let no_floor = breaks!(self.rules, NoStatusFloor);
-        let Some(acquiring) = &mut self.acquiring else { return };
-        let quorum = self.config.quorum;
-        let greatest = acquiring.votes.iter().filter_map(|vote| match vote {
+    fn begin_confirm(&mut self, context: &mut Context, now: Time) -> Progress {
+        let one_round = breaks!(context.rules, OneRound);
+        let round = context.new_round();
+        let quorum = context.config.quorum;
+        let greatest = self.votes.iter().filter_map(|vote| match vote {
             FirstVote::Granted(grant) => Some(grant.0),
             _ => None,
         });
-        let floor = if no_floor { 0 } else { acquiring.want.floor.0.saturating_add(1) };
+        let floor = if breaks!(context.rules, NoStatusFloor) { 0 } else { self.want.fresh.floor.0.saturating_add(1) };
         let token = Token(greatest.max().unwrap_or(0).max(floor));
         if token.0 >= Token::END {
             // No node may receive it: the counters would never come back into the range.
-            self.fail(now);
-            return;
+            return Progress::Failed;
         }
         let mut ballots = Ballots::none(quorum);
-        for (node, vote) in quorum.nodes().zip(&acquiring.votes) {
+        for (node, vote) in quorum.nodes().zip(&self.votes) {
             if matches!(vote, FirstVote::Granted(_)) {
                 ballots.set(node, if one_round { Ballot::Yes } else { Ballot::Outstanding });
             }
         }
-        let alive_until = vec![acquiring.t0 + self.config.drift.least(acquiring.ttl); quorum.size()];
-        acquiring.second = Some(SecondRound { token, round, sent: now, rounds: 1, ballots, alive_until });
-        if one_round { self.succeed(now) } else { self.send_confirms(now) }
+        let alive_until = vec![self.t0 + context.config.drift.least(self.ttl); quorum.size()];
+        self.second = Some(SecondRound { token, round, sent: now, rounds: 1, ballots, alive_until });
+        if one_round {
+            return self.finish(context, now);
+        }
+        self.send_confirms(context, now)
     }
 
-    fn repeat_confirm(&mut self, now: Time) {
-        let round = self.new_round();
-        let quorum = self.config.quorum;
-        let Some(second) = self.acquiring.as_mut().and_then(|acquiring| acquiring.second.as_mut()) else { return };
+    fn repeat_confirm(&mut self, context: &mut Context, now: Time) -> Progress {
+        let round = context.new_round();
+        let Some(second) = &mut self.second else { return Progress::UnderWay };
         second.rounds += 1;
         second.round = round;
         second.sent = now;
-        for node in quorum.nodes() {
+        for node in context.config.quorum.nodes() {
             if second.ballots.of(node) == Ballot::Unknown {
                 second.ballots.set(node, Ballot::Outstanding);
             }
         }
-        self.send_confirms(now);
+        self.send_confirms(context, now)
     }
 
-    fn send_confirms(&mut self, now: Time) {
-        let Some(acquiring) = &self.acquiring else { return };
-        let Some(second) = &acquiring.second else { return };
-        let attempt = acquiring.want.attempt;
-        let give_up_at = now + self.config.command_timeout;
-        for (node, vote) in self.config.quorum.nodes().zip(&acquiring.votes) {
+    fn send_confirms(&self, context: &mut Context, now: Time) -> Progress {
+        let Some(second) = &self.second else { return Progress::UnderWay };
+        for (node, vote) in context.config.quorum.nodes().zip(&self.votes) {
             if let (FirstVote::Granted(grant), Ballot::Outstanding) = (vote, second.ballots.of(node)) {
-                let op = Op::Confirm { attempt, grant: *grant, token: second.token };
-                self.effects.push_back(Effect::Send { round: second.round, node, op, give_up_at });
+                let op = Op::Confirm { attempt: self.want.fresh.attempt, grant: *grant, token: second.token };
+                context.send(now, second.round, node, op);
             }
         }
+        Progress::UnderWay
     }
 
-    fn succeed(&mut self, now: Time) {
-        let quorum = self.config.quorum;
-        let Some(acquiring) = self.acquiring.take() else { return };
-        let Some(second) = &acquiring.second else { return };
+    /// A majority has confirmed the token: the term begins, if there is time for it.
+    fn finish(&self, context: &Context, now: Time) -> Progress {
+        let quorum = context.config.quorum;
+        let Some(second) = &self.second else { return Progress::UnderWay };
         // A majority keeps the keys until the q-th latest end.
         let mut ends: Vec<Time> = quorum
             .nodes()
@@ -298,115 +297,72 @@ impl Lease {
             .collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
         let by_nodes = ends.get(quorum.majority() - 1).copied().unwrap_or(now);
-        let mut valid_until = acquiring.valid_until.min(by_nodes);
-        if breaks!(self.rules, DeadlineFromReply) {
-            valid_until = now + self.validity(acquiring.ttl);
+        let mut valid_until = self.valid_until.min(by_nodes);
+        if breaks!(context.rules, DeadlineFromReply) {
+            valid_until = now + context.validity(self.ttl);
         }
-        if breaks!(self.rules, NoDriftMargin | ConfirmLifeIgnored) {
-            valid_until = acquiring.valid_until;
+        if breaks!(context.rules, NoDriftMargin | ConfirmLifeIgnored) {
+            valid_until = self.valid_until;
         }
-        let stop_at = valid_until - acquiring.stop_budget;
+        let stop_at = valid_until - self.stop_budget;
         if now >= stop_at {
-            self.acquiring = Some(acquiring);
-            self.fail(now);
-            return;
+            return Progress::Failed;
         }
-        let give_up_at = acquiring.give_up_at(&self.config);
-        let nodes = quorum.nodes().zip(&acquiring.votes).map(|(node, vote)| match (second.ballots.of(node), vote) {
+        let give_up_at = self.give_up_at(&context.config);
+        let nodes = quorum.nodes().zip(&self.votes).map(|(node, vote)| match (second.ballots.of(node), vote) {
             (Ballot::Yes, _) => NodeState::Holding,
             (Ballot::Outstanding, _) => NodeState::Confirming { round: second.round, give_up_at },
-            (_, FirstVote::Granted(grant)) => NodeState::Granted { grant: *grant, after: self.next_round },
-            (_, FirstVote::Outstanding) => NodeState::Joining { round: acquiring.round, give_up_at },
+            (_, FirstVote::Granted(grant)) => NodeState::Granted { grant: *grant, after: context.next_round },
+            (_, FirstVote::Outstanding) => NodeState::Joining { round: self.round, give_up_at },
             // A contender that failed releases its grant about now. Until the node is joined, the term exists on a bare
             // majority, which the next fault would end.
             (_, FirstVote::Refused { .. }) => NodeState::Refused { again_at: now },
             _ => NodeState::Missing,
         });
-        let id = TermId { attempt: acquiring.want.attempt, token: second.token, holder: acquiring.want.holder.clone() };
-        let mut term = Term::acquired(
-            &self.config,
-            id.clone(),
-            nodes.collect(),
-            (acquiring.t0, valid_until, stop_at),
-            acquiring.keys_until(&self.config),
-        );
-        let soon = now + self.join_delay;
-        term.prove_grants(soon, self.config.retry_pace());
-        if acquiring.node_returned {
-            term.next_round_at = term.next_round_at.min(soon);
+        let id = TermId { attempt: self.want.fresh.attempt, token: second.token, holder: self.want.holder.clone() };
+        let keys_until = context.keys_end(self.t0, self.life);
+        let times = (self.t0, valid_until, stop_at);
+        let mut term = Term::acquired(&context.config, id, Joins::of(nodes), times, keys_until);
+        term.prove_grants(context, now);
+        if self.node_returned {
+            term.renew_by(now + context.join_delay);
         }
-        self.tries = 0;
-        self.not_before = now;
-        self.wanted = None;
-        self.ending = None;
-        self.term = Some(term);
-        self.effects.push_back(Effect::Publish(id));
+        Progress::Won(term)
     }
 
-    fn fail(&mut self, now: Time) {
-        let Some(acquiring) = self.acquiring.take() else { return };
-        self.release_failed(now, &acquiring);
-        self.back_off(now, &acquiring);
-        if breaks!(self.rules, ReusedAttempt) && self.wanted.is_none() {
-            self.wanted = Some(acquiring.want);
+    /// What is to be released of an attempt that failed. Only its own process may do this, and only before it sends the
+    /// publication.
+    pub fn release(&self, context: &Context) -> Release {
+        let mut ballots = Ballots::all(context.config.quorum);
+        for (node, vote) in context.config.quorum.nodes().zip(&self.votes) {
+            // A node that refused or abstained keeps nothing of this attempt.
+            if matches!(vote, FirstVote::Refused { .. } | FirstVote::Abstained) {
+                ballots.set(node, Ballot::NotAsked);
+            }
         }
-    }
-
-    /// Releases a failed attempt. Only its own process may do this, and only before it sends the publication.
-    pub(super) fn release_failed(&mut self, now: Time, acquiring: &Acquiring) {
-        let stages = if acquiring.second.is_some() { Stages::Unpublished } else { Stages::Pending };
-        // A node that refused or abstained keeps nothing of this attempt.
-        let keeps = |vote: &FirstVote| !matches!(vote, FirstVote::Refused { .. } | FirstVote::Abstained);
-        let nodes = self.config.quorum.nodes().zip(&acquiring.votes).filter(|(_, vote)| keeps(vote));
-        let nodes: Vec<Node> = nodes.map(|(node, _)| node).collect();
-        self.release(now, acquiring.want.attempt, stages, acquiring.keys_until(&self.config), &nodes, None);
-        if let Some(cleanup) = self.cleanups.last_mut().filter(|cleanup| cleanup.attempt == acquiring.want.attempt) {
-            cleanup.after_acquire(acquiring.round);
+        Release {
+            attempt: self.want.fresh.attempt,
+            stages: if self.second.is_some() { Stages::Unpublished } else { Stages::Pending },
+            ballots,
+            until: context.keys_end(self.t0, self.life),
+            keep_until: None,
+            acquire: Some(self.round),
         }
     }
 
-    /// Sets the earliest start of the next attempt. Nodes with another's term report when they can be free. Everything
-    /// else (another attempt in round 1, a grant that nobody confirmed, silence) is waited for at random, so that two
-    /// contenders do not meet again. The same applies to a term whose keys this process has released since the attempt
-    /// was sent: the refusal is older than the release.
-    fn back_off(&mut self, now: Time, acquiring: &Acquiring) {
-        let quorum = self.config.quorum;
-        let lasts = |by: &Stored| {
-            by.stage != Stage::Pending && !self.cleanups.iter().any(|cleanup| cleanup.frees(now, by.attempt))
-        };
-        let backoff = self.config.backoff;
-        let entropy = acquiring.want.entropy;
-        let mut free_at: Vec<Time> = acquiring
-            .votes
-            .iter()
-            .map(|vote| match vote {
-                FirstVote::Refused { free_at, by } if lasts(by) => *free_at,
-                _ => now,
-            })
-            .collect();
-        free_at.sort_unstable();
-        let free_at = free_at[quorum.majority() - 1];
-        let refusals = acquiring.votes.iter().filter_map(|vote| match vote {
-            FirstVote::Refused { free_at, by } if lasts(by) => Some((free_at, by)),
+    /// Decides when the next attempt may begin. Of the values that refused, `lasts` says which of them stay until their keys end.
+    pub fn back_off(&self, config: &Config, retry: &mut Retry, now: Time, lasts: impl Fn(&Stored) -> bool) {
+        let refusals = self.votes.iter().map(|vote| match vote {
+            FirstVote::Refused { free_at, by } if by.stage != Stage::Pending && lasts(by) => Some((*free_at, by)),
             _ => None,
         });
-        self.refused_by = refusals.max_by_key(|(free_at, _)| **free_at).map(|(_, by)| by.clone());
-        self.refusal = self.refused_by.as_ref().and_then(|by| acquiring.refusal(by, quorum));
-        if free_at > now {
-            self.tries = 0;
-            self.not_before = free_at + entropy.up_to(backoff.min);
-            return;
-        }
-        self.tries = self.tries.saturating_add(1);
-        if backoff.exhausted(self.tries) {
-            self.tries = 0;
-            self.not_before = now + self.config.ttl;
-            return;
-        }
-        let split =
-            acquiring.granted() > 0 || acquiring.votes.iter().any(|vote| matches!(vote, FirstVote::Refused { .. }));
-        let delay =
-            if split { entropy.up_to(backoff.delay(self.tries)) } else { backoff.jittered(self.tries, entropy) };
-        self.not_before = now + delay.max(Millis(1));
+        let mut free_at: Vec<Time> = refusals.clone().map(|refusal| refusal.map_or(now, |(at, _)| at)).collect();
+        free_at.sort_unstable();
+        // If several terms refused it, the one whose keys last longest is shown.
+        let by = refusals.flatten().max_by_key(|(free_at, _)| *free_at).map(|(_, by)| by);
+        retry.refused_by = by.cloned().map(Box::new);
+        retry.refusal = by.and_then(|by| self.refusal(by, config.quorum));
+        let split = self.votes.iter().any(|vote| matches!(vote, FirstVote::Granted(_) | FirstVote::Refused { .. }));
+        retry.failed(config, now, free_at[config.quorum.majority() - 1], split, self.want.fresh.entropy);
     }
 }

@@ -22,7 +22,7 @@ pub struct Config {
     pub drift: Drift,
     /// Delays between two attempts.
     pub backoff: Backoff,
-    /// What the process does with a term that it cannot keep. [`Input::Configure`](super::Input::Configure) changes it
+    /// What the process does with a term that it cannot keep. [`Command::Configure`](super::Command::Configure) changes it
     /// at once.
     pub deadline: OnDeadline,
 }
@@ -33,6 +33,11 @@ impl Config {
     pub fn retry_pace(&self) -> Millis {
         let brisk = Millis((self.renew_interval.0 / 2).min(self.ttl.0 / 10));
         self.command_timeout.max(brisk).max(Millis(1))
+    }
+
+    /// How long the keys of a term can exist after a node has set them.
+    pub(super) const fn longest_life(&self) -> Millis {
+        self.drift.most(self.ttl)
     }
 }
 

@@ -6,81 +6,87 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::lease::view::{EndReason, EndingView};
-use crate::lease::{Config, Effect, Lease, OnDeadline, Round, TermId};
+use crate::lease::config::{Config, OnDeadline};
+use crate::lease::context::Context;
+use crate::lease::event::Round;
+use crate::lease::view::{EndReason, EndingView, TermId};
 use crate::op::{Op, Vote};
 use crate::quorum::Node;
-use crate::rules::Rules;
 use crate::time::Time;
+
+#[cfg(feature = "check")]
+#[path = "../check/rebase/ending.rs"]
+mod rebase;
 
 /// A term that this process is ending.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ending {
-    pub id: TermId,
-    reason: EndReason,
+    view: EndingView,
     /// Whether this process seals, which ends the term for all processes.
     seals: bool,
     /// Until then the seal is repeated. No attempt begins before, unless the seal is effective.
-    pub valid_until: Time,
-    /// When the last of the keys has ended at the latest.
-    pub keys_until: Time,
-    /// Whether the seal is effective.
-    pub effective: bool,
+    valid_until: Time,
     /// The last round of seals. The first round is sent even after `valid_until`.
-    pub round: Option<Round>,
+    round: Option<Round>,
     /// When that round was sent.
-    pub sent: Time,
-    pub next_round_at: Time,
+    sent: Time,
+    next_round_at: Time,
     /// For each node the end of its sealed keys: the life that it reported, counted from when the seal was sent.
-    pub sealed_until: Vec<Option<Time>>,
+    sealed_until: Vec<Option<Time>>,
 }
 
 impl Ending {
     pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
-        let sealed_until = vec![None; config.quorum.size()];
         // After these the term is over for all processes, not only for this one.
         let is_over =
             matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline | EndReason::Defect);
         Self {
-            id,
-            reason,
+            view: EndingView { id, reason, sealed: false, keys_until },
             seals: is_over || config.deadline == OnDeadline::Seal,
             valid_until,
-            keys_until,
-            effective: false,
             round: None,
             sent: now,
             next_round_at: now,
-            sealed_until,
+            sealed_until: vec![None; config.quorum.size()],
         }
     }
 
-    pub fn view(&self) -> EndingView {
-        EndingView { id: self.id.clone(), reason: self.reason, sealed: self.effective, keys_until: self.keys_until }
+    pub const fn view(&self) -> &EndingView {
+        &self.view
     }
 
     /// The answers so far do not count: their lives were counted by a clock that may have stood still.
     pub fn void(&mut self, now: Time) {
         self.sealed_until.fill(None);
-        self.effective = false;
+        self.view.sealed = false;
         self.round = None;
         self.next_round_at = now;
     }
 
     fn sealing(&self, now: Time) -> bool {
-        self.seals && !self.effective && (self.round.is_none() || now < self.valid_until)
+        self.seals && !self.view.sealed && (self.round.is_none() || now < self.valid_until)
     }
 
     pub fn next_deadline(&self) -> Time {
-        if self.seals && !self.effective && self.next_round_at < self.valid_until {
-            self.next_round_at.min(self.keys_until)
+        if self.seals && !self.view.sealed && self.next_round_at < self.valid_until {
+            self.next_round_at.min(self.view.keys_until)
         } else {
-            self.keys_until
+            self.view.keys_until
         }
     }
 
-    pub fn vote(&mut self, now: Time, config: &Config, rules: Rules, node: Node, vote: &Vote) {
-        let Some(slot) = self.sealed_until.get_mut(node.index()) else { return };
+    /// From when on another attempt may begin.
+    pub const fn allows_attempts_from(&self) -> Time {
+        if self.view.sealed { Time(0) } else { self.valid_until }
+    }
+
+    /// Takes an answer, if it is one to the last round of seals.
+    pub fn vote(&mut self, context: &Context, now: Time, round: Round, node: Node, vote: &Vote) -> bool {
+        if self.round != Some(round) {
+            return false;
+        }
+        let (config, rules) = (&context.config, context.rules);
+        let Some(slot) = self.sealed_until.get_mut(node.index()) else { return true };
         match vote {
             Vote::Sealed { ttl_left } => {
                 let from = if breaks!(rules, SealLifeFromReply) { now } else { self.sent };
@@ -92,57 +98,31 @@ impl Ending {
         let expired_count = breaks!(rules, SealVotesExpired);
         let needed = config.quorum.blocking() - usize::from(breaks!(rules, SealOnTooFew));
         let sealed = self.sealed_until.iter().flatten().filter(|&&until| now < until || expired_count).count();
-        self.effective |= sealed >= needed;
+        self.view.sealed |= sealed >= needed;
+        true
     }
-}
 
-impl Lease {
-    /// Ends a term that this process does not run: one that it is already ending, or one that only the status names.
-    pub(super) fn end_known(&mut self, now: Time, id: TermId, proof: bool, keep_until: Option<Time>) {
-        if self.term.is_some() {
+    /// Sends the next round of seals if it is due.
+    pub fn advance(&mut self, context: &mut Context, now: Time) {
+        if now < self.next_round_at {
             return;
         }
-        let known = self.ending.as_ref().filter(|ending| ending.id.attempt == id.attempt);
-        let until = known.map_or(now + self.config.drift.most(self.config.ttl), |ending| ending.keys_until);
-        if proof {
-            // The proof says nothing about another term, which is still to be sealed.
-            if known.is_some() {
-                self.ending = None;
-            }
-            self.emit_view();
-            self.release_term(now, id.attempt, until, keep_until);
-            self.not_before = now;
-        } else if known.is_none() {
-            self.ending = Some(Ending::new(&self.config, now, id, EndReason::Decided, until, until));
-            self.emit_view();
-        }
-    }
-
-    pub(super) fn advance_ending(&mut self, now: Time) {
-        let Some(ending) = self.ending.as_mut().filter(|ending| now >= ending.next_round_at) else { return };
-        if !ending.sealing(now) {
+        if !self.sealing(now) {
             // A deadline in the past would make the driver wake the machine again and again.
-            ending.next_round_at = ending.keys_until;
+            self.next_round_at = self.view.keys_until;
             return;
         }
-        let round = self.new_round();
-        let give_up_at = now + self.config.command_timeout;
-        let Some(ending) = &mut self.ending else { return };
-        ending.round = Some(round);
-        ending.sent = now;
-        ending.next_round_at = now + self.config.retry_pace();
-        if breaks!(self.rules, SealNotRepeated) {
-            ending.next_round_at = ending.keys_until;
+        let round = context.new_round();
+        (self.round, self.sent) = (Some(round), now);
+        self.next_round_at = now + context.config.retry_pace();
+        if breaks!(context.rules, SealNotRepeated) {
+            self.next_round_at = self.view.keys_until;
         }
-        let attempt = ending.id.attempt;
-        let open: Vec<Node> = self
-            .config
-            .quorum
-            .nodes()
-            .filter(|node| ending.sealed_until[node.index()].is_none_or(|until| now >= until))
-            .collect();
-        for node in open {
-            self.effects.push_back(Effect::Send { round, node, op: Op::Seal { attempt }, give_up_at });
+        let attempt = self.view.id.attempt;
+        for node in context.config.quorum.nodes() {
+            if self.sealed_until[node.index()].is_none_or(|until| now >= until) {
+                context.send(now, round, node, Op::Seal { attempt });
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Inputs and effects of a lease machine.
+//! Commands, inputs and effects of a lease machine.
 
 use alloc::boxed::Box;
 
 use crate::backoff::Entropy;
-use crate::lease::{Broken, Config, View};
+use crate::invariants::Violation;
+use crate::lease::config::Config;
+use crate::lease::view::{TermId, View};
 use crate::op::{Attempt, Holder, Op, Token, Vote};
 use crate::quorum::Node;
 use crate::time::{Millis, Time};
@@ -11,30 +13,6 @@ use crate::time::{Millis, Time};
 /// The number of a group of requests. The answer carries the number of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Round(pub u32);
-
-/// One uninterrupted period in which one holder has the lease, named by attempt and token.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TermId {
-    /// The attempt that took it.
-    pub attempt: Attempt,
-    /// Its fencing token.
-    pub token: Token,
-    /// Its holder.
-    pub holder: Holder,
-}
-
-/// A request for one attempt. After a failure the driver sends another one, with a new attempt ID.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Want {
-    /// The holder of the term, if the attempt succeeds.
-    pub holder: Holder,
-    /// 128 fresh random bits.
-    pub attempt: Attempt,
-    /// The highest token that any status of this quorum has shown. The new token is greater.
-    pub floor: Token,
-    /// A random word for the delay after a failure.
-    pub entropy: Entropy,
-}
 
 /// The outcome of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,16 +29,19 @@ pub enum Publication {
     Superseded,
 }
 
-/// One input of a lease machine.
+/// A command for one lease. The [driver](crate::driver) decides when attempts and rounds begin because of it, and the lease does
+/// the rest. A lease that has ended ignores all commands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Input {
-    /// Make an attempt. It replaces an earlier request. Ignored while a term runs.
-    Want(Want),
-    /// Make no attempt. An attempt that is not published is given up; a term runs on.
+#[expect(missing_docs, reason = "each is named after what it is")]
+pub enum Command {
+    /// Make one attempt for this holder, if it can start at once. Ignored before [`View::retry_at`],
+    /// during an attempt for the same holder, and while a term runs: a request is not queued, because its reason may not hold
+    /// any more later. After an outage, when many leases make requests, `retry_at` moves to the lease's reserved time. After a
+    /// failure, a loss or an end, the caller commands again at `retry_at`.
+    Want(Holder),
+    /// Make no attempt. An attempt that is not published is released; a term runs on.
     Forget,
-    /// Something relevant changed: do not wait for the back-off, or for the next round after one that failed.
-    TryNow,
-    /// Continue this term, which the status names and calls active. Ignored while a term runs.
+    /// Continue a term that the status names as active. Ignored while a term runs.
     Adopt(TermId),
     /// The status says that the term of this attempt is not confirmed, so that a process that can confirm it may
     /// contradict. An unconfirmed term is not given up before that. Ignored unless it is [`Standing::Uncertain`].
@@ -72,18 +53,53 @@ pub enum Input {
     KeptElsewhere(Attempt),
     /// End a term by decision; also one that only the status knows.
     End {
-        /// The term.
         term: TermId,
         /// Whether its holder is proven to have stopped. Then the keys are released at once, otherwise sealed.
         proof: bool,
     },
-    /// End a term whose holder has stopped, but let no other term begin before `until`: its keys are sealed, and end then.
-    Keep {
-        /// The term.
-        term: TermId,
-        /// When the keys end.
-        until: Time,
+    /// The outcome of [`Effect::Publish`] for this attempt.
+    Published { attempt: Attempt, outcome: Publication },
+    /// Something relevant changed: the next attempt skips its back-off, which changes `retry_at`, and a failed renewal is
+    /// retried at once.
+    TryNow,
+    /// Begin a round of extension now, which shows whether a majority still holds the term.
+    Prove,
+    /// Use this configuration from the next round on. `deadline` counts at once; `quorum` is ignored.
+    Configure(Box<Config>),
+    /// Let the keys of a new term exist for at least this long, also if this process crashes: at most the longest lease of the
+    /// quorum.
+    KeepKeysFor(Millis),
+    /// End when the last key has expired. The caller must end a running term first: otherwise it is renewed indefinitely.
+    Retire,
+    /// Delete the keys of the running term or attempt, and close. For a process that took the lease for itself, when its work
+    /// has stopped. A node that does not answer within the command timeout is not asked again: its keys expire.
+    Release {
+        /// Let the keys of a running term end at this time, at most one longest lease from now: no other term begins before.
+        keep_until: Option<Time>,
     },
+    /// Stop now without ending a term: one that is published, or being published, is left for another process. An earlier
+    /// attempt is released.
+    Close,
+}
+
+/// What an attempt needs from outside the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fresh {
+    /// 128 fresh random bits.
+    pub attempt: Attempt,
+    /// A random word for the delay after a failure.
+    pub entropy: Entropy,
+    /// The highest token that any status of this quorum has shown.
+    pub floor: Token,
+    /// When the clock of this process jumped last.
+    pub jumped_at: Option<Time>,
+}
+
+/// One input of a lease machine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// A command. [`Command::Want`] makes an attempt if what it needs is there, and replaces an earlier request.
+    Command(Command, Option<Fresh>),
     /// The answer to one [`Effect::Send`]. Each has exactly one, at its `give_up_at` at the latest.
     Vote {
         /// The round of the request.
@@ -92,13 +108,6 @@ pub enum Input {
         node: Node,
         /// Its answer.
         vote: Vote,
-    },
-    /// The outcome of [`Effect::Publish`] for this attempt.
-    Published {
-        /// The attempt.
-        attempt: Attempt,
-        /// The outcome.
-        outcome: Publication,
     },
     /// A node that did not vote votes again, and what it holds is unknown. The next round of extension begins at `ask_by`
     /// at the latest and asks the node; if it does not hold the term, it is joined. A driver of many leases spreads these
@@ -112,10 +121,14 @@ pub enum Input {
     /// is void: an attempt and a publication end, and a term is held again only after a round that begins now. The driver lets
     /// no attempt begin for one longest lease.
     ClockJumped,
-    /// Use this configuration from the next round on. `deadline` counts at once; `quorum` is ignored.
-    Configure(Config),
     /// Time passed.
     Wake,
+}
+
+impl From<Command> for Input {
+    fn from(command: Command) -> Self {
+        Self::Command(command, None)
+    }
 }
 
 /// The outcome of one round of extension.
@@ -138,14 +151,13 @@ pub enum Renewal {
 
 /// One thing to do. Effects are carried out in the order in which they are polled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Effect {
     /// Send one request to one node.
     Send {
         /// The round that the answer must carry.
         round: Round,
-        /// The node.
         node: Node,
-        /// The request.
         op: Op,
         /// After this instant the node must not execute the request any more, and the answer is [`Vote::Unknown`].
         give_up_at: Time,
@@ -158,4 +170,12 @@ pub enum Effect {
     Changed(View),
     /// The machine broke an invariant, which is a defect to report. It has started over; the changed view follows.
     Broken(Box<Broken>),
+}
+
+/// A broken invariant, and the view that broke it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after what it is")]
+pub struct Broken {
+    pub violation: Violation,
+    pub view: View,
 }

@@ -15,114 +15,87 @@
 //! [`Input::ClockJumped`] leads from held to adopting too, and ends an attempt.
 
 mod acquire;
-mod broken;
+#[cfg(feature = "check")]
+#[path = "../check/lease.rs"]
+mod check;
 mod cleanup;
 mod config;
+mod context;
 mod ending;
 mod event;
-mod extension;
-mod join;
-#[cfg(feature = "check")]
-#[path = "../check/lease_planted.rs"]
-mod planted;
-#[cfg(feature = "check")]
-#[path = "../check/lease_rebase.rs"]
-mod rebase;
+mod input;
+mod retry;
 mod schedule;
 mod term;
 mod view;
 
 #[cfg(test)]
-#[path = "../check/lease_rebase_tests.rs"]
+#[path = "../check/rebase_tests.rs"]
 mod rebase_tests;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
-pub use broken::Broken;
 pub use config::{Config, LATE_WAKE, OnDeadline};
-pub use event::{Effect, Input, Publication, Renewal, Round, TermId, Want};
-#[cfg(feature = "check")]
-pub use rebase::Renumbering;
-pub(crate) use schedule::{Attempts, JOIN_DELAY, Requested};
-pub use view::{EndReason, EndingView, Refusal, Standing, TermView, View};
+pub use event::{Broken, Command, Effect, Fresh, Input, Publication, Renewal, Round};
+pub use view::{EndReason, EndingView, Refusal, Standing, TermId, TermView, View};
 
-use crate::op::{Attempt, Holder, Op, Stages, Stored, Vote};
+use crate::ballot::Ballots;
+use crate::invariants::Violation;
+use crate::op::{Attempt, Stages, Stored, Vote};
 use crate::quorum::Node;
 use crate::rules::Rules;
-use crate::time::{Millis, Time};
-use acquire::Acquiring;
-use cleanup::Cleanup;
+use crate::time::Time;
+use acquire::{Acquiring, Progress, Want};
+use cleanup::{Cleanups, Release};
+use context::Context;
 use ending::Ending;
-use term::Term;
+use retry::Retry;
+use term::{Fate, Term};
 
 /// One lease in one process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    config: Config,
-    pub(crate) rules: Rules,
-    wanted: Option<Want>,
-    acquiring: Option<Acquiring>,
+    context: Context,
+    // Boxed is what most leases do not have most of the time.
+    wanted: Option<Box<Want>>,
+    acquiring: Option<Box<Acquiring>>,
     term: Option<Term>,
-    ending: Option<Ending>,
-    cleanups: Vec<Cleanup>,
-    /// Failed attempts of the present burst.
-    tries: u32,
-    /// Earliest start of the next attempt, by the back-off.
-    not_before: Time,
-    /// Earliest start of the next attempt or round, by the driver: see [`Lease::hold`].
-    held_until: Time,
-    /// See [`Lease::delay_joins`].
-    join_delay: Millis,
-    /// See [`Lease::keep_keys_for`].
-    least_life: Millis,
-    refused_by: Option<Stored>,
-    refusal: Option<Refusal>,
-    next_round: Round,
+    ending: Option<Box<Ending>>,
+    cleanups: Cleanups,
+    retry: Retry,
     shown: View,
-    effects: VecDeque<Effect>,
 }
 
 impl Lease {
     /// Creates a machine without a term and without a request.
     pub fn new(config: Config) -> Self {
         Self {
-            config,
-            rules: Rules::NONE,
+            context: Context::new(config),
             wanted: None,
             acquiring: None,
             term: None,
             ending: None,
-            cleanups: Vec::new(),
-            tries: 0,
-            not_before: Time(0),
-            held_until: Time(0),
-            join_delay: Millis::ZERO,
-            least_life: Millis::ZERO,
-            refused_by: None,
-            refusal: None,
-            next_round: Round(0),
+            cleanups: Cleanups::default(),
+            retry: Retry::default(),
             shown: View::default(),
-            effects: VecDeque::new(),
         }
     }
 
     /// The present configuration.
     pub const fn config(&self) -> &Config {
-        &self.config
+        &self.context.config
+    }
+
+    pub(crate) const fn rules(&self) -> Rules {
+        self.context.rules
     }
 
     /// The view of the last [`Effect::Changed`].
     pub const fn view(&self) -> &View {
         &self.shown
-    }
-
-    /// Whether an attempt for `holder` is under way or waits for its start, or a term of any holder runs.
-    pub fn is_taken_for(&self, holder: &Holder) -> bool {
-        let wanted = self.acquiring.as_ref().map(|acquiring| &acquiring.want).or(self.wanted.as_ref());
-        self.term.is_some() || wanted.is_some_and(|want| want.holder == *holder)
     }
 
     /// Whether nothing is left to do until the next input.
@@ -133,205 +106,272 @@ impl Lease {
 
     /// The next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        if breaks!(self.rules, EffectRepeated) {
-            return self.effects.front().cloned();
+        let effects = &mut self.context.effects;
+        if breaks!(self.context.rules, EffectRepeated) {
+            return effects.front().cloned();
         }
-        let effect = self.effects.pop_front();
+        let effect = effects.pop_front();
         if effect.is_none() {
             // Most leases wait most of the time: an empty buffer would double the memory of one.
-            self.effects = VecDeque::new();
+            *effects = VecDeque::new();
         }
         effect
     }
 
     /// When the machine needs [`Input::Wake`], if no other input comes before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let start = self.next_attempt_at().map(|at| at.max(self.held_until));
-        let acquiring = self.acquiring.as_ref().map(|acquiring| acquiring.next_deadline(&self.config));
-        let term = self.term_deadline();
-        let ending = self.ending.as_ref().map(Ending::next_deadline);
-        let cleanups = self.cleanups.iter().map(Cleanup::next_deadline).min();
-        [start, acquiring, term, ending, cleanups].into_iter().flatten().min()
+        let start = self.next_attempt_at().map(|at| at.max(self.context.held_until));
+        let acquiring = self.acquiring.as_ref().map(|acquiring| acquiring.next_deadline(&self.context.config));
+        let term = self.term.as_ref().and_then(|term| term.next_deadline(&self.context));
+        let ending = self.ending.as_deref().map(Ending::next_deadline);
+        [start, acquiring, term, ending, self.cleanups.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// When the requested attempt may begin, after its back-off and after the previous term. A delay by
+    /// [`hold`](Self::hold) is not included. `None` if no attempt is requested, or if an attempt or a term runs.
+    pub(crate) fn next_attempt_at(&self) -> Option<Time> {
+        let waits = self.wanted.is_some() && self.acquiring.is_none() && self.term.is_none();
+        waits.then(|| self.attempt_allowed_at())
     }
 
     /// Earliest start of an attempt: after the back-off, and after the last term if its seal is not effective.
     fn attempt_allowed_at(&self) -> Time {
-        match &self.ending {
-            Some(ending) if !ending.effective => self.not_before.max(ending.valid_until),
-            _ => self.not_before,
-        }
+        self.ending.as_deref().map_or(Time(0), Ending::allows_attempts_from).max(self.retry.not_before)
     }
 
-    /// What to do with a term that this process cannot keep, from now on. Call it before an input if the right to end terms
-    /// depends on the time: a process that was paused may have lost it.
-    pub const fn set_on_deadline(&mut self, deadline: OnDeadline) {
-        self.config.deadline = deadline;
-    }
-
-    /// Takes one input. Local deadlines come first: a late answer does not revive what time has ended.
-    pub fn handle(&mut self, now: Time, input: Input) {
-        if let Input::Configure(config) = &input {
-            // A process that has lost leadership must not seal at a deadline that passes at this instant.
-            self.config.deadline = config.deadline;
-        }
-        self.expire(now);
-        match input {
-            Input::Want(want) => self.want(now, want),
-            Input::Forget => {
-                self.wanted = None;
-                (self.refused_by, self.refusal) = (None, None);
-                self.abandon(now);
-                #[cfg(feature = "check")]
-                if breaks!(self.rules, ForgetReleasesPublishing) {
-                    self.release_unpublished(now);
-                }
-            }
-            Input::TryNow => {
-                self.tries = 0;
-                self.not_before = now;
-                if let Some(term) = &mut self.term {
-                    term.try_now(now);
-                }
-            }
-            Input::Adopt(id) => self.adopt(now, id),
-            Input::UnconfirmedShown(attempt) => self.unconfirmed_shown(now, attempt),
-            Input::KeptElsewhere(attempt) => self.kept_elsewhere(now, attempt),
-            Input::End { term, proof } => self.end(now, term, proof, None),
-            Input::Keep { term, until } => self.end(now, term, true, Some(until)),
-            Input::Vote { round, node, vote } => self.vote(now, round, node, &vote),
-            Input::Published { attempt, outcome } => self.published(now, attempt, outcome),
-            // The nodes stay: ballots and terms are recorded for each of them.
-            Input::Configure(config) => self.config = Config { quorum: self.config.quorum, ..config },
-            Input::ClockJumped => self.void(now),
-            Input::NodeReturned { ask_by } => self.node_returned(ask_by),
-            Input::Wake => {}
-        }
-        self.expire(now);
-        self.advance(now);
-        self.emit_view();
-        // A checker that plants a bug must find it by itself.
-        if self.rules == Rules::NONE
-            && let Err(violation) = crate::invariants::local(now, self)
-        {
-            debug_assert!(false, "{violation}: {self:?}");
-            self.start_over(now, violation);
-        }
-    }
-
-    /// Gives up an attempt that was never sent for publication; for a process that shuts down. Published terms are left
-    /// for the next process.
-    pub fn abandon(&mut self, now: Time) {
+    /// Gives up an attempt that was never sent for publication.
+    fn abandon(&mut self, now: Time) {
         if let Some(acquiring) = self.acquiring.take() {
-            self.release_failed(now, &acquiring);
+            let release = acquiring.release(&self.context);
+            self.cleanups.begin(&mut self.context, now, release);
         }
-    }
-
-    /// How long a term is valid after the start of a successful round with this TTL.
-    fn validity(&self, ttl: Millis) -> Millis {
-        if breaks!(self.rules, NoDriftMargin) { ttl } else { self.config.drift.least(ttl) }
-    }
-
-    fn want(&mut self, now: Time, want: Want) {
-        if self.term.is_some() {
-            return;
-        }
-        if self.acquiring.as_ref().is_some_and(|acquiring| acquiring.want.holder != want.holder) {
-            self.abandon(now);
-        }
-        self.wanted = Some(want);
     }
 
     fn vote(&mut self, now: Time, round: Round, node: Node, vote: &Vote) {
-        if let Some(ending) = &mut self.ending
-            && ending.round == Some(round)
+        let context = &mut self.context;
+        if self.ending.as_mut().is_some_and(|ending| ending.vote(context, now, round, node, vote))
+            || self.cleanups.vote(round, node, vote)
         {
-            ending.vote(now, &self.config, self.rules, node, vote);
             return;
         }
-        if let Some(cleanup) = self.cleanups.iter_mut().find(|cleanup| cleanup.round == round) {
-            cleanup.vote(node, vote);
-            return;
-        }
-        for cleanup in &mut self.cleanups {
-            cleanup.late_vote(round, node, vote);
-        }
-        if self.term.is_some() {
-            self.term_vote(now, round, node, vote);
-        } else if self.acquiring.is_some() {
-            self.acquire_vote(now, round, node, vote);
+        if let Some(term) = &mut self.term {
+            let fate = term.vote(context, now, round, node, vote);
+            self.follow(now, fate);
+        } else if let Some(acquiring) = &mut self.acquiring {
+            let progress = acquiring.vote(context, now, round, node, vote);
+            self.proceed(now, progress);
         }
     }
 
     /// Ends everything whose time has come.
     fn expire(&mut self, now: Time) {
-        self.expire_acquiring(now);
-        self.expire_term(now);
-        if self.ending.as_ref().is_some_and(|ending| now >= ending.keys_until) {
-            self.ending = None;
+        if let Some(acquiring) = &mut self.acquiring {
+            let progress = acquiring.expire(&mut self.context, now);
+            self.proceed(now, progress);
         }
-        self.cleanups.retain(|cleanup| now < cleanup.until && !cleanup.done());
+        while let Some(term) = &mut self.term {
+            match term.expire(&mut self.context, now) {
+                Fate::Runs => break,
+                fate => self.follow(now, fate),
+            }
+        }
+        self.ending.take_if(|ending| now >= ending.view().keys_until);
+        self.cleanups.expire(now);
     }
 
     /// Begins everything that is due.
     fn advance(&mut self, now: Time) {
-        self.advance_term(now);
-        self.advance_ending(now);
-        self.advance_cleanups(now);
-        self.begin_acquire(now);
+        if let Some(term) = &mut self.term {
+            term.advance(&mut self.context, now);
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.advance(&mut self.context, now);
+        }
+        self.cleanups.advance(&mut self.context, now);
+        let from = self.attempt_allowed_at().max(self.context.held_until);
+        let free = self.term.is_none() && self.acquiring.is_none() && now >= from;
+        if let Some(want) = self.wanted.take_if(|_| free) {
+            self.retry.forget_refusal();
+            self.acquiring = Some(Box::new(Acquiring::begin(&mut self.context, now, *want)));
+        }
+    }
+
+    /// What follows from an answer to an attempt, or from its deadline.
+    fn proceed(&mut self, now: Time, progress: Progress) {
+        match progress {
+            Progress::UnderWay => {}
+            Progress::Won(term) => {
+                (self.wanted, self.acquiring, self.ending) = (None, None, None);
+                self.retry.reset(now);
+                self.context.effects.push_back(Effect::Publish(term.id().clone()));
+                self.term = Some(term);
+            }
+            Progress::Failed => {
+                let Some(acquiring) = self.acquiring.take() else { return };
+                let release = acquiring.release(&self.context);
+                self.cleanups.begin(&mut self.context, now, release);
+                // A refusal by a term whose keys this process has released since is older than the release.
+                let lasts = |by: &Stored| !self.cleanups.frees(now, by.attempt);
+                acquiring.back_off(&self.context.config, &mut self.retry, now, lasts);
+                if breaks!(self.context.rules, ReusedAttempt) && self.wanted.is_none() {
+                    self.wanted = Some(Box::new(acquiring.want));
+                }
+            }
+        }
+    }
+
+    /// What follows for the lease from what becomes of its term.
+    fn follow(&mut self, now: Time, fate: Fate) {
+        match fate {
+            Fate::Runs => {}
+            Fate::Unconfirmed => self.show_loss(),
+            Fate::Ends(reason) => self.give_up(now, reason),
+        }
+    }
+
+    /// The view as it is now.
+    fn present(&self) -> View {
+        let standing = match (&self.term, &self.acquiring) {
+            (Some(term), _) => term.standing(),
+            (None, Some(acquiring)) => Standing::Acquiring(acquiring.want.fresh.attempt, acquiring.want.holder.clone()),
+            (None, None) => Standing::Idle,
+        };
+        let idle = matches!(standing, Standing::Idle);
+        View {
+            standing,
+            ending: self.ending.as_ref().map(|ending| Box::new(ending.view().clone())),
+            retry_at: idle.then(|| self.attempt_allowed_at().max(self.context.held_until)),
+            refused_by: self.retry.refused_by.clone(),
+            refusal: self.retry.refusal,
+        }
     }
 
     fn emit_view(&mut self) {
-        let view = view::of(self);
+        // Most inputs change nothing that is shown.
+        let View { standing, ending, retry_at: None, refused_by, refusal } = &self.shown else { return self.show() };
+        let same_term = self.term.as_ref().is_some_and(|term| term.is_shown(standing));
+        let same_ending = ending.as_deref() == self.ending.as_deref().map(Ending::view);
+        if !same_term || !same_ending || (refused_by, refusal) != (&self.retry.refused_by, &self.retry.refusal) {
+            self.show();
+        }
+    }
+
+    fn show(&mut self) {
+        let view = self.present();
         if view != self.shown {
             self.shown = view.clone();
-            self.effects.push_back(Effect::Changed(view));
+            self.context.effects.push_back(Effect::Changed(view));
         }
     }
 
-    fn new_round(&mut self) -> Round {
-        let round = self.next_round;
-        self.next_round = Round(round.0.wrapping_add(1));
-        round
+    /// Readers of the view learn that a term is not held any more before any node does.
+    fn show_loss(&mut self) {
+        if !breaks!(self.context.rules, ShownLast) {
+            self.emit_view();
+        }
     }
 
-    fn send(&mut self, round: Round, node: Node, op: Op, give_up_at: Time) {
-        self.effects.push_back(Effect::Send { round, node, op, give_up_at });
+    /// Releases a term on every node. Its keys may be kept until a time.
+    fn release(&mut self, now: Time, attempt: Attempt, stages: Stages, until: Time, keep_until: Option<Time>) {
+        let ballots = Ballots::all(self.context.config.quorum);
+        let release = Release { attempt, stages, ballots, until, keep_until, acquire: None };
+        self.cleanups.begin(&mut self.context, now, release);
     }
 
-    fn release_everywhere(&mut self, now: Time, attempt: Attempt, stages: Stages, until: Time) {
-        let nodes: Vec<Node> = self.config.quorum.nodes().collect();
-        self.release(now, attempt, stages, until, &nodes, None);
-    }
-
-    /// Ends a term whose holder has stopped. Its keys may be kept until a time.
-    fn release_term(&mut self, now: Time, attempt: Attempt, until: Time, keep_until: Option<Time>) {
-        let nodes: Vec<Node> = self.config.quorum.nodes().collect();
-        self.release(now, attempt, Stages::All, until, &nodes, keep_until);
-    }
-
-    fn release(
-        &mut self,
-        now: Time,
-        attempt: Attempt,
-        stages: Stages,
-        until: Time,
-        nodes: &[Node],
-        keep_until: Option<Time>,
-    ) {
-        if nodes.is_empty() {
+    /// Adopts a term, unless this process runs one or ends this one: then it knows more than the status.
+    fn adopt(&mut self, now: Time, id: TermId) {
+        let ends = self.ending.as_ref().is_some_and(|ending| ending.view().id.attempt == id.attempt);
+        if self.term.is_some() || ends {
             return;
         }
-        let round = self.new_round();
-        if self.cleanups.len() >= cleanup::MOST {
-            // A key of the oldest may be what stands on a node since it went away: nothing that followed was granted there.
-            self.cleanups.remove(cleanup::MOST / 2);
+        self.abandon(now);
+        self.wanted = None;
+        self.term = Some(Term::adopted(&self.context.config, id, now));
+    }
+
+    /// Nothing that began before now counts: the clock by which its deadlines were set may have stood still.
+    fn void(&mut self, now: Time) {
+        if breaks!(self.context.rules, BeliefOutlivesClockJump) {
+            return;
         }
-        let mut cleanup = Cleanup::new(&self.config, now, round, attempt, stages, until, nodes);
-        cleanup.keep_until = keep_until;
-        let op = cleanup.op(now);
-        self.cleanups.push(cleanup);
-        for &node in nodes {
-            self.send(round, node, op.clone(), now + self.config.command_timeout);
+        self.wanted = None;
+        self.abandon(now);
+        if let Some(ending) = &mut self.ending {
+            ending.void(now);
         }
+        let Some(term) = &mut self.term else { return };
+        if term.is_publishing() {
+            return self.give_up(now, EndReason::Deadline);
+        }
+        term.void(&self.context.config, now);
+        self.show_loss();
+    }
+
+    /// Ends the term for a reason that this process found itself.
+    fn give_up(&mut self, now: Time, reason: EndReason) {
+        let Some(term) = self.term.take() else { return };
+        let (id, valid_until, keys_until) = term.ends();
+        if reason != EndReason::Superseded && breaks!(self.context.rules, ReleaseOnLocalDeadline) {
+            return self.release(now, id.attempt, Stages::All, keys_until, None);
+        }
+        self.seal(now, id, reason, valid_until, keys_until);
+    }
+
+    /// Ends a term by decision: the running one, one that is ending already, or one that only the status names. With proof, its
+    /// keys may be kept until a time.
+    fn end(&mut self, now: Time, id: TermId, proof: bool, keep_until: Option<Time>) {
+        self.wanted = None;
+        let ending = self.ending.as_ref().filter(|ending| ending.view().id.attempt == id.attempt);
+        let ending = ending.map(|ending| ending.view().keys_until);
+        let (id, valid_until, keys_until) = match self.term.take_if(|term| term.id().attempt == id.attempt) {
+            Some(term) => term.ends(),
+            None if self.term.is_some() || (ending.is_some() && !proof) => return,
+            None => {
+                let until = ending.unwrap_or(now + self.context.config.longest_life());
+                (id, until, until)
+            }
+        };
+        if proof {
+            // It says nothing about another term, which is still to be sealed.
+            self.ending.take_if(|ending| ending.view().id.attempt == id.attempt);
+            self.emit_view();
+            self.release(now, id.attempt, Stages::All, keys_until, keep_until);
+            self.retry.not_before = now;
+        } else {
+            self.seal(now, id, EndReason::Decided, valid_until, keys_until);
+        }
+    }
+
+    fn seal(&mut self, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) {
+        self.ending = Some(Box::new(Ending::new(&self.context.config, now, id, reason, valid_until, keys_until)));
+        self.show_loss();
+    }
+
+    /// What follows when the machine breaks a local invariant in a release: it is replaced by a new one that does not hold the
+    /// term. What the old one wanted to do is dropped, because it follows from a state that is wrong.
+    ///
+    /// The term is sealed, and its keys stay until they expire: the holder may still work, so a release would let another one
+    /// begin beside it. A process that may not end terms adopts a published term instead, and must confirm it again: another
+    /// process may keep it. No release of an earlier attempt is repeated, because it may be the wrong one.
+    fn start_over(&mut self, now: Time, violation: Violation) {
+        let mut fresh = Self::new(self.context.config.clone());
+        // A late answer to the old machine is no answer to the new one, so the rounds are numbered on.
+        fresh.context = Context { held_until: Time(0), effects: VecDeque::new(), ..self.context.clone() };
+        let old = core::mem::replace(self, fresh);
+        self.context.effects.push_back(Effect::Broken(Box::new(Broken { violation, view: old.shown.clone() })));
+        self.shown = old.shown;
+        if let Some(term) = old.term {
+            let is_published = !term.is_publishing();
+            let (id, _, keys_until) = term.ends();
+            if is_published && self.context.config.deadline == OnDeadline::Unconfirm {
+                self.adopt(now, id);
+            } else {
+                // The times of the old machine may be wrong, but no key of the term can last longer than this.
+                let until = keys_until.max(now + self.context.config.longest_life());
+                self.seal(now, id, EndReason::Defect, until, until);
+            }
+        }
+        self.emit_view();
+        self.advance(now);
     }
 }

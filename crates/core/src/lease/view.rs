@@ -2,14 +2,13 @@
 
 use alloc::boxed::Box;
 
-use crate::lease::{Lease, TermId};
-use crate::op::{Attempt, Holder, Stored};
+use crate::op::{Attempt, Holder, Stored, Token};
 use crate::time::Time;
 
 /// Why a term ended or is being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// By decision: [`Input::End`](super::Input::End).
+    /// By decision: [`Command::End`](super::Command::End).
     Decided,
     /// N-q+1 nodes do not hold the term.
     Misses,
@@ -21,6 +20,17 @@ pub enum EndReason {
     Superseded,
     /// The machine broke one of its invariants while it ran the term.
     Defect,
+}
+
+/// One uninterrupted period in which one holder has the lease, named by attempt and token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TermId {
+    /// The attempt that took it.
+    pub attempt: Attempt,
+    /// Its fencing token.
+    pub token: Token,
+    /// Its holder.
+    pub holder: Holder,
 }
 
 /// A running term.
@@ -94,27 +104,11 @@ pub struct View {
     /// The running term or attempt.
     pub standing: Standing,
     /// The previous term, while its keys may still exist.
-    pub ending: Option<EndingView>,
+    pub ending: Option<Box<EndingView>>,
     /// The earliest start of the next attempt. `None` while a term or an attempt runs.
     pub retry_at: Option<Time>,
     /// The value that refused the last attempt. If several terms refused it, the one whose keys last longest.
     pub refused_by: Option<Box<Stored>>,
     /// Set if enough nodes to prevent a majority show the confirmed term of [`View::refused_by`].
     pub refusal: Option<Refusal>,
-}
-
-pub(super) fn of(lease: &Lease) -> View {
-    let standing = match (&lease.term, &lease.acquiring) {
-        (Some(term), _) => term.standing(),
-        (None, Some(acquiring)) => Standing::Acquiring(acquiring.want.attempt, acquiring.want.holder.clone()),
-        (None, None) => Standing::Idle,
-    };
-    let idle = standing == Standing::Idle;
-    View {
-        standing,
-        ending: lease.ending.as_ref().map(super::Ending::view),
-        retry_at: idle.then(|| lease.attempt_allowed_at().max(lease.held_until)),
-        refused_by: lease.refused_by.clone().map(Box::new),
-        refusal: lease.refusal,
-    }
 }

@@ -1,7 +1,7 @@
 //! What goes into the machine of a lock and what comes out of it.
 
 use crate::backoff::{Backoff, Entropy};
-use crate::lease::{TermId, View};
+use crate::lease::View;
 use crate::op::{Holder, Stored};
 use crate::time::{Millis, Time};
 
@@ -56,21 +56,6 @@ pub enum Failure {
         /// Whether there is no other attempt because the time of [`Request::wait`] has passed.
         timed_out: bool,
     },
-}
-
-/// What the lease should do. Effects are carried out in order.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// Make one attempt for the holder of the request.
-    Want,
-    /// The next attempt needs no backoff.
-    TryNow,
-    /// End the term, whose program may still go on: its keys live to their TTL.
-    End(TermId),
-    /// Delete the keys, or let them end at this time, and close the lease.
-    Release(Option<Time>),
-    /// Close the lease and leave the keys to their TTL.
-    Abandon,
 }
 
 /// What happened.

@@ -1,6 +1,6 @@
 //! The machine of one lock in a program that takes it for itself: request it, wait for it, hold it, let it go.
 //!
-//! It stands above a [`Driver`](crate::driver::Driver), which makes one attempt for each [`Effect::Want`] and renews the term. This
+//! It stands above a [`Driver`](crate::driver::Driver), which makes one attempt for each [`Command::Want`] and renews the term. This
 //! machine decides when to try again, until when the program holds the lock, and what happens to the keys afterwards.
 //!
 //! ```text
@@ -17,10 +17,10 @@ mod event;
 
 use alloc::collections::VecDeque;
 
-pub use event::{Effect, Failure, Input, Lost, Refusal, Request};
+pub use event::{Failure, Input, Lost, Refusal, Request};
 
 use crate::backoff::Entropy;
-use crate::lease::{EndReason, Standing, TermId, TermView, View};
+use crate::lease::{Command, EndReason, Standing, TermId, TermView, View};
 use crate::rules::Rules;
 use crate::time::{Millis, Time};
 
@@ -77,7 +77,7 @@ pub struct Lock {
     ended: bool,
     /// Until then nobody else gets the lock, also after a release.
     keep_until: Option<Time>,
-    effects: VecDeque<Effect>,
+    commands: VecDeque<Command>,
 }
 
 impl Lock {
@@ -98,9 +98,9 @@ impl Lock {
             released: false,
             ended: false,
             keep_until: None,
-            effects: VecDeque::new(),
+            commands: VecDeque::new(),
         };
-        lock.effects.push_back(Effect::Want);
+        lock.commands.push_back(Command::Want(lock.request.holder.clone()));
         lock
     }
 
@@ -109,9 +109,9 @@ impl Lock {
         &self.request
     }
 
-    /// The next effect to carry out.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+    /// The next command for the lease. After [`Command::Release`] and [`Command::Close`] it gets no other.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
     }
 
     /// When the machine needs [`Input::Wake`]. `Time(0)` is now.
@@ -236,7 +236,7 @@ impl Lock {
             }
             Input::Unused => self.keep_until = None,
             Input::LetGo => self.let_go(now),
-            Input::Abandon => self.end(Effect::Abandon),
+            Input::Abandon => self.end(Command::Close),
             Input::Wake { paused_until, entropy } => self.wake(now, paused_until, entropy),
         }
         true
@@ -278,17 +278,17 @@ impl Lock {
             return self.phase = Phase::Over;
         }
         if breaks!(self.rules, ReleaseLeftToTtl) {
-            return self.end(Effect::Abandon);
+            return self.end(Command::Close);
         }
         // A lock that the program never had is not kept.
         let keep_until = self.keep_until.filter(|until| now < *until && !breaks!(self.rules, ReleasedTooEarly));
-        self.end(Effect::Release(keep_until));
+        self.end(Command::Release { keep_until });
     }
 
-    fn end(&mut self, effect: Effect) {
+    fn end(&mut self, command: Command) {
         if !self.is_over() {
             self.phase = Phase::Over;
-            self.effects.push_back(effect);
+            self.commands.push_back(command);
         }
     }
 
@@ -307,7 +307,7 @@ impl Lock {
                 }
                 // A term that was lost before the program had it was one more attempt that failed.
                 (self.lost, self.progress) = (None, Progress::Unseen);
-                self.effects.push_back(Effect::TryNow);
+                self.commands.push_back(Command::TryNow);
                 self.want(now);
             }
             Phase::Won(_) => {
@@ -319,7 +319,7 @@ impl Lock {
             Phase::Held { ref term, ends_at: Some(at) } if now >= at && !breaks!(self.rules, MaxHoldIgnored) => {
                 self.lost.get_or_insert(Lost::MaxHold);
                 self.reports = self.reports.wrapping_add(1);
-                self.effects.push_back(Effect::End(term.clone()));
+                self.commands.push_back(Command::End { term: term.clone(), proof: false });
                 self.phase = Phase::Held { term: term.clone(), ends_at: None };
             }
             Phase::Turn(_) | Phase::Pausing(_) | Phase::Held { .. } | Phase::Failed(_) | Phase::Over => {}
@@ -327,7 +327,7 @@ impl Lock {
     }
 
     fn want(&mut self, now: Time) {
-        self.effects.push_back(Effect::Want);
+        self.commands.push_back(Command::Want(self.request.holder.clone()));
         self.phase = Phase::Asking(now + SILENCE);
     }
 

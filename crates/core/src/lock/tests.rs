@@ -36,18 +36,22 @@ fn refused(free_at: Time) -> View {
     View { refused_by: Some(Box::new(by)), retry_at: Some(free_at), ..View::default() }
 }
 
-fn effects(lock: &mut Lock) -> Vec<Effect> {
-    core::iter::from_fn(|| lock.poll_effect()).collect()
+fn commands(lock: &mut Lock) -> Vec<Command> {
+    core::iter::from_fn(|| lock.poll_command()).collect()
 }
 
-fn wake(lock: &mut Lock, now: Time) -> Vec<Effect> {
+fn want() -> Command {
+    Command::Want(request().holder)
+}
+
+fn wake(lock: &mut Lock, now: Time) -> Vec<Command> {
     lock.handle(now, Input::Wake { paused_until: None, entropy: Entropy(0) });
-    effects(lock)
+    commands(lock)
 }
 
 fn asked(request: Request) -> Lock {
     let mut lock = Lock::new(START, request);
-    assert_eq!(effects(&mut lock), [Effect::Want]);
+    assert_eq!(commands(&mut lock), [want()]);
     assert!(!lock.handle(START, Input::Shown(&acquiring())), "nobody waits for the begin of an attempt");
     lock
 }
@@ -75,7 +79,7 @@ fn a_lock_is_valid_until_its_deadline_and_never_after_a_loss() {
     assert_eq!(lock.check(last).unwrap().id, id());
     assert_eq!(lock.check(START + Millis(1000)), Err(Lost::Expired), "without any report");
     let ending = EndingView { id: id(), reason: EndReason::Misses, sealed: false, keys_until: last };
-    lock.handle(last, Input::Shown(&View { ending: Some(ending), ..View::default() }));
+    lock.handle(last, Input::Shown(&View { ending: Some(Box::new(ending)), ..View::default() }));
     assert_eq!(lock.check(last), Err(Lost::Missing));
     lock.handle(last, Input::Shown(&term(last + Millis(1000))));
     assert_eq!(lock.check(last), Err(Lost::Missing), "a lost lock is not continued");
@@ -87,7 +91,10 @@ fn a_lock_is_lost_when_its_lease_broke_an_invariant() {
     let mut lock = held(request());
     let now = START + Millis(1);
     let ending = EndingView { id: id(), reason: EndReason::Defect, sealed: false, keys_until: START + Millis(999) };
-    assert!(lock.handle(now, Input::Shown(&View { ending: Some(ending), ..View::default() })), "who waits is woken");
+    assert!(
+        lock.handle(now, Input::Shown(&View { ending: Some(Box::new(ending)), ..View::default() })),
+        "who waits is woken"
+    );
     assert_eq!((lock.lost(), lock.check(now)), (Some(Lost::Expired), Err(Lost::Expired)));
 }
 
@@ -97,7 +104,7 @@ fn a_refused_request_tries_again_when_the_keys_end_and_not_after_its_wait() {
     lock.handle(START, Input::Shown(&refused(START + Millis(30))));
     assert_eq!(wake(&mut lock, START), []);
     assert_eq!(lock.next_deadline(), Some(START + Millis(30)), "before the delay of 100 ms");
-    assert_eq!(wake(&mut lock, START + Millis(30)), [Effect::TryNow, Effect::Want]);
+    assert_eq!(wake(&mut lock, START + Millis(30)), [Command::TryNow, want()]);
     for (delay, at) in [(200, 50), (400, 300), (400, 800)] {
         let now = START + Millis(at);
         lock.handle(now, Input::Shown(&acquiring()));
@@ -105,7 +112,7 @@ fn a_refused_request_tries_again_when_the_keys_end_and_not_after_its_wait() {
         assert_eq!(wake(&mut lock, now), []);
         let next = (now + Millis(delay)).min(START + Millis(1000));
         assert_eq!(lock.next_deadline(), Some(next));
-        assert_eq!(wake(&mut lock, next), [Effect::TryNow, Effect::Want]);
+        assert_eq!(wake(&mut lock, next), [Command::TryNow, want()]);
     }
     let end = START + Millis(1000);
     lock.handle(end, Input::Shown(&acquiring()));
@@ -114,7 +121,7 @@ fn a_refused_request_tries_again_when_the_keys_end_and_not_after_its_wait() {
     let last = Refusal::NotGranted;
     assert_eq!(lock.failure(), Some(&Failure::Attempt { last, timed_out: true }));
     lock.handle(end, Input::LetGo);
-    assert_eq!(effects(&mut lock), [Effect::Release(None)]);
+    assert_eq!(commands(&mut lock), [Command::Release { keep_until: None }]);
 }
 
 #[test]
@@ -125,7 +132,7 @@ fn the_delay_is_random_between_half_and_all_of_it() {
         lock.handle(START, Input::Wake { paused_until: None, entropy: Entropy(word) });
         assert_eq!(lock.next_deadline(), Some(START + Millis(delay)));
         lock.handle(START, Input::Freed);
-        assert_eq!(wake(&mut lock, START), [Effect::TryNow, Effect::Want], "a release in this process is noticed");
+        assert_eq!(wake(&mut lock, START), [Command::TryNow, want()], "a release in this process is noticed");
     }
 }
 
@@ -142,9 +149,9 @@ fn one_attempt_has_one_answer() {
 #[test]
 fn an_attempt_without_a_report_is_asked_for_again_and_a_turn_is_waited_for() {
     let mut lock = Lock::new(START, Request { wait: Millis(5000), ..request() });
-    effects(&mut lock);
+    commands(&mut lock);
     assert_eq!(wake(&mut lock, START + Millis(10)), [], "a wake without a reason");
-    assert_eq!(wake(&mut lock, START + SILENCE), [Effect::Want]);
+    assert_eq!(wake(&mut lock, START + SILENCE), [want()]);
     let now = START + SILENCE;
     let turn = now + Millis(300);
     lock.handle(now, Input::Shown(&View { retry_at: Some(turn), ..View::default() }));
@@ -154,7 +161,7 @@ fn an_attempt_without_a_report_is_asked_for_again_and_a_turn_is_waited_for() {
     lock.handle(now, Input::Shown(&View { retry_at: Some(earlier), ..View::default() }));
     assert_eq!(wake(&mut lock, now), []);
     assert_eq!(lock.next_deadline(), Some(earlier));
-    assert_eq!(wake(&mut lock, earlier), [Effect::Want]);
+    assert_eq!(wake(&mut lock, earlier), [want()]);
     assert_eq!(wake(&mut lock, earlier), [], "the turn of the attempt before does not count");
     assert_eq!(lock.next_deadline(), Some(earlier + SILENCE));
 }
@@ -178,9 +185,9 @@ fn a_process_whose_clock_stood_still_says_so_when_the_wait_is_too_short() {
 fn what_was_won_is_released_when_nobody_wants_it_any_more() {
     for mut lock in [asked(request()), won(Request { hold_at_least: Millis(500), ..request() })] {
         lock.handle(START, Input::LetGo);
-        assert_eq!(effects(&mut lock), [Effect::Release(None)]);
+        assert_eq!(commands(&mut lock), [Command::Release { keep_until: None }]);
         lock.handle(START, Input::LetGo);
-        assert_eq!(effects(&mut lock), [], "once");
+        assert_eq!(commands(&mut lock), [], "once");
     }
     let mut lock = won(request());
     let late = START + Millis(1000);
@@ -198,12 +205,12 @@ fn a_lock_is_held_for_its_least_and_its_longest_time() {
     assert_eq!(lock.next_deadline(), Some(at));
     assert_eq!(lock.check(at), Err(Lost::MaxHold), "also before the machine is woken");
     let mut late = lock.clone();
-    assert_eq!(wake(&mut late, at), [Effect::End(id())]);
+    assert_eq!(wake(&mut late, at), [Command::End { term: id(), proof: false }]);
     assert_eq!((late.lost(), late.next_deadline()), (Some(Lost::MaxHold), None));
     late.handle(at, Input::LetGo);
-    assert_eq!(effects(&mut late), [Effect::Release(None)]);
+    assert_eq!(commands(&mut late), [Command::Release { keep_until: None }]);
     lock.handle(START + Millis(499), Input::LetGo);
-    assert_eq!(effects(&mut lock), [Effect::Release(Some(START + Millis(500)))]);
+    assert_eq!(commands(&mut lock), [Command::Release { keep_until: Some(START + Millis(500)) }]);
 }
 
 #[test]
@@ -216,5 +223,5 @@ fn a_lease_that_ends_ends_the_request_and_the_lock() {
     }
     let mut lock = held(request());
     lock.handle(START, Input::Abandon);
-    assert_eq!(effects(&mut lock), [Effect::Abandon]);
+    assert_eq!(commands(&mut lock), [Command::Close]);
 }

@@ -1,6 +1,7 @@
 //! One lease machine of the core, driven by one stimulus at a time.
 
-use redislease_core::lease::{Effect, Input, Lease, Renumbering, Round};
+use redislease_core::check::Renumbering;
+use redislease_core::lease::{Command, Effect, Input, Lease, Round};
 use redislease_core::op::{Attempt, Op, Stages, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
@@ -92,7 +93,7 @@ impl Driver {
         }
         // The delay before the next attempt is not checked here.
         if self.lease.view().retry_at.is_some_and(|at| at > now) {
-            self.handle(now, Input::TryNow);
+            self.handle(now, Command::TryNow.into());
         }
         let rounds = self.lease.rebase(now, NOW);
         for order in &mut self.orders {

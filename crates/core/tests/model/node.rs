@@ -1,8 +1,9 @@
 //! One Redis node with everything that is on its way to it.
 
 use redislease_core::check::Mutant;
+use redislease_core::check::Renumbering;
 use redislease_core::check::reference::{Call, Node as Server};
-use redislease_core::lease::{Renumbering, Round};
+use redislease_core::lease::Round;
 use redislease_core::op::{Attempt, Grant, Op, Stage, Token, Vote};
 use redislease_core::time::{Millis, Time};
 

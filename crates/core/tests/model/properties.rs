@@ -80,8 +80,7 @@ impl Setup {
             return Ok(());
         }
         let lease = &world.processes[process].lease;
-        invariants::lease(lease)?;
-        invariants::belief_ends_in_time(NOW, lease.view())?;
+        invariants::local(NOW, lease.view())?;
         let Some(TermView { id, valid_until: Some(until), .. }) = lease.view().standing.term() else { return Ok(()) };
         let of = index(id.attempt);
         // On proof that the holder stopped another process may release the keys.

@@ -3,7 +3,7 @@
 use redislease_core::backoff::Entropy;
 use redislease_core::check::reference::Call;
 use redislease_core::invariants::tokens_grow;
-use redislease_core::lease::{Effect, Input, Publication, Renewal, Round, Standing, TermId, Want};
+use redislease_core::lease::{Command, Effect, Fresh, Input, Publication, Renewal, Round, Standing, TermId};
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::time::{Millis, Time};
 
@@ -120,12 +120,12 @@ impl Step<'_> {
         let facts = &mut self.world.attempts[of];
         (facts.begun, facts.second) = (true, other);
         let floor = Token(self.setup.history);
-        let want = Want { holder: holder(of), attempt: attempt(of), floor, entropy: Entropy(0) };
-        self.feed(process, Input::Want(want));
+        let fresh = Fresh { attempt: attempt(of), floor, entropy: Entropy(0), jumped_at: None };
+        self.feed(process, Input::Command(Command::Want(holder(of)), Some(fresh)));
     }
 
     pub fn forget(&mut self, process: usize) {
-        self.feed(process, Input::Forget);
+        self.feed(process, Command::Forget);
     }
 
     pub fn node_returned(&mut self, process: usize) {
@@ -135,12 +135,12 @@ impl Step<'_> {
 
     pub fn configure(&mut self) {
         self.world.configured = true;
-        self.feed(0, Input::Configure(self.setup.new_config()));
+        self.feed(0, Command::Configure(Box::new(self.setup.new_config())));
     }
 
     pub fn adopt(&mut self, process: usize, of: usize) {
         if let Some(term) = self.world.term(of) {
-            self.feed(process, Input::Adopt(term));
+            self.feed(process, Command::Adopt(term));
         }
     }
 
@@ -181,7 +181,7 @@ impl Step<'_> {
         if outcome == Publication::Unknown {
             self.world.attempts[of].write = Write::Adrift;
         }
-        self.feed(process, Input::Published { attempt: attempt(of), outcome });
+        self.feed(process, Command::Published { attempt: attempt(of), outcome });
     }
 
     /// The holder has stopped and says so. It may be started again.
@@ -202,7 +202,7 @@ impl Step<'_> {
 
     pub fn end(&mut self, process: usize, of: usize, proof: bool) {
         if let Some(term) = self.world.term(of) {
-            self.feed(process, Input::End { term, proof });
+            self.feed(process, Command::End { term, proof });
         }
     }
 
@@ -210,8 +210,8 @@ impl Step<'_> {
         self.world.standing(process).term().is_some_and(|term| index(term.id.attempt) == of)
     }
 
-    fn feed(&mut self, process: usize, input: Input) {
-        self.give(process, Stimulus::Input(input));
+    fn feed(&mut self, process: usize, input: impl Into<Input>) {
+        self.give(process, Stimulus::Input(input.into()));
     }
 
     /// Stimulates one machine and carries out its effects.

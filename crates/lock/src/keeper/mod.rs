@@ -167,19 +167,8 @@ impl LeaseHandle {
         self.shard.send(self.id, command);
     }
 
-    /// Deletes the keys of the running term or attempt, and closes the lease. For a process that took the lease for itself, when
-    /// its work has stopped. A node that does not answer within the command timeout is not asked again: its keys expire.
-    pub fn release(self) {
-        self.end_with(None);
-    }
-
-    /// As [`release`](Self::release), but the keys of a running term end at `until`, at most one longest lease from now: no other
-    /// term begins before.
-    pub fn release_at(self, until: Time) {
-        self.end_with(Some(until));
-    }
-
-    fn end_with(mut self, keep_until: Option<Time>) {
+    /// Gives [`Command::Release`] to the lease.
+    pub fn release(mut self, keep_until: Option<Time>) {
         self.open = false;
         self.command(Command::Release { keep_until });
     }

@@ -14,8 +14,7 @@ pub trait Observer: Send + 'static {
     fn renewed(&self, renewal: &Renewal, ttl_ms: u64);
     /// The view changed.
     fn changed(&self, view: &View);
-    /// A majority of the nodes has deleted the keys after [`super::LeaseHandle::release`], or set their end after
-    /// [`super::LeaseHandle::release_at`].
+    /// A majority of the nodes has deleted the keys after [`super::LeaseHandle::release`], or set their end.
     fn released(&self) {}
     /// The machine ended: it retired, was closed, or failed because of a bug. This is the last call.
     fn ended(&self) {}

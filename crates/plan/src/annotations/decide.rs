@@ -14,6 +14,7 @@ use super::problem::Problem;
 
 /// One change of a lease.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Change {
     /// Create it.
     Create(Box<RedisLease>),
@@ -21,7 +22,6 @@ pub enum Change {
     Patch {
         /// The lease's namespace.
         namespace: String,
-        /// Its name.
         name: String,
         /// The merge patch.
         patch: Value,
@@ -30,7 +30,6 @@ pub enum Change {
     Delete {
         /// The workload for which it was created.
         workload: WorkloadKey,
-        /// The lease.
         lease: Box<LeaseFacts>,
     },
 }

@@ -107,12 +107,10 @@ impl From<&RedisLeaseSpec> for Settings {
 
 /// The facts about a lease.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct LeaseFacts {
-    /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// Its resourceVersion.
     pub version: Option<String>,

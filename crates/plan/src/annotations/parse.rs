@@ -17,10 +17,9 @@ use super::{suggest, ways};
 
 /// The lease that a workload requests.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct Desired {
-    /// Its name.
     pub name: String,
-    /// Its settings.
     pub settings: Settings,
 }
 

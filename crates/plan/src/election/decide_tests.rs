@@ -16,7 +16,7 @@ fn held() -> View {
 
 fn ending() -> View {
     let ending = EndingView { id: term(), reason: EndReason::Decided, sealed: true, keys_until: NOW };
-    View { ending: Some(ending), ..View::default() }
+    View { ending: Some(Box::new(ending)), ..View::default() }
 }
 
 fn sighting(pod: PodFacts, not_ready: Option<u64>, terminating: Option<u64>) -> Sighting {

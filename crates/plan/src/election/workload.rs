@@ -74,10 +74,9 @@ impl WorkloadFacts {
 
 /// A pod or a workload.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Candidate {
-    /// A pod.
     Pod(Arc<PodFacts>),
-    /// A workload.
     Workload(Arc<WorkloadFacts>),
 }
 

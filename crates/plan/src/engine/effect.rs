@@ -39,16 +39,13 @@ pub enum Effect {
 
 /// The lease that an effect applies to.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct Subject {
-    /// Its number.
     pub id: LeaseId,
     /// The number of its machine: an answer names it.
     pub incarnation: u32,
-    /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// The quorum that its spec names.
     pub quorum: String,
@@ -58,11 +55,9 @@ pub struct Subject {
 
 /// Namespace, name and UID of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub struct PodName {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }

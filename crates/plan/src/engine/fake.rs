@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use redislease_core::time::Time;
@@ -143,7 +144,7 @@ fn advice(note: &str) -> &str {
 impl<M: Machine<Config = ()>> World<M> {
     pub fn empty() -> Self {
         SCRIPTS.take();
-        let cluster = Cluster { name: "c".into(), uid: "u".into() };
+        let cluster = Arc::new(Cluster { name: "c".into(), uid: "u".into() });
         let config = Config { cluster, allowed: Allowed::default(), permits: PERMITS, machines: () };
         Self { engine: Engine::new(config, Index::new("system")), state: State::default() }
     }

@@ -15,6 +15,7 @@ use crate::plan::{Authority, Effect, Event, Identity, News, PermitUses, QuorumFa
 
 /// One thing that happened.
 #[derive(Debug)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Input {
     /// From the watch of leases.
     Lease(Watched<RedisLease>),
@@ -24,7 +25,6 @@ pub enum Input {
     Namespace(Watched<NamespaceFacts>),
     /// The facts about a quorum have changed.
     Quorum {
-        /// Its name.
         name: String,
         /// `None` if there is no such resource.
         facts: Option<Arc<QuorumFacts>>,
@@ -37,11 +37,9 @@ pub enum Input {
     Authority(String, Authority),
     /// The answer to a request of a lease.
     Answer {
-        /// The lease.
         lease: LeaseId,
         /// The incarnation of the lease's machine that sent the request.
         incarnation: u32,
-        /// The answer.
         answer: Outcome,
     },
     /// The API server has answered a call, after [`super::Effect::AwaitAnswer`].
@@ -58,7 +56,6 @@ pub enum Input {
         pod: String,
         /// The name of the lease.
         lease: String,
-        /// The answer.
         answer: RoleAnswer,
     },
     /// The keeper of a lease has a new view.
@@ -67,12 +64,10 @@ pub enum Input {
     ReportRefused {
         /// The pod's UID.
         pod: String,
-        /// The mistake.
         problem: Problem,
     },
     /// A turn of a lease, or one of its effects, panicked.
     Panicked {
-        /// The lease.
         lease: LeaseId,
         /// The message of the panic.
         message: String,

@@ -26,6 +26,7 @@ mod timers;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use redislease_core::time::Time;
 
@@ -59,7 +60,7 @@ struct Lease<M> {
 #[derive(Clone, Debug)]
 pub struct Config<M: Machine> {
     /// The cluster of this process.
-    pub cluster: Cluster,
+    pub cluster: Arc<Cluster>,
     /// Which ways of activation the operator may use.
     pub allowed: Allowed,
     /// How many permits of each kind there are: [`PERMITS`](crate::plan::PERMITS).
@@ -160,7 +161,7 @@ impl<M: Machine> Engine<M> {
         let entry = self.index.lease(id)?;
         let identity = Identity {
             cluster: self.config.cluster.clone(),
-            namespace: entry.namespace.to_string(),
+            namespace: entry.namespace.clone(),
             name: entry.name.clone(),
             uid: entry.uid.clone(),
         };

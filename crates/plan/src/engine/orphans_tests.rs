@@ -35,7 +35,7 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     };
     world.take(answer(RoleOutcome::Conflict));
     assert_eq!(world.done(), [removed], "again");
-    world.take(answer(RoleOutcome::Written));
+    world.take(answer(RoleOutcome::Written(None)));
     assert_eq!(world.done(), [""; 0]);
     let metadata = lease("n", "broken").metadata;
     world.take(Input::Lease(Watched::DeletedUnreadable(Box::new(metadata))));

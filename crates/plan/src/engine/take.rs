@@ -43,7 +43,8 @@ impl<M: Machine> Engine<M> {
             Input::WorkloadChanged(change) => self.index.workload_changed(&change, now),
             Input::Workload(key, found) => self.take_workload(now, &key, found),
             Input::OrphanWritten { namespace, pod, lease, answer } => {
-                let done = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Gone | RoleOutcome::Withdrawn);
+                let done =
+                    matches!(answer.outcome, RoleOutcome::Written(None) | RoleOutcome::Gone | RoleOutcome::Withdrawn);
                 self.take_found(now, &namespace, &pod, answer.found);
                 if !done && let Some(orphan) = self.index.orphan(&namespace, &lease, &pod) {
                     self.clear_orphan(&orphan);

@@ -34,7 +34,7 @@ fn a_turn_takes_answers_then_the_view_then_the_facts() {
     world.work();
     assert_eq!(seen("a"), ["facts 0 unseen"]);
     world.pod("p");
-    let answer = Outcome::Role("uid-p".into(), role(RoleOutcome::Written));
+    let answer = Outcome::Role("uid-p".into(), role(RoleOutcome::Written(None)));
     world.take(Input::Answer { lease: id, incarnation: 0, answer });
     let term = TermId { attempt: Attempt(1), token: Token(7), holder: Holder("c/u/n/a/p/uid-p".into()) };
     let held = Standing::Held(TermView { id: term, valid_until: None, stop_at: None, failed_rounds: 0 });
@@ -45,7 +45,7 @@ fn a_turn_takes_answers_then_the_view_then_the_facts() {
         script.effects = vec![Planned::Probe, Planned::Keeper(Command::Forget)];
     });
     world.work();
-    assert_eq!(seen("a"), ["role uid-p Written", "view Some(7)", "facts 1 here"]);
+    assert_eq!(seen("a"), ["role uid-p Written(None)", "view Some(7)", "facts 1 here"]);
     assert_eq!(world.done(), ["a/0 Probe", "a/0 Keeper(Forget)"]);
     world.work();
     assert_eq!(seen("a"), [""; 0], "nothing is due");
@@ -62,7 +62,7 @@ fn a_holder_that_a_new_list_could_not_read_is_still_there() {
     for event in [Watched::ListBegins, Watched::Unreadable(Box::new(metadata)), Watched::ListEnds] {
         world.take(Input::Pod(event));
     }
-    let holder = world.engine.index.snapshot(id, Time(0)).unwrap().holder;
+    let holder = world.engine.index.facts(id, Time(0)).unwrap().holder;
     assert!(matches!(holder, PodKnowledge::Here(_)), "{holder:?}");
 }
 

@@ -6,8 +6,8 @@ use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
 use super::{Effect, Engine, Machine, Subject, Surroundings};
-use crate::index::{LeaseId, Snapshot};
-use crate::plan::{Allowed, Authority, Effect as Planned, Event, Facts, Permitted};
+use crate::index::LeaseId;
+use crate::plan::{Authority, Effect as Planned, Event, Facts, Permitted};
 use crate::status::{Notice, NoticeReason};
 
 /// The pause after a panic in a turn: long enough to avoid a busy loop, short compared with a lease duration. The keeper
@@ -67,8 +67,17 @@ impl<M: Machine> Engine<M> {
         self.index.set_holder(id, machine.holder().as_ref().map(|(_, uid)| uid.as_str()));
         let entry = self.index.lease(id)?;
         let permitted = self.permits.permitted(&id, &entry.quorum, &entry.namespace);
-        let snapshot = self.index.snapshot(id, now)?;
-        let facts = facts(snapshot, &surroundings, permitted, self.config.allowed);
+        let facts = self.index.facts(id, now)?;
+        let facts = Facts {
+            // The leader of a quorum is unknown until the quorums were read.
+            authority: if facts.quorum.read { surroundings.authority } else { Authority::Follow },
+            stop_at: surroundings.news.stop_at,
+            api_answered_at: surroundings.api_answered_at,
+            permitted,
+            allowed: self.config.allowed,
+            wall: surroundings.wall,
+            ..facts
+        };
         let turned = Turned { permitted, gone: facts.lease.is_none(), authority: facts.authority };
         machine.handle(now, Event::Facts(Box::new(facts)));
         if turned.gone || turned.authority == Authority::Follow {
@@ -144,28 +153,6 @@ impl<M: Machine> Engine<M> {
         if is_first {
             self.effects.push_back(Effect::Lease(subject, Planned::Report(panic_notice(message))));
         }
-    }
-}
-
-/// The facts of one turn.
-fn facts(snapshot: Snapshot, surroundings: &Surroundings, permitted: Permitted, allowed: Allowed) -> Facts {
-    Facts {
-        // The leader of a quorum is unknown until the quorums were read.
-        authority: if snapshot.quorum.read { surroundings.authority } else { Authority::Follow },
-        lease: snapshot.lease,
-        has_successor: snapshot.has_successor,
-        spec: snapshot.spec,
-        quorum: snapshot.quorum,
-        candidates: snapshot.candidates,
-        strays: snapshot.strays,
-        stray_workloads: snapshot.stray_workloads,
-        holder: snapshot.holder,
-        pods_listed: snapshot.pods_listed,
-        stop_at: surroundings.news.stop_at,
-        api_answered_at: surroundings.api_answered_at,
-        permitted,
-        allowed,
-        wall: surroundings.wall,
     }
 }
 

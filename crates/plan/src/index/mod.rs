@@ -24,7 +24,6 @@ mod orphans;
 mod pods;
 mod quorums;
 mod selectors;
-mod snapshot;
 mod store;
 mod workloads;
 
@@ -35,6 +34,5 @@ pub use namespace_labels::NamespaceFacts;
 pub use orphans::Orphan;
 pub use pods::ListCount;
 pub use quorums::ImplausibleToken;
-pub use snapshot::Snapshot;
 pub use store::Index;
 pub use workloads::WorkloadChange;

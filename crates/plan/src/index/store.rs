@@ -13,13 +13,12 @@ use super::namespace_labels::{NamespaceFacts, NamespaceLabels};
 use super::orphans::{self, Orphan};
 use super::pods::{ListCount, Pods};
 use super::quorums::{ImplausibleToken, Quorums};
-use super::snapshot::Snapshot;
 use super::workloads::{Concerned, WorkloadChange, Workloads};
 use crate::api::RedisLease;
 use crate::api::validated::WorkloadKind;
 use crate::election::{Candidate, PodFacts};
 use crate::plan::calls::{Asked, WorkloadFound, WorkloadKey, WorkloadRead};
-use crate::plan::{FairQueue, PodKnowledge, QuorumFacts};
+use crate::plan::{Facts, FairQueue, PodKnowledge, QuorumFacts};
 
 /// All facts from the watches.
 #[derive(Debug)]
@@ -270,8 +269,8 @@ impl Index {
         self.leases.get(id)
     }
 
-    /// The facts for a turn of the lease. The holder is the pod that [`Index::set_holder`] named last.
-    pub fn snapshot(&mut self, id: LeaseId, now: Time) -> Option<Snapshot> {
+    /// The facts for a turn of the lease that the index knows. The holder is the pod that [`Index::set_holder`] named last.
+    pub fn facts(&mut self, id: LeaseId, now: Time) -> Option<Facts> {
         // The quorum may have changed.
         self.resolve_spec(id, now);
         let entry = self.leases.get(id)?;
@@ -281,7 +280,7 @@ impl Index {
         });
         let pods = self.pods.namespace_mut(&entry.namespace);
         let (candidates, group) = entry.selection.candidates(pods, &self.workloads, pods_listed);
-        Some(Snapshot {
+        Some(Facts {
             lease: entry.object.clone(),
             has_successor: pods.names.get(&entry.name) != Some(&id),
             spec: entry.spec.facts().clone(),
@@ -291,6 +290,7 @@ impl Index {
             stray_workloads: self.workloads.strays(&entry.namespace, &entry.name, Some(id)),
             holder,
             pods_listed,
+            ..Facts::default()
         })
     }
 

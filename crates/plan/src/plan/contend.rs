@@ -12,7 +12,7 @@ use super::inputs::Turn;
 use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::{Command, Effect, PermitUse};
-use crate::election::HolderName;
+use crate::election::{Cluster, HolderName};
 
 /// The timeout after which a requested attempt that has not started is requested again: the keeper drops a request that
 /// cannot start at once.
@@ -151,8 +151,8 @@ impl Contention {
         }
         self.not_due();
         let holder = HolderName {
-            cluster: identity.cluster.clone(),
-            namespace: identity.namespace.clone(),
+            cluster: Cluster::clone(&identity.cluster),
+            namespace: identity.namespace.to_string(),
             lease: identity.name.clone(),
             pod: name.to_owned(),
             pod_uid: uid.to_owned(),

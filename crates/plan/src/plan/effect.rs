@@ -8,6 +8,7 @@ use redislease_core::lease::Config;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
+use super::calls::Priority;
 use super::facts::OpenQuorum;
 use crate::api::RedisLeaseStatus;
 use crate::api::names::PodRole;
@@ -67,21 +68,6 @@ impl From<Notice> for Effect {
     fn from(notice: Notice) -> Self {
         Self::Report(notice)
     }
-}
-
-/// The priority of a write while the API server is slow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    /// A term has ended, or became certain or uncertain.
-    End,
-    /// A term is published.
-    Publication,
-    /// A pod gets the role `active`.
-    Active,
-    /// A pod gets the role `standby`, or loses its role.
-    Standby,
-    /// No term begins or ends: the reason why no pod is active, candidate counts or messages change.
-    Counts,
 }
 
 /// One write of a lease's status.
@@ -164,7 +150,6 @@ pub enum Read {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Measure {
-    /// A term ended.
     Ended(TermEnd),
     /// A new holder follows another.
     Handover {
@@ -182,7 +167,9 @@ pub enum Measure {
         altered: bool,
     },
     /// Others changed what was written to a pod or a workload, and it is written again.
-    Corrected { kind: Option<WorkloadKind> },
+    Corrected {
+        kind: Option<WorkloadKind>,
+    },
 }
 
 /// The state of a lease in metrics.

@@ -40,14 +40,14 @@ pub enum Event {
     RoleWritten { uid: String, outcome: RoleOutcome },
 }
 
-/// The outcome of a status write.
-#[derive(Clone, Debug, PartialEq)]
-pub enum StatusOutcome {
+/// The outcome of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteOutcome<Stored> {
     /// The API server has accepted it.
-    Written(Arc<RedisLease>),
-    /// Another process has written meanwhile.
+    Written(Stored),
+    /// The object has changed since it was read.
     Conflict,
-    /// The resource is deleted or was created again.
+    /// The object is gone, or was created again.
     Gone,
     /// Unknown: it may have been written.
     Unanswered(String),
@@ -57,27 +57,14 @@ pub enum StatusOutcome {
     Withdrawn,
 }
 
+/// The outcome of a status write: the lease as it is stored.
+pub type StatusOutcome = WriteOutcome<Arc<RedisLease>>;
+
+/// The outcome of a write of a role. The API server may store other values than were asked for.
+pub type RoleOutcome = WriteOutcome<Option<Box<Altered>>>;
+
 /// Whether this refusal of the API server says that the operator has no right to the call. These are the words of its authorizer:
 /// an admission webhook may refuse with the same code.
 pub fn lacks_right(refusal: &str) -> bool {
     refusal.contains(" is forbidden: User ")
-}
-
-/// The outcome of a write of a role.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RoleOutcome {
-    /// The API server has accepted it.
-    Written,
-    /// The object has changed since it was read.
-    Conflict,
-    /// The object is gone.
-    Gone,
-    /// Unknown: it may have been written.
-    Unanswered(String),
-    /// The API server refused it.
-    Refused(String),
-    /// The API server accepted it, and stored other values than were asked for.
-    Altered(Box<Altered>),
-    /// It was never sent.
-    Withdrawn,
 }

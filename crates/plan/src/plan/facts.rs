@@ -16,8 +16,8 @@ use crate::election::{Cluster, Electorate, PodFacts, Sighting, WorkloadFacts};
 #[expect(missing_docs, reason = "each is named after what it is")]
 pub struct Identity {
     /// The cluster of this process.
-    pub cluster: Cluster,
-    pub namespace: String,
+    pub cluster: Arc<Cluster>,
+    pub namespace: Arc<str>,
     pub name: String,
     pub uid: String,
 }
@@ -69,8 +69,8 @@ impl Granted {
     }
 }
 
-/// The inputs of a turn, in addition to the reconciler's own state.
-#[derive(Clone, Debug)]
+/// The inputs of a turn, in addition to the reconciler's own state. By the default ones nothing may be decided.
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The newest version of the resource, from the watch or from an answer to this process; `None` if it is deleted or
     /// was created again.
@@ -145,9 +145,10 @@ pub enum PodKnowledge {
 }
 
 /// The candidates of a lease. Leases with the same selector share one electorate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub enum CandidateFacts {
     /// Not known yet: the workload was not read, or pods were not listed.
+    #[default]
     Unknown,
     /// Why no candidate is known, as a reason and a sentence: the spec's reference cannot be used, or the workload could not
     /// be read.

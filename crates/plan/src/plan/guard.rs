@@ -54,8 +54,8 @@ pub enum Written {
 impl From<&RoleOutcome> for Written {
     fn from(outcome: &RoleOutcome) -> Self {
         match outcome {
-            RoleOutcome::Written => Self::Stored,
-            RoleOutcome::Refused(_) | RoleOutcome::Altered(_) => Self::Refused,
+            RoleOutcome::Written(None) => Self::Stored,
+            RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_)) => Self::Refused,
             RoleOutcome::Conflict | RoleOutcome::Unanswered(_) => Self::Undecided,
             RoleOutcome::Withdrawn => Self::Unsent,
             RoleOutcome::Gone => Self::Gone,

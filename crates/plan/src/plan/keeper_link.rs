@@ -166,7 +166,7 @@ mod tests {
         link.request_end(Attempt(1), false);
         assert!(link.is_behind());
         let ending = EndingView { id: term(1), reason: EndReason::Decided, sealed: false, keys_until: Time(9) };
-        link.show(View { ending: Some(ending), ..View::default() });
+        link.show(View { ending: Some(Box::new(ending)), ..View::default() });
         assert!(!link.is_behind(), "it ends, as requested");
         link.request_end(Attempt(1), true);
         assert!(link.is_behind(), "the machine has not handled the proof yet");

@@ -61,8 +61,9 @@ mod views;
 mod workload;
 
 pub use altered::{Altered, withdrawal};
-pub use effect::{Command, Effect, Measure, PodChange, Priority, Read, RoleWrite, Shown, StatusWrite};
-pub use event::{Event, RoleOutcome, StatusOutcome, lacks_right};
+pub use calls::Priority;
+pub use effect::{Command, Effect, Measure, PodChange, Read, RoleWrite, Shown, StatusWrite};
+pub use event::{Event, RoleOutcome, StatusOutcome, WriteOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, Identity, OpenQuorum, PodKnowledge, QuorumFacts};
 pub use fair_queue::FairQueue;
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};

@@ -42,7 +42,7 @@ pub struct PermitUses {
 }
 
 /// The permits that a lease has or can have in a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permitted {
     /// To acquire and publish a term.
     pub attempt: bool,

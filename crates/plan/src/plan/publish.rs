@@ -160,7 +160,7 @@ impl Publisher {
         let permitted = match priority {
             Priority::Publication => true,
             Priority::End => facts.permitted.end,
-            Priority::Active | Priority::Standby | Priority::Counts => facts.permitted.other,
+            _ => facts.permitted.other,
         };
         if !permitted && !self.failed {
             self.waits = Some(priority);

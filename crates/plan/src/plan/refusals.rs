@@ -56,16 +56,16 @@ impl Refusals {
         let (kind, change, on_pods) = (*kind, *change, vec![(pod.clone(), uid.clone())]);
         let refused = match outcome {
             RoleOutcome::Refused(why) => Some(why.clone()),
-            RoleOutcome::Altered(altered) => Some(altered.to_string()),
+            RoleOutcome::Written(Some(altered)) => Some(altered.to_string()),
             // Only an answer says that it is not refused any more.
             RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => return,
-            RoleOutcome::Written | RoleOutcome::Conflict | RoleOutcome::Gone => None,
+            RoleOutcome::Written(None) | RoleOutcome::Conflict | RoleOutcome::Gone => None,
         };
         let Some(why) = refused else {
             if self.0.as_ref().is_some_and(|refused| refused.uid == *uid) {
                 self.0 = None;
             }
-            if change == PodChange::Delete && *outcome == RoleOutcome::Written {
+            if change == PodChange::Delete && *outcome == RoleOutcome::Written(None) {
                 let note = format!(
                     "{pod} does not hold the lease any more and is deleted: spec.activation.schedulingGate is true"
                 );
@@ -73,7 +73,7 @@ impl Refusals {
             }
             return;
         };
-        let altered = matches!(outcome, RoleOutcome::Altered(_));
+        let altered = matches!(outcome, RoleOutcome::Written(Some(_)));
         out.emit(Effect::Measure(Measure::WriteRefused { kind, altered }));
         let is_forbidden = kind.is_some() && matches!(outcome, RoleOutcome::Refused(why) if lacks_right(why));
         let forbidden_until = is_forbidden.then_some(now + FORBIDDEN);

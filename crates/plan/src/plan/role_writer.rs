@@ -123,19 +123,18 @@ impl RoleWriter {
         let at = self.writing.iter().position(|writing| writing.uid == uid);
         let written = at.map(|at| self.writing.swap_remove(at));
         if let Some(written) = &written {
-            self.note_fence(uid, written.desired.change, *outcome == RoleOutcome::Written);
+            self.note_fence(uid, written.desired.change, *outcome == RoleOutcome::Written(None));
         }
         self.guard.written(now, uid, outcome.into());
         self.writing.shrink_to_fit();
         self.in_order = None;
-        if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Altered(_)) {
+        if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_))) {
             self.refused.insert(uid.to_owned());
         } else if self.refused.remove(uid) && self.refused.is_empty() {
             self.refused = BTreeSet::new();
         }
         // After any other outcome, an earlier write that was not answered may still succeed.
-        if matches!(outcome, RoleOutcome::Written | RoleOutcome::Altered(_) | RoleOutcome::Conflict | RoleOutcome::Gone)
-        {
+        if matches!(outcome, RoleOutcome::Written(_) | RoleOutcome::Conflict | RoleOutcome::Gone) {
             self.may_be_active.remove(uid);
             if self.may_be_active.is_empty() {
                 // An emptied set keeps its memory.

@@ -170,7 +170,7 @@ mod tests {
     fn a_view_of_a_term_that_the_next_view_does_not_name_must_be_read() {
         let id = term(1);
         let ending = EndingView { id, reason: EndReason::Misses, sealed: false, keys_until: Time(9) };
-        let ending = View { ending: Some(ending), ..View::default() };
+        let ending = View { ending: Some(Box::new(ending)), ..View::default() };
         assert!(!must_be_read_before(&View::default(), &held(1)));
         assert!(!must_be_read_before(&held(1), &ending), "the next one names it too");
         assert!(must_be_read_before(&ending, &View::default()));

@@ -75,7 +75,7 @@ impl<'a> TermState<'a> {
     fn not_in_view(inputs: &Inputs<'a>, view: &'a View, attempt: Attempt) -> Self {
         let cause = inputs.observed_terms.cause(attempt);
         let ending = view.ending.as_ref().filter(|ending| ending.id.attempt == attempt);
-        if let Some(EndingView { reason, .. }) = ending {
+        if let Some(EndingView { reason, .. }) = ending.map(|ending| &**ending) {
             return Self::Ending(TermEnd::of(*reason, cause));
         }
         if inputs.observed_terms.knows(attempt) {

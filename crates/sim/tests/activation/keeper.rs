@@ -253,7 +253,7 @@ impl Keeper {
         };
         let ending = self.ending.map(|(token, reason)| {
             let sealed = reason != EndReason::Misses;
-            EndingView { id: self.id(token), reason, sealed, keys_until: FAR }
+            Box::new(EndingView { id: self.id(token), reason, sealed, keys_until: FAR })
         });
         let is_idle = self.stand == Stand::Idle;
         View {

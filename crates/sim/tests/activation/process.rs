@@ -130,7 +130,7 @@ impl Process {
     /// A process before its first turn.
     pub fn new(cluster: usize, authority: Authority, lease: u32, objects: Vec<u32>) -> Self {
         let identity = Identity {
-            cluster: objects::cluster(cluster),
+            cluster: Arc::new(objects::cluster(cluster)),
             namespace: NAMESPACE.into(),
             name: LEASE.into(),
             uid: "lease".into(),
@@ -203,7 +203,7 @@ impl Stepping<'_> {
                 if self.shared.is(Planted::StatusEndNotFenced) && self.tables.object_shows(object).is_standby {
                     self.process.withdrawn = ended;
                 }
-                written(place, RoleOutcome::Written, self.tables, &self.process)
+                written(place, RoleOutcome::Written(None), self.tables, &self.process)
             }
             Input::RoleConflict(place, object) => {
                 self.learn_object(place, object);
@@ -275,12 +275,9 @@ impl Stepping<'_> {
         let stop_at = keeper.stop_at();
         Facts {
             lease,
-            has_successor: false,
             spec: self.shared.spec.clone(),
             quorum: self.shared.quorum.clone(),
             candidates: CandidateFacts::Known(self.electorate()),
-            strays: Vec::new(),
-            stray_workloads: Vec::new(),
             holder: self.holder(now),
             pods_listed: true,
             authority,
@@ -289,6 +286,7 @@ impl Stepping<'_> {
             permitted: Permitted::ALL,
             allowed: Allowed { scheduling_gate: true, scale: true, suspend: true },
             wall: self.shared.wall,
+            ..Facts::default()
         }
     }
 
@@ -355,7 +353,7 @@ impl Stepping<'_> {
                     let is_again = ended > 0 && self.process.withdrawn >= ended;
                     if bug.swallows(&write, shows, self.process.is_first, is_again) {
                         self.process.is_first = false;
-                        let written = Event::RoleWritten { uid: write.uid, outcome: RoleOutcome::Written };
+                        let written = Event::RoleWritten { uid: write.uid, outcome: RoleOutcome::Written(None) };
                         return self.inbox.push_back(written);
                     }
                 }

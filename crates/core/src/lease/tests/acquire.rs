@@ -78,13 +78,9 @@ fn an_attempt_fails_where_another_holds_one_of_its_keys_on_a_majority() {
 #[test]
 fn the_token_is_above_the_status_floor() {
     let mut scenario = Scenario::new();
-    let want = Want {
-        holder: Holder("pod".into()),
-        attempt: Attempt(5),
-        floor: Token(1_795_238_400_000_042),
-        entropy: Entropy(0),
-    };
-    scenario.give(Input::Want(want));
+    let floor = Token(1_795_238_400_000_042);
+    let fresh = Fresh { attempt: Attempt(5), floor, entropy: Entropy(0), jumped_at: None };
+    scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
     assert_eq!(scenario.published[0].token, Token(1_795_238_400_000_043));
     assert_eq!(scenario.servers[0].fence, 1_795_238_400_000_043, "the nodes count on from the token");
 }
@@ -93,7 +89,7 @@ fn the_token_is_above_the_status_floor() {
 fn an_unanswered_publication_is_extended_and_not_believed() {
     let mut scenario = Scenario::new();
     let attempt = scenario.want();
-    scenario.give(Input::Published { attempt, outcome: Publication::Unknown });
+    scenario.give(Command::Published { attempt, outcome: Publication::Unknown });
     scenario.pass(100_000);
     assert!(matches!(scenario.standing(), Standing::Publishing(_)));
     scenario.written();
@@ -104,7 +100,7 @@ fn an_unanswered_publication_is_extended_and_not_believed() {
 fn a_publication_that_was_not_written_is_sent_again() {
     let mut scenario = Scenario::new();
     let attempt = scenario.want();
-    scenario.give(Input::Published { attempt, outcome: Publication::NotWritten });
+    scenario.give(Command::Published { attempt, outcome: Publication::NotWritten });
     assert_eq!(scenario.published.len(), 2);
     assert_eq!(scenario.published[0], scenario.published[1]);
 }
@@ -115,7 +111,7 @@ fn forget_releases_an_attempt_that_is_not_published() {
     scenario.links = [Link::Up, Link::Silent, Link::Silent];
     scenario.want();
     assert!(matches!(scenario.standing(), Standing::Acquiring(..)));
-    scenario.give(Input::Forget);
+    scenario.give(Command::Forget);
     assert_eq!(*scenario.standing(), Standing::Idle);
     assert_eq!(scenario.values(0).len(), 0);
     scenario.pass(60_000);
@@ -163,6 +159,6 @@ fn bursts_end_at_the_limit_and_begin_again_after_one_lease() {
     scenario.links = [Link::Up; 3];
     scenario.want();
     assert_eq!(scenario.published, []);
-    scenario.give(Input::TryNow);
+    scenario.give(Command::TryNow);
     assert_eq!(scenario.published.len(), 1, "a relevant change begins a new burst");
 }

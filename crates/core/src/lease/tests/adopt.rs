@@ -9,7 +9,7 @@ fn a_restarted_process_adopts_by_attempt_and_token() {
     scenario.pass(5000);
     scenario.restart(config());
     scenario.pass(20_000);
-    scenario.give(Input::Adopt(id.clone()));
+    scenario.give(Command::Adopt(id.clone()));
     assert_eq!(scenario.standing().term().map(|term| term.id.clone()), Some(id));
     assert!(scenario.is_held());
     scenario.pass(100_000);
@@ -22,7 +22,7 @@ fn an_adopted_term_that_is_gone_is_lost_at_once() {
     let id = scenario.held();
     scenario.restart(config());
     scenario.pass(TTL + 1);
-    scenario.give(Input::Adopt(id));
+    scenario.give(Command::Adopt(id));
     assert_eq!(scenario.end_reason(), Some(EndReason::Misses));
 }
 
@@ -34,7 +34,7 @@ fn an_adopted_term_without_a_quorum_becomes_uncertain_then_lost() {
     scenario.restart(config());
     scenario.links = [Link::Down, Link::Down, Link::Up];
     let start = scenario.now;
-    scenario.give(Input::Adopt(id.clone()));
+    scenario.give(Command::Adopt(id.clone()));
     scenario.is_lost_unconfirmed(start, id.attempt);
 }
 
@@ -44,7 +44,7 @@ fn a_term_that_another_process_keeps_becomes_unconfirmed_once_a_lease_and_is_nev
     let id = scenario.held();
     scenario.restart(config());
     scenario.links = [Link::Down; 3];
-    scenario.give(Input::Adopt(id.clone()));
+    scenario.give(Command::Adopt(id.clone()));
     for unconfirmed_after in [5000, 30_302, 30_302] {
         scenario.pass(unconfirmed_after - 1);
         assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{unconfirmed_after}: {:?}", scenario.standing());
@@ -54,14 +54,14 @@ fn a_term_that_another_process_keeps_becomes_unconfirmed_once_a_lease_and_is_nev
             "{unconfirmed_after}: {:?}",
             scenario.standing()
         );
-        scenario.give(Input::KeptElsewhere(Attempt(99)));
+        scenario.give(Command::KeptElsewhere(Attempt(99)));
         assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "that is another term");
-        scenario.give(Input::KeptElsewhere(id.attempt));
+        scenario.give(Command::KeptElsewhere(id.attempt));
         assert!(matches!(scenario.standing(), Standing::Adopting(_)));
     }
     scenario.pass(200_000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "the status does not call it unconfirmed yet");
-    scenario.give(Input::UnconfirmedShown(id.attempt));
+    scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass(4999);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "no other process has had the time to contradict");
     scenario.pass(1);
@@ -75,7 +75,7 @@ fn an_uncertain_term_that_is_confirmed_is_held_with_the_same_token() {
     scenario.pass(5000);
     scenario.restart(config());
     scenario.links = [Link::Down, Link::Down, Link::Up];
-    scenario.give(Input::Adopt(id.clone()));
+    scenario.give(Command::Adopt(id.clone()));
     scenario.pass(6000);
     scenario.links = [Link::Up; 3];
     scenario.pass(3000);
@@ -90,13 +90,13 @@ fn try_now_begins_the_next_round_at_once_after_a_failed_one() {
     let taken = scenario.held();
     scenario.restart(config());
     scenario.links = [Link::Away; 3];
-    scenario.give(Input::Adopt(TermId { attempt: taken.attempt, ..id }));
+    scenario.give(Command::Adopt(TermId { attempt: taken.attempt, ..id }));
     assert!(matches!(scenario.standing(), Standing::Adopting(_)), "no node is connected yet");
     scenario.links = [Link::Up; 3];
-    scenario.give(Input::TryNow);
+    scenario.give(Command::TryNow);
     assert!(scenario.is_held(), "{:?}", scenario.standing());
     // After a round that succeeded it changes nothing.
     scenario.sent.clear();
-    scenario.give(Input::TryNow);
+    scenario.give(Command::TryNow);
     assert_eq!(scenario.sent, []);
 }

@@ -50,9 +50,10 @@ fn what_the_broken_machine_wanted_to_do_is_not_done() {
     let published = scenario.published.clone();
     let id = published[0].clone();
     // The answer to the publication makes the machine do more, and then the invariant fails.
-    scenario
-        .lease
-        .handle(Time(scenario.now), Input::Published { attempt: id.attempt, outcome: Publication::NotWritten });
+    scenario.lease.handle(
+        Time(scenario.now),
+        Command::Published { attempt: id.attempt, outcome: Publication::NotWritten }.into(),
+    );
     let view = scenario.breaks(Violation::UnconfirmedBelief);
     assert_eq!(view.ending.map(|ending| ending.id), Some(id));
     assert_eq!(scenario.published, published);

@@ -9,7 +9,7 @@ fn a_process_that_wakes_after_the_end_of_validity_asks_for_no_wake_in_the_past()
     let mut scenario = Scenario::new();
     let id = scenario.held();
     scenario.links = [Link::Silent; 3];
-    scenario.give(Input::End { term: id, proof: false });
+    scenario.give(Command::End { term: id, proof: false });
     scenario.pass(1000);
     scenario.now += VALID;
     scenario.give(Input::Wake);
@@ -22,7 +22,7 @@ fn proof_releases_at_once_and_the_next_holder_takes_a_greater_token() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
     scenario.pass(7000);
-    scenario.give(Input::End { term: first.clone(), proof: true });
+    scenario.give(Command::End { term: first.clone(), proof: true });
     assert_eq!(*scenario.standing(), Standing::Idle);
     scenario.want();
     let second = scenario.written();
@@ -37,7 +37,7 @@ fn without_proof_the_term_is_sealed_and_the_next_attempt_waits_for_its_ttl() {
     scenario.pass(5000);
     let extended = scenario.now;
     scenario.pass(1000);
-    scenario.give(Input::End { term: first.clone(), proof: false });
+    scenario.give(Command::End { term: first.clone(), proof: false });
     assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| ending.sealed), Some(true));
     scenario.want();
     let refused = scenario.lease.view().refused_by.clone().unwrap();
@@ -53,9 +53,9 @@ fn without_proof_the_term_is_sealed_and_the_next_attempt_waits_for_its_ttl() {
 fn proof_after_the_seal_releases_the_sealed_keys() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
-    scenario.give(Input::End { term: first.clone(), proof: false });
+    scenario.give(Command::End { term: first.clone(), proof: false });
     assert!(scenario.values(0)[0].starts_with("s:"));
-    scenario.give(Input::End { term: first, proof: true });
+    scenario.give(Command::End { term: first, proof: true });
     assert_eq!(scenario.values(0).len() + scenario.values(1).len() + scenario.values(2).len(), 0);
     assert_eq!(scenario.lease.view().ending, None);
 }
@@ -64,7 +64,7 @@ fn proof_after_the_seal_releases_the_sealed_keys() {
 fn a_term_that_ends_early_keeps_its_keys_until_the_time_that_was_asked_for() {
     for (hold, renewed) in [(50_000, false), (50_000, true), (10_000, true)] {
         let mut scenario = Scenario::new();
-        scenario.lease.keep_keys_for(Millis(hold));
+        scenario.give(Command::KeepKeysFor(Millis(hold)));
         let began = scenario.now;
         let first = scenario.held();
         let view = scenario.lease.view().standing.term().unwrap().clone();
@@ -74,7 +74,7 @@ fn a_term_that_ends_early_keeps_its_keys_until_the_time_that_was_asked_for() {
         let until = Time(began + hold);
         // One node does not answer at first.
         scenario.links[2] = Link::Silent;
-        scenario.give(Input::Keep { term: first.clone(), until });
+        scenario.give(Command::Release { keep_until: Some(until) });
         assert_eq!(*scenario.standing(), Standing::Idle);
         scenario.links[2] = Link::Up;
         scenario.pass(4000);
@@ -94,10 +94,10 @@ fn a_term_that_ends_early_keeps_its_keys_until_the_time_that_was_asked_for() {
 #[test]
 fn a_release_that_is_repeated_after_the_time_it_kept_the_keys_deletes_them() {
     let mut scenario = Scenario::new();
-    scenario.lease.keep_keys_for(Millis(2000));
-    let first = scenario.held();
+    scenario.give(Command::KeepKeysFor(Millis(2000)));
+    scenario.held();
     scenario.links = [Link::Silent; 3];
-    scenario.give(Input::Keep { term: first, until: Time(scenario.now + 1000) });
+    scenario.give(Command::Release { keep_until: Some(Time(scenario.now + 1000)) });
     scenario.pass(1500);
     scenario.links = [Link::Up; 3];
     scenario.pass(4000);
@@ -109,9 +109,9 @@ fn the_proof_for_one_term_does_not_end_the_sealing_of_another() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
     scenario.links = [Link::Silent; 3];
-    scenario.give(Input::End { term: first.clone(), proof: false });
+    scenario.give(Command::End { term: first.clone(), proof: false });
     let other = TermId { attempt: Attempt(77), ..first.clone() };
-    scenario.give(Input::End { term: other, proof: true });
+    scenario.give(Command::End { term: other, proof: true });
     assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| &ending.id), Some(&first));
     scenario.links = [Link::Up; 3];
     scenario.pass(4000);
@@ -122,12 +122,12 @@ fn the_proof_for_one_term_does_not_end_the_sealing_of_another() {
 fn a_refusal_that_is_older_than_the_release_does_not_delay_the_next_attempt() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
-    scenario.give(Input::End { term: first.clone(), proof: false });
+    scenario.give(Command::End { term: first.clone(), proof: false });
     scenario.links = [Link::Slow(20); 3];
     scenario.want();
     // The sealed keys have refused the attempt, and the answers are on the way.
     scenario.pass(10);
-    scenario.give(Input::End { term: first.clone(), proof: true });
+    scenario.give(Command::End { term: first.clone(), proof: true });
     scenario.pass(15);
     assert_eq!((scenario.standing(), &scenario.lease.view().refused_by), (&Standing::Idle, &None));
     let retry_at = scenario.lease.view().retry_at.unwrap();
@@ -143,7 +143,7 @@ fn a_release_is_repeated_until_a_silent_node_has_answered_it() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
     scenario.links[1] = Link::Silent;
-    scenario.give(Input::End { term: first, proof: true });
+    scenario.give(Command::End { term: first, proof: true });
     assert_eq!(scenario.values(1).len(), 2);
     scenario.pass(1000);
     scenario.links[1] = Link::Up;
@@ -160,11 +160,11 @@ fn the_oldest_and_newest_releases_are_repeated_while_a_node_is_away() {
     let first = scenario.held();
     scenario.links[2] = Link::Away;
     let mut attempts = vec![first.attempt];
-    scenario.give(Input::End { term: first, proof: true });
+    scenario.give(Command::End { term: first, proof: true });
     for _ in 1..100 {
         let term = scenario.held();
         attempts.push(term.attempt);
-        scenario.give(Input::End { term, proof: true });
+        scenario.give(Command::End { term, proof: true });
         scenario.pass(1);
     }
     scenario.sent.clear();
@@ -183,7 +183,7 @@ fn a_superseded_publication_is_sealed_and_never_released() {
     let mut scenario = Scenario::new();
     let attempt = scenario.want();
     scenario.sent.clear();
-    scenario.give(Input::Published { attempt, outcome: Publication::Superseded });
+    scenario.give(Command::Published { attempt, outcome: Publication::Superseded });
     assert_eq!(scenario.end_reason(), Some(EndReason::Superseded));
     assert!(scenario.sent.iter().all(|(_, op)| matches!(op, Op::Seal { .. })), "{:?}", scenario.sent);
 }
@@ -194,10 +194,10 @@ fn a_term_known_from_the_status_only_can_be_sealed_and_released() {
     let id = scenario.held();
     scenario.pass(5000);
     scenario.restart(config());
-    scenario.give(Input::End { term: id.clone(), proof: false });
+    scenario.give(Command::End { term: id.clone(), proof: false });
     assert!(scenario.values(1)[0].starts_with("s:"));
-    scenario.give(Input::Adopt(id.clone()));
+    scenario.give(Command::Adopt(id.clone()));
     assert_eq!(*scenario.standing(), Standing::Idle, "a term that ends is not adopted");
-    scenario.give(Input::End { term: id, proof: true });
+    scenario.give(Command::End { term: id, proof: true });
     assert_eq!(scenario.values(1).len(), 0);
 }

@@ -66,7 +66,7 @@ fn a_publication_under_way_ends_by_a_seal() {
 fn a_seal_is_sent_again() {
     let mut scenario = Scenario::new();
     let term = scenario.held();
-    scenario.give(Input::End { term, proof: false });
+    scenario.give(Command::End { term, proof: false });
     let sealed = |scenario: &Scenario| scenario.lease.view().ending.as_ref().map(|ending| ending.sealed);
     assert_eq!(sealed(&scenario), Some(true));
     let before = scenario.sent.len();

@@ -134,7 +134,7 @@ fn new_durations_count_from_the_next_round() {
     let mut scenario = Scenario::new();
     scenario.held();
     let before = scenario.standing().term().and_then(|term| term.valid_until);
-    scenario.give(Input::Configure(Config { ttl: Millis(60_000), ..config() }));
+    scenario.give(Command::Configure(Box::new(Config { ttl: Millis(60_000), ..config() })));
     assert_eq!(scenario.standing().term().and_then(|term| term.valid_until), before);
     scenario.pass(5000);
     assert_eq!(scenario.standing().term().and_then(|term| term.valid_until), Some(Time(scenario.now + 59_348)));

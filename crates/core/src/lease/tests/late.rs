@@ -142,14 +142,14 @@ fn a_process_paused_while_its_term_is_uncertain_asks_again_before_it_gives_the_t
     let id = scenario.held();
     scenario.restart(config());
     scenario.links = [Link::Down; 3];
-    scenario.give(Input::Adopt(id.clone()));
+    scenario.give(Command::Adopt(id.clone()));
     scenario.pass(10_000);
-    scenario.give(Input::UnconfirmedShown(id.attempt));
+    scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.now += 60_000;
     scenario.give(Input::Wake);
     assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{:?}", scenario.standing());
     scenario.pass(5000);
-    scenario.give(Input::UnconfirmedShown(id.attempt));
+    scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass(30_302 - 5000);
     assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
 }
@@ -158,7 +158,7 @@ fn a_process_paused_while_its_term_is_uncertain_asks_again_before_it_gives_the_t
 fn a_publication_that_is_not_answered_at_a_late_wake_is_sealed() {
     let mut scenario = Scenario::new();
     let attempt = scenario.want();
-    scenario.give(Input::Published { attempt, outcome: Publication::Unknown });
+    scenario.give(Command::Published { attempt, outcome: Publication::Unknown });
     scenario.now += STOP + 5000;
     scenario.give(Input::Wake);
     assert_eq!(scenario.end_reason(), Some(EndReason::Deadline));
@@ -177,7 +177,7 @@ fn a_process_that_does_not_lead_keeps_an_unconfirmed_term_after_its_deadline() {
     assert!(scenario.is_held(), "one millisecond before");
     scenario.pass_to(last_good + STOP);
     assert!(is_unconfirmed(scenario.standing()), "{:?}", scenario.standing());
-    scenario.give(Input::UnconfirmedShown(id.attempt));
+    scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass(500_000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "no deadline ends it");
     assert!(no_seal(&scenario));
@@ -209,7 +209,7 @@ fn a_process_that_does_not_lead_drops_a_term_that_is_lost_by_misses_without_a_se
     let ending = scenario.lease.view().ending.clone().unwrap();
     assert_eq!((ending.reason, ending.sealed), (EndReason::Misses, false));
     assert!(no_seal(&scenario));
-    scenario.give(Input::End { term: id, proof: true });
+    scenario.give(Command::End { term: id, proof: true });
     assert_eq!(scenario.lease.view().ending, None, "proof still releases");
 }
 
@@ -218,7 +218,7 @@ fn a_decision_to_end_seals_whether_this_process_leads_or_not() {
     let mut scenario = Scenario::new();
     scenario.restart(unconfirming());
     let id = scenario.held();
-    scenario.give(Input::End { term: id, proof: false });
+    scenario.give(Command::End { term: id, proof: false });
     assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| ending.sealed), Some(true));
 }
 
@@ -230,7 +230,7 @@ fn what_happens_at_a_deadline_is_changed_at_the_very_instant_of_the_deadline() {
     scenario.pass(STOP - 1);
     assert!(scenario.is_held());
     scenario.now += 1;
-    scenario.give(Input::Configure(unconfirming()));
+    scenario.give(Command::Configure(Box::new(unconfirming())));
     assert!(is_unconfirmed(scenario.standing()), "{:?}", scenario.standing());
 }
 
@@ -240,15 +240,15 @@ fn a_process_that_begins_to_lead_gives_an_adopted_term_a_whole_lease_before_it_i
     let id = scenario.held();
     scenario.restart(unconfirming());
     scenario.links = [Link::Down; 3];
-    scenario.give(Input::Adopt(id.clone()));
+    scenario.give(Command::Adopt(id.clone()));
     scenario.pass(6000);
-    scenario.give(Input::UnconfirmedShown(id.attempt));
+    scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass(100_000);
-    scenario.give(Input::Configure(config()));
+    scenario.give(Command::Configure(Box::new(config())));
     let start = scenario.now;
     scenario.pass_to(start + 5000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "{:?}", scenario.standing());
-    scenario.give(Input::UnconfirmedShown(id.attempt));
+    scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass_to(start + 30_301);
     assert!(scenario.lease.view().ending.is_none());
     scenario.pass_to(start + 30_302);
@@ -261,7 +261,7 @@ fn the_keys_of_an_unconfirmed_term_may_live_for_a_whole_lease_that_another_proce
     scenario.lease.hold(Time(scenario.now + 10_000));
     scenario.give(Input::Wake);
     assert!(is_unconfirmed(scenario.standing()) && !scenario.has_sent("extend"), "the driver delays the round");
-    scenario.give(Input::End { term: id, proof: false });
+    scenario.give(Command::End { term: id, proof: false });
     let keys_until = scenario.lease.view().ending.as_ref().map(|ending| ending.keys_until);
     assert_eq!(keys_until, Some(Time(scenario.now + 30_302)));
 }
@@ -281,7 +281,7 @@ fn a_deadline_that_passed_without_the_right_to_end_the_term_counts_when_the_righ
         if nodes_answer {
             scenario.links = [Link::Up; 3];
         }
-        scenario.give(Input::Configure(config()));
+        scenario.give(Command::Configure(Box::new(config())));
         assert!(scenario.sent.iter().any(|(_, op)| matches!(op, Op::Extend { .. })), "it asks at once");
         scenario.pass(config().command_timeout.0);
         assert_eq!(scenario.end_reason(), (!nodes_answer).then_some(EndReason::Deadline), "{:?}", scenario.standing());

@@ -43,16 +43,16 @@ fn new_durations_arrive_during_a_round(scenario: &mut Scenario) -> Finding {
     scenario.held();
     scenario.links = [Link::Slow(300); 3];
     scenario.pass(5000);
-    scenario.give(Input::Configure(Config { ttl: Millis(60_000), ..config() }));
+    scenario.give(Command::Configure(Box::new(Config { ttl: Millis(60_000), ..config() })));
     scenario.pass(300);
     expect(scenario.is_held(), "the term is lost")
 }
 
 /// The round under the shorter duration is executed and its answers are lost: the belief of the round before goes on.
 fn the_lease_duration_becomes_shorter(scenario: &mut Scenario) -> Finding {
-    scenario.give(Input::Configure(Config { ttl: Millis(60_000), ..config() }));
+    scenario.give(Command::Configure(Box::new(Config { ttl: Millis(60_000), ..config() })));
     scenario.held();
-    scenario.give(Input::Configure(config()));
+    scenario.give(Command::Configure(Box::new(config())));
     scenario.links = [Link::Deaf; 3];
     scenario.pass(10_000);
     expect(scenario.is_held(), "the term is lost")
@@ -94,7 +94,7 @@ fn two_nodes_abstain(scenario: &mut Scenario) -> Finding {
 fn the_first_seals_are_lost(scenario: &mut Scenario) -> Finding {
     let term = scenario.held();
     scenario.links = [Link::Down; 3];
-    scenario.give(Input::End { term, proof: false });
+    scenario.give(Command::End { term, proof: false });
     scenario.links = [Link::Up; 3];
     scenario.pass(5000);
     let sealed = scenario.lease.view().ending.as_ref().map(|ending| ending.sealed);
@@ -109,7 +109,7 @@ fn seals_are_answered_after_the_keys_have_ended(scenario: &mut Scenario) -> Find
     scenario.restart(Config { command_timeout: Millis(2000), ..config() });
     scenario.now += TTL - 300;
     scenario.links = [Link::Slow(400); 3];
-    scenario.give(Input::End { term, proof: false });
+    scenario.give(Command::End { term, proof: false });
     scenario.pass(500);
     let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
     expect(!sealed, "a seal counts although its keys have ended")
@@ -118,20 +118,20 @@ fn seals_are_answered_after_the_keys_have_ended(scenario: &mut Scenario) -> Find
 fn one_node_of_three_is_sealed(scenario: &mut Scenario) -> Finding {
     let term = scenario.held();
     scenario.links = [Link::Up, Link::Down, Link::Down];
-    scenario.give(Input::End { term, proof: false });
+    scenario.give(Command::End { term, proof: false });
     let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
     expect(!sealed, "a seal on one node of three counts")
 }
 
 fn a_lease_is_forgotten_while_its_publication_is_under_way(scenario: &mut Scenario) -> Finding {
     scenario.want();
-    scenario.give(Input::Forget);
+    scenario.give(Command::Forget);
     expect(!scenario.has_sent("release"), "a term was released that the status may name")
 }
 
 fn a_publication_is_not_answered(scenario: &mut Scenario) -> Finding {
     let attempt = scenario.want();
-    scenario.give(Input::Published { attempt, outcome: Publication::Unknown });
+    scenario.give(Command::Published { attempt, outcome: Publication::Unknown });
     expect(!scenario.has_sent("release"), "a term was released that the status may name")
 }
 
@@ -162,8 +162,8 @@ fn the_third_grant_comes_after_the_first_round(scenario: &mut Scenario) -> Findi
 }
 
 fn the_status_shows_a_greater_token_than_the_nodes(scenario: &mut Scenario) -> Finding {
-    let want = Want { holder: Holder("pod".into()), attempt: Attempt(1), floor: Token(5000), entropy: Entropy(0) };
-    scenario.give(Input::Want(want));
+    let fresh = Fresh { attempt: Attempt(1), floor: Token(5000), entropy: Entropy(0), jumped_at: None };
+    scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
     let token = scenario.published.first().map(|id| id.token);
     expect(token > Some(Token(5000)), "the token is not above the floor")
 }
@@ -182,7 +182,7 @@ fn a_try_fails(scenario: &mut Scenario) -> Finding {
 /// The grant of the third node arrives during a round that began before it.
 fn a_round_is_under_way_when_a_join_is_granted(scenario: &mut Scenario) -> Finding {
     // The third node is asked every three seconds, and a round begins 200 ms after it was asked for the third time.
-    scenario.give(Input::Configure(Config { renew_interval: Millis(6200), ..config() }));
+    scenario.give(Command::Configure(Box::new(Config { renew_interval: Millis(6200), ..config() })));
     scenario.contend(2);
     scenario.held();
     scenario.pass(5000);
@@ -207,7 +207,7 @@ fn the_first_sealed_keys_end_before_the_second_are_sealed(scenario: &mut Scenari
     scenario.links = [Link::Down, Link::Up, Link::Up];
     scenario.pass(25_000);
     scenario.links = [Link::Up, Link::Down, Link::Down];
-    scenario.give(Input::End { term, proof: false });
+    scenario.give(Command::End { term, proof: false });
     scenario.links = [Link::Down; 3];
     scenario.pass(6000);
     scenario.links = [Link::Down, Link::Up, Link::Down];
@@ -221,7 +221,7 @@ fn two_nodes_have_no_keys_to_seal(scenario: &mut Scenario) -> Finding {
     scenario.drop_keys(0);
     scenario.drop_keys(1);
     scenario.links = [Link::Up, Link::Up, Link::Down];
-    scenario.give(Input::End { term, proof: false });
+    scenario.give(Command::End { term, proof: false });
     let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
     expect(!sealed, "nodes without keys count as sealed")
 }
@@ -292,7 +292,7 @@ fn the_same_scenarios_find_nothing_without_a_bug() {
 
 #[test]
 fn belief_that_outlives_the_keys_is_found_by_the_invariant() {
-    let outlives = invariants::Violation::BeliefOutlivesKeys.to_string();
+    let outlives = Violation::BeliefOutlivesKeys.to_string();
     let bugs = [
         Mutant::DeadlineFromReply,
         Mutant::NoDriftMargin,

@@ -145,7 +145,7 @@ fn nodes_that_grant_and_never_confirm_are_asked_at_retry_pace() {
     let mut now = Time(1000);
     let (mut rounds, mut granted) = (0, 0);
     let mut pending: Vec<(Time, Round, Node, Vote)> = Vec::new();
-    lease.handle(now, Input::Adopt(id));
+    lease.handle(now, Command::Adopt(id).into());
     while now < Time(21_000) {
         while let Some(effect) = lease.poll_effect() {
             let Effect::Send { round, node, op, .. } = effect else { continue };

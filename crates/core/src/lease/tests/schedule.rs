@@ -1,6 +1,7 @@
 //! A driver moves the rounds and attempts of a lease in time.
 
 use super::*;
+use crate::driver::attempts::{Attempts, Requested};
 
 fn extends(scenario: &Scenario) -> usize {
     scenario.sent.iter().filter(|(_, op)| matches!(op, Op::Extend { .. })).count()
@@ -59,7 +60,7 @@ fn a_held_attempt_and_a_held_adoption_begin_when_the_hold_ends() {
     let mut second = Scenario::new();
     second.servers = scenario.servers;
     second.lease.hold(Time(second.now + 700));
-    second.give(Input::Adopt(id.clone()));
+    second.give(Command::Adopt(id.clone()));
     second.pass(699);
     assert!(second.sent.is_empty() && matches!(second.standing(), Standing::Adopting(_)));
     second.pass(1);
@@ -74,7 +75,7 @@ fn ended(proof: bool) -> (Scenario, Attempts) {
     let term = scenario.standing().term().unwrap().id.clone();
     scenario.lease.hold(Time(scenario.now + 9000));
     attempts.term_ends(Time(scenario.now), &mut scenario.lease, &term, proof);
-    scenario.give(Input::End { term, proof });
+    scenario.give(Command::End { term, proof });
     (scenario, attempts)
 }
 
@@ -88,7 +89,7 @@ fn used() -> (Scenario, Attempts) {
     let mut scenario = Scenario::new();
     scenario.links = [Link::Down; 3];
     scenario.want();
-    scenario.give(Input::Forget);
+    scenario.give(Command::Forget);
     scenario.links = [Link::Up; 3];
     // Longer than its back-off and its releases.
     scenario.pass(60_000);
@@ -104,8 +105,8 @@ fn the_first_attempt_of_a_new_lease_needs_no_turn() {
     assert_eq!(request(&mut scenario, &mut attempts, 700), Requested::Waits, "a repetition");
 
     let (mut scenario, mut attempts) = (Scenario::new(), Attempts::default());
-    scenario.give(Input::Adopt(TermId { attempt: Attempt(77), token: Token(77), holder: Holder("pod".into()) }));
-    scenario.give(Input::Forget);
+    scenario.give(Command::Adopt(TermId { attempt: Attempt(77), token: Token(77), holder: Holder("pod".into()) }));
+    scenario.give(Command::Forget);
     assert_eq!(request(&mut scenario, &mut attempts, 700), Requested::Dropped, "a term runs");
 }
 
@@ -154,8 +155,8 @@ fn a_turn_from_before_a_term_does_not_delay_the_attempt_after_its_release() {
     let (mut scenario, mut attempts) = used();
     assert_eq!(request(&mut scenario, &mut attempts, 60_000), Requested::Waits);
     let term = TermId { attempt: Attempt(77), token: Token(77), holder: Holder("pod".into()) };
-    scenario.give(Input::Adopt(term.clone()));
+    scenario.give(Command::Adopt(term.clone()));
     attempts.term_ends(Time(scenario.now), &mut scenario.lease, &term, true);
-    scenario.give(Input::End { term, proof: true });
+    scenario.give(Command::End { term, proof: true });
     assert_eq!(request(&mut scenario, &mut attempts, 60_000), Requested::StartsWithoutTurn);
 }

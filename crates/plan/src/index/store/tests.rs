@@ -61,7 +61,7 @@ fn due(index: &mut Index) -> Vec<LeaseId> {
 }
 
 fn electorate(index: &mut Index, id: LeaseId) -> Arc<Electorate> {
-    match index.snapshot(id, Time(0)).unwrap().candidates {
+    match index.facts(id, Time(0)).unwrap().candidates {
         CandidateFacts::Known(electorate) => electorate,
         other => panic!("{other:?}"),
     }
@@ -120,7 +120,7 @@ fn the_last_event_of_a_pod_decides_whether_its_stop_is_proven() {
     let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
     let holder = |index: &mut Index, uid: &str| {
         index.set_holder(a, Some(uid));
-        index.snapshot(a, Time(0)).unwrap().holder
+        index.facts(a, Time(0)).unwrap().holder
     };
     for (name, stopped) in [("p", true), ("q", false)] {
         index.pod_seen(pod("n", name, 1, &[]), NOW);
@@ -257,20 +257,20 @@ fn a_lease_that_is_created_again_is_another_lease() {
     again.metadata.uid = Some("another".into());
     index.lease_gone(&lease("n", "a", 8, &app("a")).metadata);
     assert_eq!(due(&mut index), [first]);
-    let snapshot = index.snapshot(first, Time(0)).unwrap();
+    let snapshot = index.facts(first, Time(0)).unwrap();
     assert!(snapshot.lease.is_none() && !snapshot.has_successor);
     assert_eq!(snapshot.strays.len(), 1, "every pod that carries its label must lose it");
     let second = index.lease_seen(again, NOW).unwrap();
     assert_eq!(due(&mut index), [first, second]);
-    assert!(index.snapshot(first, Time(0)).unwrap().has_successor);
-    assert!(!index.snapshot(second, Time(0)).unwrap().has_successor);
+    assert!(index.facts(first, Time(0)).unwrap().has_successor);
+    assert!(!index.facts(second, Time(0)).unwrap().has_successor);
     // An answer to a write of the first lease says nothing about the second.
     index.lease_answered(second, Arc::new(lease("n", "a", 99, &app("a"))), NOW);
     assert_eq!(index.lease(second).unwrap().object.as_ref().unwrap().metadata.resource_version.as_deref(), Some("9"));
     index.remove(first);
     index.remove(second);
     index.pod_deleted(&pod("n", "p", 2, &[]), NOW);
-    assert!(index.snapshot(first, Time(0)).is_none() && index.pods.namespaces().next().is_none());
+    assert!(index.facts(first, Time(0)).is_none() && index.pods.namespaces().next().is_none());
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_list_deletes_the_leases_that_it_does_not_contain() {
     index.lease_list_begins();
     index.lease_unreadable(&lease("n", "b", 2, &app("a")).metadata);
     assert!(index.lease_list_ends(NOW), "a lease that could not be read is deleted");
-    assert!(index.snapshot(ids[1], Time(0)).unwrap().lease.is_some(), "a lease that became unreadable continues");
+    assert!(index.facts(ids[1], Time(0)).unwrap().lease.is_some(), "a lease that became unreadable continues");
 }
 
 #[test]
@@ -311,12 +311,12 @@ fn the_candidates_of_a_workload_are_known_once_it_was_read() {
     let ids = ["a", "b"].map(|name| index.lease_seen(lease("n", name, 1, &of_deployment("d")), NOW).unwrap());
     index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
     due(&mut index);
-    assert!(matches!(index.snapshot(ids[0], Time(0)).unwrap().candidates, CandidateFacts::Unknown));
+    assert!(matches!(index.facts(ids[0], Time(0)).unwrap().candidates, CandidateFacts::Unknown));
     let key = index.next_workload(NOW).unwrap();
     assert_eq!(index.next_workload(NOW), None, "one read for both");
     index.workload_read(&key, WorkloadRead::Missing.into(), NOW);
     assert_eq!(due(&mut index), ids);
-    let missing = index.snapshot(ids[0], Time(0)).unwrap().candidates;
+    let missing = index.facts(ids[0], Time(0)).unwrap().candidates;
     assert!(matches!(missing, CandidateFacts::Unusable(LeaseReady::InvalidReference, _)), "{missing:?}");
     let later = index.next_deadline().unwrap();
     assert_eq!(index.next_workload(later).as_ref(), Some(&key));

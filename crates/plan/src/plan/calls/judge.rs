@@ -115,10 +115,11 @@ fn judge_role(lease: &str, write: &RoleWrite, answer: Result<Stored, CallError>)
     match answer {
         Ok(Stored { asked, object, managed_fields }) => {
             let altered = object.as_ref().and_then(|object| write.altered_in(lease, object.object()));
-            let outcome = altered.map_or(RoleOutcome::Written, |altered| {
+            let altered = altered.map(|altered| {
                 let manager = manager_of(&managed_fields, &altered.path);
-                RoleOutcome::Altered(Box::new(Altered { manager, ..altered }))
+                Box::new(Altered { manager, ..altered })
             });
+            let outcome = RoleOutcome::Written(altered);
             RoleAnswer { outcome, found: object.map(|object| Found::Here(asked, object)) }
         }
         Err(CallError::Refused(why)) => RoleAnswer { outcome: RoleOutcome::Refused(why), found: None },

@@ -10,7 +10,7 @@ use super::answer::{Answer, CallError, Changed, Found, Outcome, RoleAnswer};
 use super::judge::{Judged, judge};
 use super::queue::{Queue, Retry};
 use super::request::{Key, Request};
-use super::submission::{Level, Next, Submission, Verdict};
+use super::submission::{Next, Priority, Submission, Verdict};
 use crate::plan::{Read, RoleOutcome, RoleWrite, StatusOutcome};
 
 /// What the caller of [`Calls::poll_effect`] does.
@@ -104,7 +104,7 @@ impl<T> Calls<T> {
             key,
             tenant: request.tenant(),
             lane: request.lane(),
-            level: request.level(),
+            priority: request.priority(),
             not_before: request.not_before(),
             not_after: request.not_after(),
             payload: job,
@@ -236,19 +236,19 @@ impl<T> Calls<T> {
         self.probe == Some(number) || self.in_flight.contains_key(&number)
     }
 
-    /// How many calls are queued, by level.
-    pub const fn lengths(&self) -> [usize; Level::ALL.len()] {
+    /// How many calls are queued, by priority.
+    pub const fn lengths(&self) -> [usize; Priority::ALL.len()] {
         self.queue.lengths()
     }
 
-    /// Whether a call of this level is queued or in flight.
-    pub fn has(&self, level: Level) -> bool {
-        self.queue.has(level)
+    /// Whether a call of this priority is queued or in flight.
+    pub fn has(&self, priority: Priority) -> bool {
+        self.queue.has(priority)
     }
 
-    /// Drops every queued call of other levels. Their callers get no outcome.
-    pub fn keep_only(&mut self, level: Level) {
-        self.queue.keep_only(level);
+    /// Drops every queued call of other priorities. Their callers get no outcome.
+    pub fn keep_only(&mut self, priority: Priority) {
+        self.queue.keep_only(priority);
     }
 
     fn next_number(&mut self) -> u64 {
@@ -289,7 +289,7 @@ impl<T> Calls<T> {
     /// lease. The pending role writes of other leases, decided on the previous version, are valid for the next version too.
     fn rebase(&mut self, request: &Request, outcome: &Outcome) {
         let (Request::Role { write: written, .. }, Outcome::Role(_, answer)) = (request, outcome) else { return };
-        let is_stored = matches!(answer.outcome, RoleOutcome::Written | RoleOutcome::Altered(_));
+        let is_stored = matches!(answer.outcome, RoleOutcome::Written(_));
         let Some(Found::Here(_, found)) = answer.found.as_ref().filter(|_| is_stored) else { return };
         let Some(after) = found.object().resource_version.clone() else { return };
         self.queue.change_lane(&written.uid.as_str().into(), |job| {

@@ -100,7 +100,8 @@ fn effects(calls: &mut Calls<u32>, now: Time) -> (Vec<String>, Vec<u64>) {
 
 fn shown(outcome: &Outcome) -> String {
     let of_role = |outcome: &RoleOutcome| match outcome {
-        RoleOutcome::Altered(altered) => format!("Altered: {}", altered.difference()),
+        RoleOutcome::Written(Some(altered)) => format!("Altered: {}", altered.difference()),
+        RoleOutcome::Written(None) => "Written".to_owned(),
         other => format!("{other:?}"),
     };
     match outcome {
@@ -337,29 +338,29 @@ fn calls_that_decide_who_is_active_are_more_urgent_than_counts_and_events() {
         key: ("uid".into(), crate::status::NoticeReason::Acquired),
         not_before: Time(number),
     };
-    let levels = [
-        (status(Priority::End), Level::End),
-        (read(holder()), Level::End),
-        (read(Read::Node { node: "k".into(), uid: "u".into() }), Level::End),
-        (Request::ClusterUid, Level::End),
-        (Request::QuorumStatus(Box::new(quorum())), Level::End),
-        (status(Priority::Publication), Level::Publication),
-        (read(Read::Lease), Level::Publication),
-        (role("lease", "4"), Level::Active),
-        (Request::Workload(("n".into(), workload())), Level::Active),
-        (Request::LeaseChange(("n".into(), workload())), Level::Standby),
-        (status(Priority::Counts), Level::Counts),
-        (event(0), Level::Events),
+    let priorities = [
+        (status(Priority::End), Priority::End),
+        (read(holder()), Priority::End),
+        (read(Read::Node { node: "k".into(), uid: "u".into() }), Priority::End),
+        (Request::ClusterUid, Priority::End),
+        (Request::QuorumStatus(Box::new(quorum())), Priority::End),
+        (status(Priority::Publication), Priority::Publication),
+        (read(Read::Lease), Priority::Publication),
+        (role("lease", "4"), Priority::Active),
+        (Request::Workload(("n".into(), workload())), Priority::Active),
+        (Request::LeaseChange(("n".into(), workload())), Priority::Standby),
+        (status(Priority::Counts), Priority::Counts),
+        (event(0), Priority::Events),
     ];
-    for (request, level) in &levels {
-        assert_eq!(request.level(), *level, "{request}");
+    for (request, priority) in &priorities {
+        assert_eq!(request.priority(), *priority, "{request}");
     }
     let mut calls = Calls::new(1);
     calls.submit(Time(0), event(3), 1);
     calls.submit(Time(0), status(Priority::Counts), 2);
     calls.submit(Time(0), read(holder()), 3);
     assert_eq!(effects(&mut calls, Time(0)).0, ["send pod n/p"]);
-    calls.keep_only(Level::Events);
-    assert!(calls.has(Level::Events) && !calls.has(Level::Counts));
+    calls.keep_only(Priority::Events);
+    assert!(calls.has(Priority::Events) && !calls.has(Priority::Counts));
     assert_eq!(calls.lengths(), [0, 0, 0, 0, 0, 1]);
 }

@@ -37,4 +37,4 @@ pub use judge::Judged;
 pub use machine::{Calls, Effect};
 pub use queue::CONCURRENCY;
 pub use request::{CLUSTER_NAMESPACE, EventKey, Key, LeaseName, Request};
-pub use submission::{Level, Verdict};
+pub use submission::{Priority, Verdict};

@@ -2,7 +2,7 @@
 //!
 //! A job is identified by its key, and a key is queued at most once: a newer job replaces the older one. Jobs of the same
 //! lane are sent one at a time. Jobs that decide who may be active go first. Tenants take turns with urgent jobs,
-//! so a tenant with thousands of ending terms delays another tenant by one call. Within a tenant, more urgent levels go
+//! so a tenant with thousands of ending terms delays another tenant by one call. Within a tenant, more urgent priorities go
 //! first.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use redislease_core::time::{Millis, Time};
 
 use super::bucket::Bucket;
 use super::gate::Gate;
-use super::submission::{Level, Next, Submission, Verdict};
+use super::submission::{Next, Priority, Submission, Verdict};
 use crate::plan::fair_queue::FairQueue;
 
 /// How many calls the operator has in flight at most, besides a probe. More would increase etcd's batches and the latency
@@ -49,7 +49,7 @@ struct LaneState<K> {
 struct Terms<K> {
     tenant: Arc<str>,
     lane: Lane<K>,
-    level: Level,
+    priority: Priority,
     not_after: Option<Time>,
 }
 
@@ -64,7 +64,7 @@ struct Job<K, P> {
 struct Refusal {
     failures: u32,
     races: u32,
-    level: Level,
+    priority: Priority,
     until: Time,
 }
 
@@ -75,7 +75,7 @@ pub struct Queue<K, P> {
     concurrency: usize,
     /// Boxed, because the nodes of a large map are half empty.
     jobs: BTreeMap<K, Box<Job<K, P>>>,
-    /// By [`Level::class`].
+    /// By [`Priority::class`].
     ready: [FairQueue<K>; 4],
     delayed: BTreeSet<(Time, K)>,
     expiring: BTreeSet<(Time, K)>,
@@ -87,7 +87,7 @@ pub struct Queue<K, P> {
     gate: Gate,
     probe_wanted: bool,
     probing: bool,
-    lengths: [usize; Level::ALL.len()],
+    lengths: [usize; Priority::ALL.len()],
 }
 
 impl<K: Clone + Ord, P> Queue<K, P> {
@@ -107,21 +107,21 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             gate: Gate::default(),
             probe_wanted: false,
             probing: false,
-            lengths: [0; Level::ALL.len()],
+            lengths: [0; Priority::ALL.len()],
         }
     }
 
     /// Queues a job. Returns the job of the same key that it replaces.
     pub fn submit(&mut self, now: Time, job: Submission<K, P>) -> Option<P> {
-        let Submission { key, tenant, lane, level, not_before, not_after, payload } = job;
+        let Submission { key, tenant, lane, priority, not_before, not_after, payload } = job;
         let replaced = self.withdraw(&key);
         let lane = lane.map_or_else(|| Lane::Key(key.clone()), Lane::Named);
-        self.put(now, key, Terms { tenant, lane, level, not_after }, not_before, payload);
+        self.put(now, key, Terms { tenant, lane, priority, not_after }, not_before, payload);
         replaced
     }
 
     fn put(&mut self, now: Time, key: K, terms: Terms<K>, not_before: Option<Time>, payload: P) {
-        let refused = self.refusals.get(&key).filter(|refusal| terms.level >= refusal.level).map(|one| one.until);
+        let refused = self.refusals.get(&key).filter(|refusal| terms.priority >= refusal.priority).map(|one| one.until);
         let delayed_until = not_before.max(refused).filter(|until| now < *until);
         match delayed_until {
             Some(until) => {
@@ -139,14 +139,14 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         if let Err(place) = lane.queued.binary_search(&key) {
             lane.queued.insert(place, key.clone());
         }
-        self.lengths[terms.level.index()] += 1;
+        self.lengths[terms.priority.index()] += 1;
         self.jobs.insert(key, Box::new(Job { terms, payload, delayed_until }));
     }
 
     /// Removes a job that was not sent yet.
     pub fn withdraw(&mut self, key: &K) -> Option<P> {
         let Job { terms, payload, delayed_until } = *self.jobs.remove(key)?;
-        self.lengths[terms.level.index()] -= 1;
+        self.lengths[terms.priority.index()] -= 1;
         if let Some(until) = delayed_until {
             self.delayed.remove(&(until, key.clone()));
         }
@@ -212,15 +212,15 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     }
 
     fn make_ready(&mut self, terms: &Terms<K>, key: K) {
-        self.ready[terms.level.class()].push_at(&terms.tenant, terms.level.index(), key);
+        self.ready[terms.priority.class()].push_at(&terms.tenant, terms.priority.index(), key);
     }
 
     fn pop_ready(&mut self) -> Option<(K, P)> {
         for class in 0..self.ready.len() {
-            while let Some((level, key)) = self.ready[class].pop_with_level() {
-                // The entry of a job that was withdrawn, or replaced by one of another level, is skipped.
+            while let Some((priority, key)) = self.ready[class].pop_with_level() {
+                // The entry of a job that was withdrawn, or replaced by one of another priority, is skipped.
                 let Some(job) = self.jobs.get(&key) else { continue };
-                if job.terms.level.index() != level || job.delayed_until.is_some() {
+                if job.terms.priority.index() != priority || job.delayed_until.is_some() {
                     continue;
                 }
                 if let Some(lane) = self.lanes.get_mut(&job.terms.lane).filter(|lane| lane.busy) {
@@ -260,7 +260,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         if let Some(terms) = &terms {
             self.free_lane(&terms.lane);
         }
-        let level = terms.map_or(Level::Counts, |terms| terms.level);
+        let priority = terms.map_or(Priority::Counts, |terms| terms.priority);
         let recent = self.refusals.get(key).filter(|refusal| now < refusal.until + REFUSAL_KEPT);
         let failures = recent.map(|refusal| refusal.failures);
         match (verdict, failures) {
@@ -271,10 +271,10 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             // The first conflict is not a failure: the caller decides again at once. A second one in a row is not a race:
             // an admission webhook may refuse with the same status code.
             (Verdict::Conflict, None) => {
-                self.refusals.insert(key.clone(), Refusal { failures: 0, races: 0, level, until: now });
+                self.refusals.insert(key.clone(), Refusal { failures: 0, races: 0, priority, until: now });
             }
             (Verdict::Raced, _) => {
-                let none = Refusal { failures: 0, races: 0, level, until: now };
+                let none = Refusal { failures: 0, races: 0, priority, until: now };
                 let refusal = self.refusals.entry(key.clone()).or_insert(none);
                 refusal.races = refusal.races.saturating_add(1);
                 if refusal.races.is_multiple_of(RACES) {
@@ -284,7 +284,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             (Verdict::Conflict | Verdict::Refused | Verdict::Panicked, failures) => {
                 let failures = failures.unwrap_or(0).saturating_add(1);
                 let until = now + REFUSED.jittered(failures, entropy);
-                self.refusals.insert(key.clone(), Refusal { failures, races: 0, level, until });
+                self.refusals.insert(key.clone(), Refusal { failures, races: 0, priority, until });
             }
         }
         if self.forget_refusals_at <= now {
@@ -339,25 +339,25 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         let delayed = self.delayed.first().map(|(until, _)| *until).filter(|_| self.gate.is_open());
         let expiring = self.expiring.first().map(|(at, _)| *at);
         let probe = self.gate.probe_at().filter(|_| !self.probing);
-        let is_ready = self.ready.iter().any(|level| !level.is_empty());
+        let is_ready = self.ready.iter().any(|priority| !priority.is_empty());
         let may_send = self.gate.is_open() && self.under_way.len() < self.concurrency && is_ready;
         let token = may_send.then(|| self.bucket.refilled_at());
         [delayed, expiring, probe, token].into_iter().flatten().min()
     }
 
-    /// How many jobs are queued, by level.
-    pub const fn lengths(&self) -> [usize; Level::ALL.len()] {
+    /// How many jobs are queued, by priority.
+    pub const fn lengths(&self) -> [usize; Priority::ALL.len()] {
         self.lengths
     }
 
-    /// Whether a job of this level is queued or in flight.
-    pub fn has(&self, level: Level) -> bool {
-        self.lengths[level.index()] > 0 || self.under_way.values().any(|terms| terms.level == level)
+    /// Whether a job of this priority is queued or in flight.
+    pub fn has(&self, priority: Priority) -> bool {
+        self.lengths[priority.index()] > 0 || self.under_way.values().any(|terms| terms.priority == priority)
     }
 
-    /// Drops every queued job of other levels.
-    pub fn keep_only(&mut self, level: Level) {
-        let others = self.jobs.iter().filter(|(_, job)| job.terms.level != level).map(|(key, _)| key.clone());
+    /// Drops every queued job of other priorities.
+    pub fn keep_only(&mut self, priority: Priority) {
+        let others = self.jobs.iter().filter(|(_, job)| job.terms.priority != priority).map(|(key, _)| key.clone());
         for key in others.collect::<Vec<_>>() {
             self.withdraw(&key);
         }

@@ -4,8 +4,8 @@ const MIDDLE: Entropy = Entropy(u64::MAX / 2 + 1);
 
 type Calls = Queue<&'static str, u32>;
 
-fn job(key: &'static str, level: Level, payload: u32) -> Submission<&'static str, u32> {
-    Submission { key, tenant: "n".into(), lane: None, level, not_before: None, not_after: None, payload }
+fn job(key: &'static str, priority: Priority, payload: u32) -> Submission<&'static str, u32> {
+    Submission { key, tenant: "n".into(), lane: None, priority, not_before: None, not_after: None, payload }
 }
 
 /// All jobs that are sent now.
@@ -28,30 +28,30 @@ fn done(queue: &mut Calls, now: Time, keys: &[&'static str]) {
 #[test]
 fn urgent_jobs_go_first_and_tenants_take_turns() {
     let mut queue = Calls::new(CONCURRENCY);
-    for (key, level) in [("event", Level::Events), ("publish", Level::Publication), ("end", Level::End)] {
-        queue.submit(Time(0), job(key, level, 0));
+    for (key, priority) in [("event", Priority::Events), ("publish", Priority::Publication), ("end", Priority::End)] {
+        queue.submit(Time(0), job(key, priority, 0));
     }
     for key in ["a1", "a2", "a3"] {
-        queue.submit(Time(0), Submission { tenant: "a".into(), ..job(key, Level::Active, 0) });
+        queue.submit(Time(0), Submission { tenant: "a".into(), ..job(key, Priority::Active, 0) });
     }
-    queue.submit(Time(0), Submission { tenant: "b".into(), ..job("b1", Level::Active, 0) });
-    queue.submit(Time(0), Submission { tenant: "b".into(), ..job("b2", Level::Standby, 0) });
+    queue.submit(Time(0), Submission { tenant: "b".into(), ..job("b1", Priority::Active, 0) });
+    queue.submit(Time(0), Submission { tenant: "b".into(), ..job("b2", Priority::Standby, 0) });
     assert_eq!(sent(&mut queue, Time(0)), ["end", "a1", "b1", "publish", "a2", "a3", "b2", "event"]);
 }
 
 #[test]
 fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
     let mut queue = Calls::new(CONCURRENCY);
-    assert_eq!(queue.submit(Time(0), job("s", Level::Counts, 1)), None);
-    assert_eq!(queue.submit(Time(0), job("s", Level::End, 2)), Some(1));
+    assert_eq!(queue.submit(Time(0), job("s", Priority::Counts, 1)), None);
+    assert_eq!(queue.submit(Time(0), job("s", Priority::End, 2)), Some(1));
     assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 2)));
-    assert_eq!(queue.submit(Time(0), job("s", Level::End, 3)), None);
+    assert_eq!(queue.submit(Time(0), job("s", Priority::End, 3)), None);
     assert_eq!(queue.next(Time(0)), None, "one of a key at a time");
     done(&mut queue, Time(1), &["s"]);
     assert_eq!(queue.next(Time(1)), Some(Next::Call("s", 3)));
     assert_eq!(queue.withdraw(&"s"), None, "it is in flight");
     done(&mut queue, Time(1), &["s"]);
-    queue.submit(Time(1), job("s", Level::End, 4));
+    queue.submit(Time(1), job("s", Priority::End, 4));
     assert_eq!(queue.withdraw(&"s"), Some(4));
     assert_eq!((queue.next(Time(9)), queue.jobs.len(), queue.lanes.len()), (None, 0, 0));
 }
@@ -61,9 +61,9 @@ fn one_job_of_a_lane_at_a_time() {
     let mut queue = Calls::new(CONCURRENCY);
     let lane: Arc<str> = "pod".into();
     for key in ["a", "b", "c"] {
-        queue.submit(Time(0), Submission { lane: Some(lane.clone()), ..job(key, Level::Standby, 0) });
+        queue.submit(Time(0), Submission { lane: Some(lane.clone()), ..job(key, Priority::Standby, 0) });
     }
-    queue.submit(Time(0), job("other", Level::Counts, 0));
+    queue.submit(Time(0), job("other", Priority::Counts, 0));
     assert_eq!(sent(&mut queue, Time(0)), ["a", "other"]);
     let mut waiting = 0;
     queue.change_lane(&lane, |_| waiting += 1);
@@ -78,15 +78,15 @@ fn one_job_of_a_lane_at_a_time() {
 #[test]
 fn without_an_answer_everything_waits_for_one_probe() {
     let mut queue = Calls::new(CONCURRENCY);
-    queue.submit(Time(0), job("a", Level::End, 1));
-    queue.submit(Time(0), job("b", Level::End, 2));
+    queue.submit(Time(0), job("a", Priority::End, 1));
+    queue.submit(Time(0), job("b", Priority::End, 2));
     assert_eq!(sent(&mut queue, Time(0)), ["a", "b"]);
     let retry = queue.retry(&"a").unwrap();
     assert!(queue.done(Time(5000), &"a", Verdict::Unanswered, MIDDLE), "the gate closes");
     assert_eq!(queue.put_back(Time(5000), "a", retry, 1), None);
     assert!(!queue.done(Time(5001), &"b", Verdict::Unanswered, MIDDLE));
     for key in ["c", "d"] {
-        queue.submit(Time(5002), job(key, Level::End, 0));
+        queue.submit(Time(5002), job(key, Priority::End, 0));
     }
     queue.want_probe();
     assert_eq!(sent(&mut queue, Time(5002)), [""; 0]);
@@ -116,18 +116,18 @@ fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
     let mut queue = Calls::new(CONCURRENCY);
     let mut now = Time(0);
     for pause in [200, 400, 800, 1600, 2000, 2000] {
-        queue.submit(now, job("a", Level::Standby, 0));
+        queue.submit(now, job("a", Priority::Standby, 0));
         assert_eq!(sent(&mut queue, now), ["a"]);
         queue.done(now, &"a", Verdict::Refused, MIDDLE);
-        queue.submit(now, job("a", Level::Standby, 0));
+        queue.submit(now, job("a", Priority::Standby, 0));
         assert_eq!((queue.next(now), queue.next_deadline()), (None, Some(now + Millis(pause))));
         now += Millis(pause);
     }
-    queue.submit(now, job("a", Level::Standby, 0));
-    queue.submit(Time(now.0 - 1), job("a", Level::Active, 0));
+    queue.submit(now, job("a", Priority::Standby, 0));
+    queue.submit(Time(now.0 - 1), job("a", Priority::Active, 0));
     assert_eq!(sent(&mut queue, Time(now.0 - 1)), ["a"]);
     done(&mut queue, now, &["a"]);
-    queue.submit(now, job("a", Level::Counts, 0));
+    queue.submit(now, job("a", Priority::Counts, 0));
     assert_eq!(sent(&mut queue, now), ["a"], "the previous answer was not a refusal");
 }
 
@@ -135,16 +135,16 @@ fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
 fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
     let mut queue = Calls::new(CONCURRENCY);
     for _ in 0..2 {
-        queue.submit(Time(0), job("a", Level::End, 0));
+        queue.submit(Time(0), job("a", Priority::End, 0));
         assert_eq!(sent(&mut queue, Time(0)), ["a"], "the first conflict delays nothing");
         queue.done(Time(0), &"a", Verdict::Conflict, MIDDLE);
     }
-    queue.submit(Time(0), job("a", Level::End, 0));
+    queue.submit(Time(0), job("a", Priority::End, 0));
     assert_eq!((queue.next(Time(0)), queue.next_deadline()), (None, Some(Time(200))));
     let later = Time(200) + REFUSAL_KEPT;
     assert_eq!(sent(&mut queue, later), ["a"]);
     queue.done(later, &"a", Verdict::Conflict, MIDDLE);
-    queue.submit(later, job("a", Level::End, 0));
+    queue.submit(later, job("a", Priority::End, 0));
     assert_eq!(sent(&mut queue, later), ["a"], "it is not in a row with one of long ago");
 }
 
@@ -155,11 +155,11 @@ fn a_job_that_another_writer_overtakes_is_repeated_at_once_a_few_times() {
     let mut now = Time(0);
     for pause in [200, 400, 800, 1600, 2000, 2000] {
         for _ in 0..4 {
-            queue.submit(now, job("a", Level::Active, 0));
+            queue.submit(now, job("a", Priority::Active, 0));
             assert_eq!(sent(&mut queue, now), ["a"]);
             queue.done(now, &"a", Verdict::Raced, MIDDLE);
         }
-        queue.submit(now, job("a", Level::Active, 0));
+        queue.submit(now, job("a", Priority::Active, 0));
         assert_eq!((queue.next(now), queue.next_deadline()), (None, Some(now + Millis(pause))));
         now += Millis(pause);
     }
@@ -169,10 +169,10 @@ fn a_job_that_another_writer_overtakes_is_repeated_at_once_a_few_times() {
 #[test]
 fn a_job_past_its_deadline_is_not_sent() {
     let mut queue = Calls::new(CONCURRENCY);
-    queue.submit(Time(0), Submission { not_after: Some(Time(50)), ..job("late", Level::Publication, 7) });
+    queue.submit(Time(0), Submission { not_after: Some(Time(50)), ..job("late", Priority::Publication, 7) });
     for number in 0..u32::try_from(CONCURRENCY).unwrap() {
         let key = Box::leak(number.to_string().into_boxed_str());
-        queue.submit(Time(0), job(key, Level::End, number));
+        queue.submit(Time(0), job(key, Priority::End, number));
     }
     assert_eq!(sent(&mut queue, Time(0)).len(), CONCURRENCY, "as many as may be in flight, urgent ones first");
     assert_eq!(queue.next_deadline(), Some(Time(50)));
@@ -185,7 +185,7 @@ fn the_rate_is_limited_after_a_burst() {
     let mut queue = Calls::new(CONCURRENCY);
     let keys: Vec<&'static str> = (0..300).map(|number| &*Box::leak(format!("k{number}").into_boxed_str())).collect();
     for key in &keys {
-        queue.submit(Time(1000), job(key, Level::Active, 0));
+        queue.submit(Time(1000), job(key, Priority::Active, 0));
     }
     let mut begun = 0;
     let mut at = Time(1000);
@@ -204,11 +204,11 @@ fn the_rate_is_limited_after_a_burst() {
 fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
     let mut queue = Calls::new(CONCURRENCY);
     for newer in [false, true] {
-        queue.submit(Time(0), job("s", Level::Counts, 1));
+        queue.submit(Time(0), job("s", Priority::Counts, 1));
         assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 1)));
         let retry = queue.retry(&"s").unwrap();
         if newer {
-            queue.submit(Time(0), job("s", Level::End, 2));
+            queue.submit(Time(0), job("s", Priority::End, 2));
         }
         done(&mut queue, Time(0), &["s"]);
         assert_eq!(queue.put_back(Time(0), "s", retry, 1), newer.then_some(1));
@@ -222,17 +222,17 @@ fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
 fn a_call_that_panicked_says_nothing_about_the_api_server() {
     let mut queue = Calls::new(CONCURRENCY);
     for key in ["a", "b"] {
-        queue.submit(Time(0), job(key, Level::End, 0));
+        queue.submit(Time(0), job(key, Priority::End, 0));
     }
     assert_eq!(sent(&mut queue, Time(0)), ["a", "b"]);
     queue.done(Time(0), &"a", Verdict::Unanswered, MIDDLE);
-    queue.submit(Time(0), job("c", Level::End, 0));
+    queue.submit(Time(0), job("c", Priority::End, 0));
     assert!(!queue.done(Time(0), &"b", Verdict::Panicked, MIDDLE), "the gate stays closed");
     assert_eq!(sent(&mut queue, Time(0)), [""; 0]);
     queue.want_probe();
     assert_eq!(sent(&mut queue, Time(100)), ["probe"], "the request for a probe is kept");
     queue.probe_done(Time(100), true, MIDDLE);
-    queue.submit(Time(100), job("b", Level::End, 0));
+    queue.submit(Time(100), job("b", Priority::End, 0));
     assert_eq!(sent(&mut queue, Time(100)), ["c"], "b waits as after a refusal");
     assert_eq!(sent(&mut queue, Time(200)), ["b"]);
 }
@@ -241,10 +241,10 @@ fn a_call_that_panicked_says_nothing_about_the_api_server() {
 fn a_job_that_is_not_sent_after_all_says_nothing_about_the_api_server() {
     let mut queue = Calls::new(1);
     queue.done(Time(0), &"x", Verdict::Unanswered, MIDDLE);
-    queue.submit(Time(0), Submission { lane: Some("pod".into()), ..job("a", Level::Active, 1) });
+    queue.submit(Time(0), Submission { lane: Some("pod".into()), ..job("a", Priority::Active, 1) });
     assert_eq!(queue.next(Time(0)), None, "the gate is closed");
     queue.probe_done(Time(100), true, MIDDLE);
-    queue.submit(Time(100), Submission { lane: Some("pod".into()), ..job("b", Level::Active, 2) });
+    queue.submit(Time(100), Submission { lane: Some("pod".into()), ..job("b", Priority::Active, 2) });
     assert_eq!(queue.next(Time(100)), Some(Next::Call("a", 1)));
     assert_eq!(queue.next(Time(100)), None, "one of a lane, and one in all");
     queue.unsent(&"a");
@@ -252,7 +252,7 @@ fn a_job_that_is_not_sent_after_all_says_nothing_about_the_api_server() {
     queue.unsent(&"b");
     // Jobs that are not sent use up none of the rate.
     for round in 0..10_000 {
-        queue.submit(Time(100), job("c", Level::Active, round));
+        queue.submit(Time(100), job("c", Priority::Active, round));
         assert_eq!(queue.next(Time(100)), Some(Next::Call("c", round)));
         queue.unsent(&"c");
     }

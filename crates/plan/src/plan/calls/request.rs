@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redislease_core::time::Time;
 
-use super::Level;
+use super::Priority;
 use super::answer::WorkloadKey;
 use crate::api::validated::WorkloadKind;
 use crate::api::{RedisLease, RedisQuorum};
@@ -75,11 +75,7 @@ pub enum Request {
     /// Read the selector of a workload, and whether it runs.
     Workload(WorkloadKey),
     /// Read a quorum.
-    Quorum {
-        /// Its namespace.
-        namespace: Arc<str>,
-        name: Arc<str>,
-    },
+    Quorum { namespace: Arc<str>, name: Arc<str> },
     /// Replace the status of a quorum.
     QuorumStatus(Box<RedisQuorum>),
     /// Read the highest token in the statuses of the leases on a quorum, as etcd has them now.
@@ -136,20 +132,20 @@ impl Request {
     }
 
     /// How urgent it is.
-    pub(super) fn level(&self) -> Level {
+    pub(super) fn priority(&self) -> Priority {
         match self {
-            Self::LeaseStatus { write, .. } => write.priority.into(),
-            Self::Role { write, .. } => write.priority.into(),
-            Self::Workload(_) | Self::Read { read: Read::Startable, .. } => Level::Active,
-            Self::Read { read: Read::Lease, .. } | Self::Secret { .. } => Level::Publication,
+            Self::LeaseStatus { write, .. } => write.priority,
+            Self::Role { write, .. } => write.priority,
+            Self::Workload(_) | Self::Read { read: Read::Startable, .. } => Priority::Active,
+            Self::Read { read: Read::Lease, .. } | Self::Secret { .. } => Priority::Publication,
             Self::Read { .. } | Self::Quorum { .. } | Self::Tokens { .. } | Self::ClusterUid | Self::Probe => {
-                Level::End
+                Priority::End
             }
             // It names the leader. A leader without the quorum contradicts the claim of another replica within seconds, or it has no
             // right to end terms any more: this write must not wait for those of all ending terms.
-            Self::QuorumStatus(_) => Level::End,
-            Self::LeaseChange(_) => Level::Standby,
-            Self::Event { .. } => Level::Events,
+            Self::QuorumStatus(_) => Priority::End,
+            Self::LeaseChange(_) => Priority::Standby,
+            Self::Event { .. } => Priority::Events,
         }
     }
 

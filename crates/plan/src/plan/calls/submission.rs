@@ -4,52 +4,38 @@ use std::sync::Arc;
 
 use redislease_core::time::Time;
 
-use crate::plan::Priority;
-
-/// How urgent a job is; the first is the most urgent.
+/// How urgent a job is while the API server is slow; the first is the most urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// A term has ended, or a read decides whether it ends or continues.
+pub enum Priority {
+    /// A term has ended, became certain or uncertain, or a read decides about that.
     End,
     /// A term is published, or the status is read before that.
     Publication,
-    /// A pod gets or loses the role `active`.
+    /// A pod gets the role `active`.
     Active,
-    /// A pod gets the role `standby`.
+    /// A pod gets the role `standby`, or loses its role.
     Standby,
-    /// Only numbers and messages change.
+    /// No term begins or ends: the reason why no pod is active, candidate counts or messages change.
     Counts,
     /// Events.
     Events,
 }
 
-impl Level {
-    /// All levels, the most urgent one first.
+impl Priority {
+    /// All of them, the most urgent one first.
     pub const ALL: [Self; 6] = [Self::End, Self::Publication, Self::Active, Self::Standby, Self::Counts, Self::Events];
 
     pub(super) const fn index(self) -> usize {
         self as usize
     }
 
-    /// The queue in which jobs of this level take turns with others.
+    /// The queue in which such jobs take turns with others.
     pub(super) const fn class(self) -> usize {
         match self {
             Self::End | Self::Publication | Self::Active => 0,
             Self::Standby => 1,
             Self::Counts => 2,
             Self::Events => 3,
-        }
-    }
-}
-
-impl From<Priority> for Level {
-    fn from(priority: Priority) -> Self {
-        match priority {
-            Priority::End => Self::End,
-            Priority::Publication => Self::Publication,
-            Priority::Active => Self::Active,
-            Priority::Standby => Self::Standby,
-            Priority::Counts => Self::Counts,
         }
     }
 }
@@ -64,7 +50,7 @@ pub struct Submission<K, P> {
     /// Jobs of one lane are never in flight together. Without a lane, this applies only to jobs of one key.
     pub lane: Option<Arc<str>>,
     /// How urgent it is.
-    pub level: Level,
+    pub priority: Priority,
     /// The earliest time to send it.
     pub not_before: Option<Time>,
     /// The job is dropped at this time.

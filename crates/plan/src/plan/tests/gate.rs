@@ -68,7 +68,7 @@ impl Story {
             pod.labels.insert(GATE.into(), "standby".into());
         }
         self.candidates(&pods);
-        self.event(Event::RoleWritten { uid: uid.into(), outcome: RoleOutcome::Written });
+        self.event(Event::RoleWritten { uid: uid.into(), outcome: RoleOutcome::Written(None) });
     }
 
     /// The API server accepts the only role write of the last turn.
@@ -76,7 +76,7 @@ impl Story {
         for write in self.role_writes() {
             self.apply(&write);
         }
-        self.event(Event::RoleWritten { uid: uid.into(), outcome: RoleOutcome::Written });
+        self.event(Event::RoleWritten { uid: uid.into(), outcome: RoleOutcome::Written(None) });
     }
 }
 
@@ -126,7 +126,7 @@ fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
     story.write();
     assert_eq!(story.changes(), [], "one write at a time");
     story.apply(&standby);
-    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written(None) });
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
     assert_eq!(story.role_writes()[0].priority, Priority::Active);
     story.accept("uid-a");
@@ -148,7 +148,7 @@ fn a_started_pod_without_a_token_gets_the_latest_one_and_is_deleted() {
     assert_eq!((standby.pod.as_str(), standby.token.as_deref()), ("a", Some("7")));
     story.write();
     story.apply(&standby);
-    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written(None) });
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
 }
 
@@ -227,7 +227,7 @@ fn without_the_flag_no_term_begins_and_no_pod_is_deleted() {
     story.write();
     let a = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..story.pod("a") };
     story.candidates(&[a, story.pod("b")]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
     assert_eq!(story.changes(), []);
 }
 
@@ -339,7 +339,7 @@ fn pods_of_a_lease_that_is_deleted_run_on() {
     story.write();
     let a = PodFacts { labels: [].into(), ..story.pod("a") };
     story.candidates(&[a, story.pod("b")]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
     assert!(story.changes().iter().all(|(_, change)| *change == PodChange::None), "{:?}", story.effects);
 }
 
@@ -358,6 +358,6 @@ fn a_pod_that_is_no_candidate_any_more_keeps_its_label_until_it_is_deleted() {
     assert_eq!(a.annotations.get("token.redislease.io/billing").map(String::as_str), Some("7"));
     let standby = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..a };
     story.facts.strays = vec![Arc::new(standby)];
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
 }

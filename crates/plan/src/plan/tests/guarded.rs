@@ -47,7 +47,7 @@ fn a_write_that_the_api_server_changes_is_reported_and_waits_longer_each_time() 
     };
     for (round, pause) in [1000, 2000, 4000, 8000].into_iter().enumerate() {
         assert_eq!(story.roles(), [("b".into(), Some(PodRole::Standby))]);
-        story.role_answered("b", RoleOutcome::Altered(Box::new(altered.clone())));
+        story.role_answered("b", RoleOutcome::Written(Some(Box::new(altered.clone()))));
         assert_eq!(story.roles(), [], "the same write waits");
         assert!(story.reconciler.next_deadline().is_some_and(|at| at <= story.now + Millis(pause)));
         story.pass(pause - 1);

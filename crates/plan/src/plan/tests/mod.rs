@@ -64,7 +64,7 @@ pub(super) fn idle(retry_at: u64) -> View {
 
 pub(super) fn ending(id: TermId, reason: EndReason) -> View {
     let ending = EndingView { id, reason, sealed: false, keys_until: Time(10_000_000) };
-    View { ending: Some(ending), retry_at: Some(Time(10_000_000)), ..View::default() }
+    View { ending: Some(Box::new(ending)), retry_at: Some(Time(10_000_000)), ..View::default() }
 }
 
 pub(super) fn pod(name: &str) -> PodFacts {
@@ -74,26 +74,18 @@ pub(super) fn pod(name: &str) -> PodFacts {
 impl Story {
     /// A free lease with the candidates `a` and `b`, on three healthy nodes.
     pub fn new() -> Self {
-        let cluster = Cluster { name: "here".into(), uid: "uid-here".into() };
+        let cluster = Arc::new(Cluster { name: "here".into(), uid: "uid-here".into() });
         let identity =
             Identity { cluster, namespace: "jobs".into(), name: "billing".into(), uid: "uid-billing".into() };
         let now = Time(1_000_000);
         let facts = Facts {
-            lease: None,
-            has_successor: false,
-            spec: SpecFacts::default(),
             quorum: Arc::new(quorum(1, "f00d")),
-            candidates: CandidateFacts::Unknown,
-            strays: Vec::new(),
-            stray_workloads: Vec::new(),
-            holder: PodKnowledge::Unseen,
             pods_listed: true,
             authority: Authority::Lead,
-            stop_at: None,
-            api_answered_at: None,
             permitted: Permitted::ALL,
             allowed: Allowed { scheduling_gate: true, scale: true, suspend: true },
             wall: jiff::Timestamp::from_second(1_795_238_400).unwrap(),
+            ..Facts::default()
         };
         let spec = SpecCache::default();
         let mut story =
@@ -236,8 +228,10 @@ impl Story {
             for write in writes {
                 order.push((write.pod.clone(), write.role.map(|role| role.as_str().to_owned())));
                 self.apply(&write);
-                self.reconciler
-                    .handle(self.now, Event::RoleWritten { uid: write.uid.clone(), outcome: RoleOutcome::Written });
+                self.reconciler.handle(
+                    self.now,
+                    Event::RoleWritten { uid: write.uid.clone(), outcome: RoleOutcome::Written(None) },
+                );
             }
             self.turn();
         }

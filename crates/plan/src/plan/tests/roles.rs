@@ -27,7 +27,7 @@ fn no_pod_gets_active_while_another_may_have_it() {
     a.labels.insert("lease.redislease.io/billing".into(), "standby".into());
     a.annotations.set("token.redislease.io/billing", Some("8"));
     story.candidates(&[a, pod("b")]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
     assert_eq!(story.role_writes().last().and_then(|write| write.role), Some(PodRole::Active), "{:?}", story.effects);
 }
 
@@ -39,7 +39,7 @@ fn a_pod_with_an_unanswered_active_write_gets_standby_after_a_loss() {
     let standby = story.role_writes();
     assert_eq!(standby.len(), 2, "b gets standby, and no other pod was active: {standby:?}");
     let unanswered = RoleOutcome::Unanswered("timeout".into());
-    story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written });
+    story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written(None) });
     story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-a".into(), outcome: unanswered });
     story.view(ending(term(1, 7, "a"), EndReason::Misses));
     let writes: Vec<_> = story.role_writes().iter().map(|write| (write.pod.clone(), write.role)).collect();

@@ -165,7 +165,7 @@ impl Assignment<'_> {
         let (Some(Refusal { asked_at, until }), Some(by)) = (view.refusal, &view.refused_by) else { return false };
         let Ok(name) = by.metadata.parse::<HolderName>() else { return false };
         let is_other = name.cluster.uid != turn.identity.cluster.uid
-            || (&name.namespace, &name.lease) != (&turn.identity.namespace, &turn.identity.name);
+            || (&*name.namespace, &name.lease) != (&*turn.identity.namespace, &turn.identity.name);
         is_other && self.state.is_known_before(asked_at) && turn.now < until
     }
 

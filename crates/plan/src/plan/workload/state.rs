@@ -112,6 +112,7 @@ impl WorkloadState {
     /// Takes the answer to a write.
     pub fn written(&mut self, desired: &DesiredRole, outcome: &RoleOutcome) {
         let is_latest = self.sent.take() == Some(true);
-        self.is_withdrawn |= is_latest && desired.role == Some(PodRole::Standby) && *outcome == RoleOutcome::Written;
+        self.is_withdrawn |=
+            is_latest && desired.role == Some(PodRole::Standby) && *outcome == RoleOutcome::Written(None);
     }
 }

@@ -45,7 +45,7 @@ fn held(number: u64, pod: &str) -> View {
 
 fn ending(number: u64, pod: &str, reason: EndReason) -> View {
     let ending = EndingView { id: term(number, pod), reason, sealed: true, keys_until: Time(77) };
-    View { ending: Some(ending), ..View::default() }
+    View { ending: Some(Box::new(ending)), ..View::default() }
 }
 
 fn refused(stage: Stage, number: u64, metadata: &str) -> View {

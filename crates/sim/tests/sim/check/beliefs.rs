@@ -131,7 +131,7 @@ impl World {
         let uid = machine.uid;
         // Nobody looks at a closed lease any more.
         let late = machine.stop_at().filter(|&stop_at| now >= stop_at && !machine.driver.is_closing());
-        let broken = invariants::lease(machine.driver.lease()).err();
+        let broken = invariants::lease(machine.driver.view()).err();
         if let Some(violation) = broken {
             self.check.fail(format!("{violation} (lease {uid} of process {process})"));
         }

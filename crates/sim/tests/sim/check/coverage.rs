@@ -174,11 +174,11 @@ impl Sight {
 
     pub const fn of_role(outcome: &RoleOutcome) -> Self {
         match outcome {
-            RoleOutcome::Written => Self::RoleWritten,
+            RoleOutcome::Written(None) => Self::RoleWritten,
             RoleOutcome::Conflict => Self::RoleConflict,
             RoleOutcome::Gone => Self::RoleGone,
             RoleOutcome::Unanswered(_) => Self::RoleUnanswered,
-            RoleOutcome::Refused(_) | RoleOutcome::Altered(_) => Self::RoleRefused,
+            RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_)) => Self::RoleRefused,
             RoleOutcome::Withdrawn => Self::RoleWithdrawn,
         }
     }

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use redislease_core::time::Time;
 use redislease_plan::engine::{Config, Effect, Engine, Input, Surroundings};
@@ -49,7 +50,7 @@ pub struct Unit {
 /// An engine without facts.
 pub fn new_engine(cluster: usize, permits: usize, bugs: &[Bug]) -> Engine<Planted> {
     let allowed = Allowed { scheduling_gate: true, scale: true, suspend: true };
-    let cluster = objects::cluster(cluster);
+    let cluster = Arc::new(objects::cluster(cluster));
     Engine::new(Config { cluster, allowed, permits, machines: bugs.to_vec() }, Index::new(NAMESPACE))
 }
 

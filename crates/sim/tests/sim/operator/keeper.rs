@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
 use redislease_core::driver::{self, Command, Driver, Fresh, Input, LeaseId};
-use redislease_core::lease::{Config, Effect, Input as LeaseInput, Round, View, Want};
+use redislease_core::lease::{Config, Effect, Input as LeaseInput, Round, View};
 use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
@@ -266,7 +266,8 @@ impl World {
         }
         let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
         if let Some(machine) = self.machine(process, serial) {
-            machine.driver.lease_mut().handle(now, LeaseInput::Want(Want { holder, attempt, floor, entropy }));
+            let fresh = Fresh { attempt, floor, entropy, jumped_at: None };
+            machine.driver.lease_mut().handle(now, LeaseInput::Command(Command::Want(holder), Some(fresh)));
         }
         self.drain(process, serial);
     }

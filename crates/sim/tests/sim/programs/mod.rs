@@ -10,8 +10,9 @@ mod tasks;
 
 use std::collections::BTreeMap;
 
+use redislease_core::driver::Command;
 use redislease_core::lease::Config;
-use redislease_core::lock::{Effect, Lock};
+use redislease_core::lock::Lock;
 use redislease_core::op::{Attempt, Holder};
 
 use crate::api::objects::Keys;
@@ -24,7 +25,7 @@ pub enum Step {
     /// The task with this number requests a lock.
     Ask(u32),
     /// The lease gets a command.
-    Command(u64, Effect),
+    Command(u64, Command),
     /// The task is woken, because of a report or a deadline.
     Wake(u64),
     /// The program takes the lock that it has won.

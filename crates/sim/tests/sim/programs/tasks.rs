@@ -3,7 +3,7 @@
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::driver::Command;
 use redislease_core::lease::{Config, OnDeadline, View};
-use redislease_core::lock::{Effect, Input, Lock, Request};
+use redislease_core::lock::{Input, Lock, Request};
 use redislease_core::time::{Drift, Millis, Time};
 
 use super::{Step, Taken, Worker};
@@ -17,7 +17,7 @@ impl World {
     pub fn program_step(&mut self, process: usize, step: Step) {
         match step {
             Step::Ask(task) => self.ask_for_lock(process, task),
-            Step::Command(serial, effect) => self.command_lease(process, serial, effect),
+            Step::Command(serial, command) => self.command_lease(process, serial, command),
             Step::Wake(serial) => self.wake_task(process, serial),
             Step::Take(serial) => self.take_lock(process, serial),
             Step::Write(serial) => self.write(process, serial),
@@ -106,13 +106,13 @@ impl World {
     /// Sends the commands of the machine to its lease, which is on another thread. Before each of them the program may crash, pause
     /// or cancel its request.
     fn drive(&mut self, process: usize, serial: u64) {
-        while let Some(effect) = self.worker(process, serial).and_then(|worker| worker.lock.poll_effect()) {
+        while let Some(command) = self.worker(process, serial).and_then(|worker| worker.lock.poll_command()) {
             if self.before_lock_effect(process, serial) == BeforeEffect::Crashed {
                 return;
             }
             let delay = if self.chaos { self.rng.between(1, 500) } else { 20 };
             // A process that pauses handles it when it continues.
-            self.program_after(process, delay, Step::Command(serial, effect));
+            self.program_after(process, delay, Step::Command(serial, command));
         }
         self.claim_of_program(process, serial);
         let (now, clock) = (self.now, self.processes[process].clock);
@@ -175,20 +175,14 @@ impl World {
     }
 
     /// The lease gets a command from the task.
-    fn command_lease(&mut self, process: usize, serial: u64, effect: Effect) {
-        let command = match effect {
-            Effect::Want => Command::Want(Self::holder_of(process, self.processes[process].boot, serial)),
-            Effect::TryNow => Command::TryNow,
-            Effect::End(term) => {
-                self.sees("locks that were held for their longest time");
-                Command::End { term, proof: false }
-            }
-            Effect::Release(keep_until) => Command::Release { keep_until },
-            Effect::Abandon => {
-                self.processes[process].workers.retain(|worker| worker.serial != serial);
-                Command::Close
-            }
-        };
+    fn command_lease(&mut self, process: usize, serial: u64, mut command: Command) {
+        match &mut command {
+            // Its name is that of the process as it runs now.
+            Command::Want(holder) => *holder = Self::holder_of(process, self.processes[process].boot, serial),
+            Command::End { .. } => self.sees("locks that were held for their longest time"),
+            Command::Close => self.processes[process].workers.retain(|worker| worker.serial != serial),
+            _ => {}
+        }
         self.command(process, serial, command);
     }
 

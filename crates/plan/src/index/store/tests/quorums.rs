@@ -37,15 +37,15 @@ fn a_lease_gets_only_relevant_changes_of_its_quorum() {
     assert_eq!(index.implausible_tokens(), [implausible].into());
     assert!(index.implausible_tokens().is_empty());
     due(&mut index);
-    assert!(!index.snapshot(a, Time(0)).unwrap().quorum.read, "the quorums are not listed yet");
+    assert!(!index.facts(a, Time(0)).unwrap().quorum.read, "the quorums are not listed yet");
     index.quorums_read();
     assert_eq!(due(&mut index), [a]);
-    let missing = index.snapshot(a, Time(0)).unwrap().quorum;
+    let missing = index.facts(a, Time(0)).unwrap().quorum;
     assert!(missing.read && missing.obstacle.as_ref().unwrap().1.contains("redislease-system/default, which does not"));
     for (up, concerned) in [(1, true), (2, true), (3, false), (2, false), (1, true)] {
         index.quorum_changed("default", facts(up));
         assert_eq!(!due(&mut index).is_empty(), concerned, "{up}");
-        assert_eq!(index.snapshot(a, Time(0)).unwrap().quorum.up, up);
+        assert_eq!(index.facts(a, Time(0)).unwrap().quorum.up, up);
     }
     index.quorum_changed("default", None);
     assert_eq!(due(&mut index), [a]);
@@ -76,7 +76,7 @@ fn an_edit_that_does_not_fit_the_quorum_keeps_the_candidates() {
 
     index.lease_seen(edit(2, "b", "31s"), NOW);
     assert_eq!(candidate(&mut index), "a");
-    assert!(index.snapshot(id, NOW).unwrap().spec.problem.unwrap().contains("maxLeaseDuration"));
+    assert!(index.facts(id, NOW).unwrap().spec.problem.unwrap().contains("maxLeaseDuration"));
     // While the quorum is unknown, nothing says whether the edit fits.
     index.quorum_changed("default", None);
     index.lease_seen(edit(3, "b", "29s"), NOW);
@@ -85,7 +85,7 @@ fn an_edit_that_does_not_fit_the_quorum_keeps_the_candidates() {
     let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
     index.quorum_changed("default", Some(Arc::new(QuorumFacts { read: true, valid, ..QuorumFacts::default() })));
     assert_eq!(candidate(&mut index), "b");
-    assert_eq!(index.snapshot(id, NOW).unwrap().spec.problem, None);
+    assert_eq!(index.facts(id, NOW).unwrap().spec.problem, None);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
     let mut index = index();
     index.quorums_read();
     let id = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
-    let missing = index.snapshot(id, Time(0)).unwrap().quorum.obstacle.clone();
+    let missing = index.facts(id, Time(0)).unwrap().quorum.obstacle.clone();
     let quorum: crate::api::RedisQuorum = serde_json::from_value(json!({
         "apiVersion": "redislease.io/v1alpha1",
         "kind": "RedisQuorum",
@@ -111,7 +111,7 @@ fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
         Some(Arc::new(QuorumFacts { read: true, valid, mismatch, ..QuorumFacts::default() })),
     );
     due(&mut index);
-    let facts = |index: &mut Index| index.snapshot(id, Time(0)).unwrap().quorum;
+    let facts = |index: &mut Index| index.facts(id, Time(0)).unwrap().quorum;
     let seen = |index: &mut Index, labels: &[(&str, &str)]| {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         index.namespace_seen(NamespaceFacts { name: "n".into(), labels });

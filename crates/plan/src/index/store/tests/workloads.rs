@@ -42,7 +42,7 @@ fn the_workload_is_the_only_candidate_and_is_read_often() {
     let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
     index.pod_seen(pod("n", "p", 1, &[("app", "a")]), NOW);
     due(&mut index);
-    assert!(matches!(index.snapshot(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown));
+    assert!(matches!(index.facts(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown));
     let key = index.next_workload(NOW).unwrap();
     index.workload_read(&key, deployment("u1", 5, 0), NOW);
     assert_eq!(due(&mut index), [id]);
@@ -66,16 +66,16 @@ fn a_workload_that_is_deleted_or_created_again_is_no_proof() {
     let key = index.next_workload(NOW).unwrap();
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     index.set_holder(id, Some("u1"));
-    assert_eq!(index.snapshot(id, Time(0)).unwrap().holder, PodKnowledge::Workload);
+    assert_eq!(index.facts(id, Time(0)).unwrap().holder, PodKnowledge::Workload);
     index.workload_read(&key, deployment("u2", 9, 3), NOW);
-    assert_eq!(index.snapshot(id, Time(0)).unwrap().holder, PodKnowledge::Gone { stopped: false });
+    assert_eq!(index.facts(id, Time(0)).unwrap().holder, PodKnowledge::Gone { stopped: false });
     assert_eq!(replicas(&mut index, id), [("u2".into(), Run::Replicas(3))]);
     // A failed read says nothing.
     due(&mut index);
     index.workload_read(&key, WorkloadRead::Refused("no".into()).into(), NOW);
     assert_eq!((due(&mut index), replicas(&mut index, id).len()), (Vec::new(), 1));
     index.workload_read(&key, WorkloadRead::Missing.into(), NOW);
-    assert!(matches!(index.snapshot(id, Time(0)).unwrap().candidates, CandidateFacts::Unusable(..)));
+    assert!(matches!(index.facts(id, Time(0)).unwrap().candidates, CandidateFacts::Unusable(..)));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_lease_that_becomes_one_of_a_cluster_waits_for_the_next_read() {
     let key = index.next_workload(NOW).unwrap();
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     index.lease_seen(of_cluster("a", 2), NOW);
-    assert!(matches!(index.snapshot(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown));
+    assert!(matches!(index.facts(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown));
     assert_eq!(index.next_workload(NOW).as_ref(), Some(&key), "it is read at once");
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     assert_eq!(replicas(&mut index, id).len(), 1);
@@ -146,7 +146,7 @@ fn after_a_change_of_authority_the_workload_is_unknown_until_it_was_read() {
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     due(&mut index);
     index.workloads_of_quorum("default", NOW);
-    assert!(matches!(index.snapshot(id, NOW).unwrap().candidates, CandidateFacts::Unknown));
+    assert!(matches!(index.facts(id, NOW).unwrap().candidates, CandidateFacts::Unknown));
     assert_eq!(index.next_workload(NOW).as_ref(), Some(&key));
     index.workload_read(&key, deployment("u1", 5, 3), NOW);
     assert_eq!((due(&mut index), replicas(&mut index, id).len()), (vec![id], 1));
@@ -155,7 +155,7 @@ fn after_a_change_of_authority_the_workload_is_unknown_until_it_was_read() {
     assert_eq!(index.next_workload(NOW + Millis(5000)).as_ref(), Some(&key));
     index.workloads_of_quorum("default", NOW + Millis(5000));
     index.workload_read(&key, deployment("u1", 6, 3), NOW + Millis(5000));
-    assert!(matches!(index.snapshot(id, NOW).unwrap().candidates, CandidateFacts::Unknown));
+    assert!(matches!(index.facts(id, NOW).unwrap().candidates, CandidateFacts::Unknown));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_selector_never_selects_a_workload() {
 }
 
 fn strays(index: &mut Index, id: LeaseId) -> Vec<String> {
-    index.snapshot(id, NOW).unwrap().stray_workloads.iter().map(|one| one.uid.clone()).collect()
+    index.facts(id, NOW).unwrap().stray_workloads.iter().map(|one| one.uid.clone()).collect()
 }
 
 #[test]

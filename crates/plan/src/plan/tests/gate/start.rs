@@ -25,10 +25,10 @@ fn every_gated_pod_is_fenced_before_the_first_start_of_a_process() {
     story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Conflict });
     assert_eq!(story.changes(), [("c".into(), PodChange::Fence(1))], "it is sent again");
     story.apply(&writes[0]);
-    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written(None) });
     assert_eq!(story.changes(), [], "`c` is not fenced yet");
     story.apply(&writes[1]);
-    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Written(None) });
     story.confirm();
     assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
 }
@@ -62,7 +62,7 @@ fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
     assert_eq!(story.role_writes().len(), 1);
     story.write();
     story.apply(&standby);
-    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written(None) });
     assert_eq!(story.changes(), [("c".into(), PodChange::Delete)], "`a` waits for the end of `c`");
     // This process loses its authority and gains it again: another one may have decided meanwhile.
     story.candidates(&[gated("a")]);
@@ -149,7 +149,7 @@ fn the_next_pod_starts_when_the_one_before_is_proven_to_have_stopped() {
     let mut story = b_follows_a();
     assert!(!story.starts_b(), "{:?}", story.effects);
     story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
     assert!(!story.starts_b(), "it is terminating: {:?}", story.effects);
     assert!(
         story
@@ -167,7 +167,7 @@ fn the_next_pod_starts_when_the_one_before_is_proven_to_have_stopped() {
 fn the_next_pod_starts_when_the_one_before_is_gone_or_must_have_stopped() {
     let mut story = b_follows_a();
     story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written });
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
     // 30 s, and the gracePeriod of 10 s.
     story.pass(39_999);
     assert!(!story.starts_b());

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::backoff::{Backoff, Entropy, Strategy};
-use crate::op::{Grant, Stage, Token};
+use crate::check::Renumbering;
+use crate::op::{Grant, Holder, Op, Stage, Token};
 use crate::quorum::Quorum;
-use crate::time::Drift;
+use crate::time::{Drift, Millis};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -23,6 +25,11 @@ fn config(deadline: OnDeadline) -> Config {
         backoff: Backoff { strategy: Strategy::Linear, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
         deadline,
     }
+}
+
+fn want(attempt: Attempt, floor: Token) -> Input {
+    let fresh = Fresh { attempt, floor, entropy: Entropy(0), jumped_at: None };
+    Input::Command(Command::Want(Holder("pod".into())), Some(fresh))
 }
 
 /// One request, with its round in both machines. The rebased machine may have dropped the round.
@@ -121,10 +128,11 @@ impl Twins {
         }
     }
 
-    fn both(&mut self, input: Input) {
+    fn both(&mut self, input: impl Into<Input>) {
+        let input = input.into();
         self.give(input.clone(), Some(input));
         if self.plain.view().standing == Standing::Idle {
-            self.give(Input::TryNow, Some(Input::TryNow));
+            self.give(Command::TryNow.into(), Some(Command::TryNow.into()));
         }
     }
 
@@ -143,7 +151,7 @@ impl Twins {
         let input = |(round, node)| Input::Vote { round, node, vote: vote.clone() };
         self.give(input(asked.plain), asked.rebased.map(input));
         if self.plain.view().standing == Standing::Idle {
-            self.give(Input::TryNow, Some(Input::TryNow));
+            self.give(Command::TryNow.into(), Some(Command::TryNow.into()));
         }
     }
 
@@ -173,18 +181,16 @@ impl Twins {
         match (what % 16, known) {
             (0, _) => {
                 self.attempts += 1;
-                let (holder, attempt) = (Holder("pod".into()), Attempt(self.attempts));
-                let want = Want { holder, attempt, floor: Token(u64::from(word)), entropy: Entropy(0) };
-                self.both(Input::Want(want));
+                self.both(want(Attempt(self.attempts), Token(u64::from(word))));
             }
-            (1, Some(id)) => self.both(Input::Published { attempt: id.attempt, outcome: Publication::Written }),
-            (2, Some(term)) if word < 60 => self.both(Input::End { term, proof: word < 20 }),
+            (1, Some(id)) => self.both(Command::Published { attempt: id.attempt, outcome: Publication::Written }),
+            (2, Some(term)) if word < 60 => self.both(Command::End { term, proof: word < 20 }),
             (2, Some(id)) if word > 250 => {
-                self.both(Input::Published { attempt: id.attempt, outcome: Publication::Superseded });
+                self.both(Command::Published { attempt: id.attempt, outcome: Publication::Superseded });
             }
-            (2, Some(id)) if word > 240 => self.both(Input::UnconfirmedShown(id.attempt)),
-            (2, Some(id)) if word > 230 => self.both(Input::KeptElsewhere(id.attempt)),
-            (2, _) if word > 220 => self.both(Input::Forget),
+            (2, Some(id)) if word > 240 => self.both(Command::UnconfirmedShown(id.attempt)),
+            (2, Some(id)) if word > 230 => self.both(Command::KeptElsewhere(id.attempt)),
+            (2, _) if word > 220 => self.both(Command::Forget),
             (2, _) if word > 180 => {
                 let after = Millis(u64::from(word % 4));
                 let returned = |now: Time| Input::NodeReturned { ask_by: now + after };
@@ -192,7 +198,7 @@ impl Twins {
             }
             (3, _) if word < 60 => {
                 let id = TermId { attempt: Attempt(50), token: Token(4), holder: Holder("pod".into()) };
-                self.both(Input::Adopt(id));
+                self.both(Command::Adopt(id));
             }
             (4, _) => self.pass(Millis(u64::from(word % 12))),
             (5, _) => self.permute(word),
@@ -232,8 +238,7 @@ proptest! {
 fn states_that_differ_only_in_the_origin_of_time_become_one() {
     let at = |start: u64| {
         let mut lease = Lease::new(config(OnDeadline::Seal));
-        let want = Want { holder: Holder("pod".into()), attempt: Attempt(1), floor: Token(0), entropy: Entropy(0) };
-        lease.handle(Time(start), Input::Want(want));
+        lease.handle(Time(start), want(Attempt(1), Token(0)));
         while lease.poll_effect().is_some() {}
         lease.rebase(Time(start), ORIGIN);
         lease
