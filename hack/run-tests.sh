@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the checks and tests step by step, with a summary at the end.
 #
-#   hack/run-tests.sh fast   checks that need no server: format, lints, purity, unit tests, model and simulator
-#   hack/run-tests.sh all    also the tests on real Redis servers and a real control plane
+#   hack/run-tests.sh fast   checks that need no server: format, lints, purity, unit tests, model and simulator. A step whose files
+#                            are the same as when it last passed is left out
+#   hack/run-tests.sh all    every step, also the tests on real Redis servers and a real control plane
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,13 +20,13 @@ if commit=$(git rev-parse --short=7 HEAD 2>/dev/null); then
 fi
 
 log=$(mktemp)
-beside=$(mktemp)
-beside_pid=
-# The processes of the tests beside the others form a group.
-trap '[[ -z $beside_pid ]] || kill -- "-$beside_pid" 2>/dev/null; rm -f "$log" "$beside"' EXIT
+# Steps that run beside others: their process groups and when they began. Each writes its output to a file.
+beside=$(mktemp -d)
+declare -A beside_pid beside_began
+trap 'for pid in "${beside_pid[@]}"; do kill -- "-$pid" 2>/dev/null; done; rm -rf "$log" "$beside"' EXIT
 summary=()
 failed=
-started=$SECONDS
+started=$SECONDS began_at=$(($(date +%s) - SECONDS))
 
 run() { # name, command...
     local name=$1 began=$SECONDS
@@ -62,32 +63,33 @@ component() { # subcommand, name, command...
 }
 
 tests() { # name, arguments of cargo test...: runs also after other tests that failed
-    run "$1" cargo test --locked --workspace --no-fail-fast "${@:2}" "${timed[@]}"
+    run "$1" cargo test --locked --workspace --no-fail-fast "${@:2}"
 }
 
-# The same, with the lowest priority beside the tests that follow, which wait most of the time. `beside_ends` shows the output.
-beside_begins() { # name, arguments of cargo test...
-    beside_name=$1 beside_began=$SECONDS
+# Starts a step beside those that follow: most of the tests wait most of the time. `beside_ends` shows its output.
+beside_begins() { # name, command...
+    printf '\n== %s, beside the next steps: %s\n' "$1" "${*:2}"
+    beside_began[$1]=$SECONDS
     set -m
-    nice -n 19 cargo test --locked --workspace --no-fail-fast "${@:2}" "${timed[@]}" &>"$beside" &
-    beside_pid=$!
+    "${@:2}" &>"$beside/$1" &
+    beside_pid[$1]=$!
     set +m
-    printf '\n== %s: cargo test %s, with low priority beside the next steps\n' "$1" "${*:2}"
 }
 
-beside_ends() {
-    local code=0
-    printf '\n== %s: the output\n' "$beside_name"
-    wait "$beside_pid" || code=$?
-    beside_pid=
-    cat "$beside"
-    cat "$beside" >>"$log"
-    if [[ $code == 0 ]]; then
-        summary+=("$(printf '%-22s ok      %4d s beside others' "$beside_name" $((SECONDS - beside_began)))")
-    else
-        failed=$beside_name
-        summary+=("$(printf '%-22s FAILED  %4d s beside others' "$beside_name" $((SECONDS - beside_began)))")
-    fi
+beside_ends() { # name
+    local code=0 took
+    wait "${beside_pid[$1]}" || code=$?
+    unset "beside_pid[$1]"
+    # When it has ended, not when somebody looked.
+    took=$(($(stat --format=%Y "$beside/$1") - began_at - beside_began[$1]))
+    printf '\n== %s: the output\n' "$1"
+    tee -a "$log" <"$beside/$1"
+    case $1:$code in
+        *:0) summary+=("$(printf '%-22s ok      %4d s beside others' "$1" "$took")") ;;
+        'real nodes:3') ;;
+        *) failed=$1; summary+=("$(printf '%-22s FAILED  %4d s beside others' "$1" "$took")") ;;
+    esac
+    return "$code"
 }
 
 # The test harness reports the time of each test, a feature that stable toolchains refuse without this variable. Only the
@@ -112,22 +114,43 @@ skip() { # name, reason
 }
 
 # Real kubelets need more than other servers: a machine that cannot run them skips this part, and the summary says why.
-real_nodes() {
-    local name="real nodes" began=$SECONDS reason code
+real_nodes_begin() {
+    local reason
     hack/install-deps.sh node || true
-    if ! reason=$(hack/node-possible.sh); then
-        skip "$name" "$reason"
+    if reason=$(hack/node-possible.sh); then
+        beside_begins "real nodes" hack/e2e.sh debug
+    else
+        skip "real nodes" "$reason"
+    fi
+}
+
+real_nodes_end() {
+    local code=0
+    [[ -n ${beside_pid["real nodes"]:-} ]] || return 0
+    beside_ends "real nodes" || code=$?
+    # Nothing of this project has run yet.
+    [[ $code != 3 ]] || skip "real nodes" "$(tail -1 "$log" | sed 's/^error: this machine cannot run a Kubernetes node: //')"
+}
+
+# A step of `make check` is left out when its files are the same as when it last passed: `make test` runs all.
+step_of() { # name, files..., --, command...
+    local name=$1 files=() now stamp
+    shift
+    while [[ $1 != -- ]]; do files+=("$1"); shift; done
+    shift
+    stamp=${CARGO_TARGET_DIR:-target}/checked/$name
+    # Without git, or with a file that cannot be read, nothing is left out.
+    now=$({ rustc -V && git ls-files -z --cached --others --exclude-standard -- "${files[@]}" Cargo.toml Cargo.lock |
+        xargs --null sha256sum; } 2>/dev/null | sha256sum) || now=
+    if [[ $what == fast && -n $now && -r $stamp && $(<"$stamp") == "$now" ]]; then
+        skip "$name" "its files are as when it last passed"
         return
     fi
-    printf '\n== %s: hack/e2e.sh debug\n' "$name"
-    hack/e2e.sh debug 2>&1 | tee -a "$log"
-    code=${PIPESTATUS[0]}
-    case $code in
-        0) summary+=("$(printf '%-22s ok      %4d s' "$name" $((SECONDS - began)))") ;;
-        # Nothing of this project has run yet.
-        3) skip "$name" "$(tail -1 "$log" | sed 's/^error: this machine cannot run a Kubernetes node: //')" ;;
-        *) failed=$name; summary+=("$(printf '%-22s FAILED  %4d s' "$name" $((SECONDS - began)))") ;;
-    esac
+    step "$name" "$@"
+    if [[ -z $failed && -n $now ]]; then
+        mkdir -p "${stamp%/*}"
+        printf '%s\n' "$now" >"$stamp"
+    fi
 }
 
 component fmt format cargo fmt --all --check
@@ -146,7 +169,7 @@ else
     skip licences "cargo-deny is not installed (make licences)"
 fi
 if command -v promtool >/dev/null; then
-    step alerts hack/check-alerts.sh
+    step_of alerts charts/redislease/files/alerts.yaml tests/alerts hack/check-alerts.sh -- hack/check-alerts.sh
 else
     skip alerts "promtool is missing (Debian package prometheus)"
 fi
@@ -157,7 +180,7 @@ else
     skip dashboard "Grafana's foundation SDK is not installed (hack/dashboard.sh install)"
 fi
 if hack/instructions.sh available; then
-    step instructions hack/instructions.sh
+    step_of instructions crates/core hack/instructions.sh -- hack/instructions.sh
 else
     skip instructions "valgrind is not installed (make deps)"
 fi
@@ -171,15 +194,16 @@ else
 fi
 step "chart's CRDs" hack/generate-chart.sh --check-crds
 if [[ $what == fast ]]; then
-    step "unit tests" cargo test --locked --workspace --lib --bins --no-fail-fast
+    step "unit tests" cargo test --locked --workspace --lib --no-fail-fast
     export MODEL=quick
-    step "model and simulator" cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*'
+    step_of "model and simulator" crates/core crates/plan crates/sim -- \
+        cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*' -- \
+        --exact --skip planted_bugs_are_found --skip programs::search::bugs_in_the_lock_of_a_program_are_found
 elif [[ -z $failed ]]; then
     export SIM_SEEDS=3000
     # Every step selects from the whole workspace: with fewer packages, dependencies would be built again with other
-    # features. The tests on a control plane come last and on their own, because they wait most of the time: more of them
-    # than there are cores can run at once. A process runs at most four control planes.
-    # Those that only compute have the lowest priority: they use the time in which the others wait.
+    # features. Tests that only compute have the lowest priority: they use the time in which the others wait. The others
+    # wait most of the time, so more of them run at once than there are cores.
     computing=() others=()
     for file in crates/*/tests/*.rs crates/*/tests/*/main.rs tests/*/main.rs; do
         file=${file%/main.rs}
@@ -190,18 +214,26 @@ elif [[ -z $failed ]]; then
             *) others+=(--test "${file%.rs}") ;;
         esac
     done
+    # These measure times of less than a second. They run when few others do.
+    timing=(keeper::acquire keeper::latency keeper::lifetime keeper::returns keeper::shards
+        cancel:: guards:: hold:: many:: peers:: requests:: idle:: suspend::)
     tests "unit tests" --lib --bins
     tests "documentation" --doc
     report_times
     step "build the tests" cargo test --locked --workspace --no-run --quiet --test '*'
-    beside_begins "model and simulator" "${computing[@]}"
-    tests "other tests" "${others[@]}"
-    RUST_TEST_THREADS=5 tests "control plane" --test kube
-    beside_ends
-    run "a tenant's load" cargo test --locked --workspace --test kube "${timed[@]:---}" --ignored --exact \
+    cargo=(cargo test --locked --workspace --no-fail-fast)
+    timed=("${timed[@]:---}")
+    beside_begins "model and simulator" nice -n 19 "${cargo[@]}" "${computing[@]}" "${timed[@]}"
+    RUST_TEST_THREADS=3 tests "timing" "${others[@]}" "${timed[@]}" "${timing[@]}"
+    real_nodes_begin
+    beside_begins "chart" env RUST_TEST_THREADS=4 "${cargo[@]}" --test chart "${timed[@]}"
+    RUST_TEST_THREADS=8 tests "other tests" "${others[@]}" "${timed[@]}" "${timing[@]/#/--skip=}"
+    beside_ends "chart"
+    real_nodes_end
+    RUST_TEST_THREADS=9 tests "control plane" --test kube "${timed[@]}"
+    beside_ends "model and simulator"
+    run "a tenant's load" "${cargo[@]}" --test kube "${timed[@]}" --ignored --exact \
         --nocapture tenants::a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant
-    RUST_TEST_THREADS=4 tests "chart" --test chart
-    real_nodes
 fi
 
 printf '\n== summary\n'

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redislease_lab::{
-    Authority, Components, ControlPlane, Identity, Installation, InstallationOptions, LeaseState, QuorumState,
-    RedisOptions, RedisServer, RedisTls, Result, SYSTEM, nodes,
+    Authority, Identity, Installation, InstallationOptions, LeaseState, PooledControlPlane, QuorumState, RedisOptions,
+    RedisServer, RedisTls, Result, SYSTEM, nodes,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ fn install(authority: &Authority) -> Result<Installation> {
         quorum: json!({"nodes": nodes, "tls": {"secretRef": {"name": "redis-tls"}}}),
         ..options()
     };
-    Installation::install(&options, ControlPlane::start(Components::Nodes(3))?, redis)
+    Installation::install(&options, PooledControlPlane::take()?, redis)
 }
 
 /// Closes the operator's connections to this server, and waits until it uses a new one.

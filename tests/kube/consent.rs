@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result};
+use redislease_lab::{Installation, Lease, LeaseState, Result};
 use serde_json::{Value, json};
 
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, throughout};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared_with_rights, throughout};
 
 /// The quorum of the lab waits for 10 s before it votes, and no attempt lasts as long.
 const LONGER_THAN_THE_FIRST_ELECTION: Duration = Duration::from_secs(5);
-
-fn switching() -> InstallationOptions {
-    InstallationOptions { allow_scale: true, ..options() }
-}
 
 /// A Deployment with three replicas and these annotations.
 fn running(installation: &Installation, of: &str, annotations: &Value) -> Result<()> {
@@ -64,8 +60,7 @@ fn annotate(installation: &Installation, of: &str, annotation: &str) -> Result<(
 
 #[test]
 fn mistakes_in_an_annotated_workload_do_not_stop_it() -> Result<()> {
-    let cluster = Cluster::of(&switching())?;
-    let installation = &cluster.installation;
+    let installation = &shared_with_rights().installation;
     let base = |more: &Value| {
         let mut annotations = json!({"redislease.io/lease": "true", "redislease.io/activation": "scale",
             "redislease.io/active-replicas": "3", "redislease.io/lease-duration": "10s",
@@ -110,8 +105,7 @@ fn mistakes_in_an_annotated_workload_do_not_stop_it() -> Result<()> {
 
 #[test]
 fn a_workload_is_scaled_only_by_the_lease_that_it_names() -> Result<()> {
-    let cluster = Cluster::of(&switching())?;
-    let installation = &cluster.installation;
+    let installation = &shared_with_rights().installation;
     running(installation, "consent", &json!({}))?;
     let first = scaling(installation, "consent", "first", 2)?;
     let second = scaling(installation, "consent", "second", 1)?;
@@ -155,8 +149,7 @@ fn a_workload_is_scaled_only_by_the_lease_that_it_names() -> Result<()> {
 
 #[test]
 fn a_lease_of_pods_never_elects_a_workload() -> Result<()> {
-    let cluster = Cluster::of(&switching())?;
-    let installation = &cluster.installation;
+    let installation = &shared_with_rights().installation;
     running(installation, "mixed", &json!({"redislease.io/activated-by": "whole"}))?;
     let whole = scaling(installation, "mixed", "whole", 3)?;
     whole.wait("held", FIRST_ELECTION, LeaseState::is_active)?;

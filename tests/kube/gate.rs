@@ -8,7 +8,9 @@ use redislease_lab::{ControlPlane, Installation, InstallationOptions, Lease, Lea
 use serde_json::{Value, json};
 
 use crate::holder::wait_for_events;
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, options, the_term_is_kept, throughout};
+use crate::support::{
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, options, shared_with_rights, the_term_is_kept, throughout,
+};
 
 const GATE: &str = "lease.redislease.io/billing";
 const TOKEN: &str = "token.redislease.io/billing";
@@ -196,13 +198,13 @@ fn only_the_elected_pod_starts_and_a_stopped_one_is_replaced() -> Result<()> {
 
 #[test]
 fn a_pod_that_loses_the_lease_is_deleted() -> Result<()> {
-    let Cluster { operator: _operator, installation } = Cluster::of(&gated())?;
+    let installation = &shared_with_rights().installation;
     let cluster = installation.control_plane();
     let namespace = "gate-handover";
-    deployment(&installation, namespace)?;
+    deployment(installation, namespace)?;
     let mut watch = cluster.watch("pods", namespace)?;
-    let lease = lease(&installation, namespace, "Deployment", &json!({}))?;
-    let (first, pod) = running(&installation, &lease, namespace, None, FIRST_ELECTION)?;
+    let lease = lease(installation, namespace, "Deployment", &json!({}))?;
+    let (first, pod) = running(installation, &lease, namespace, None, FIRST_ELECTION)?;
     let before = name(&pod).to_owned();
     cluster.kubectl(&["annotate", "pod", &before, "-n", namespace, "lab.redislease.io/stops-after=1s"])?;
 
@@ -215,17 +217,17 @@ fn a_pod_that_loses_the_lease_is_deleted() -> Result<()> {
         .output()
         .expect("the binary runs");
     assert!(done.status.success(), "{done:?}");
-    let (second, after) = running(&installation, &lease, namespace, Some(&first), AFTER_ONE_LEASE)?;
+    let (second, after) = running(installation, &lease, namespace, Some(&first), AFTER_ONE_LEASE)?;
     assert_eq!(name(&after), to);
     assert_eq!(second.json()["status"]["handover"]["state"], "Completed", "{second}");
     assert_eq!(second.json()["status"]["history"][0]["reason"], "HandoverRequested");
-    wait_for_events(&installation, namespace, &first, "HandoverRequested", " must stop: a handover was requested")?;
+    wait_for_events(installation, namespace, &first, "HandoverRequested", " must stop: a handover was requested")?;
     let says = format!("{before} does not hold the lease any more and is deleted");
     for on in [("RedisLease", "billing"), ("Pod", before.as_str())] {
         let event = installation.wait_for_event(namespace, on, "PodDeleted", &says, SOON)?;
         assert_eq!(event.kind, "Normal", "{event:?}");
     }
-    let is_gone = pods(&installation, namespace)?.iter().all(|pod| name(pod) != before);
+    let is_gone = pods(installation, namespace)?.iter().all(|pod| name(pod) != before);
     assert!(is_gone, "the Deployment has replaced {before}");
     catch_up(cluster, &mut watch, namespace)?;
     one_pod_ran_at_a_time(&mut watch, 2);
@@ -233,7 +235,7 @@ fn a_pod_that_loses_the_lease_is_deleted() -> Result<()> {
     // Without an election, no pod runs, and all of them can be elected again.
     lease.patch(&json!({"spec": {"suspend": true}}))?;
     installation.wait_for("no pod runs", AFTER_ONE_LEASE, || {
-        let pods: Vec<Value> = pods(&installation, namespace)?.into_iter().filter(|pod| name(pod) != "last").collect();
+        let pods: Vec<Value> = pods(installation, namespace)?.into_iter().filter(|pod| name(pod) != "last").collect();
         if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
     })?;
     Ok(())
@@ -242,18 +244,18 @@ fn a_pod_that_loses_the_lease_is_deleted() -> Result<()> {
 /// The budget allows no eviction: the pods with a gate are not Ready. A handover moves the lease, and the drain ends.
 #[test]
 fn a_drain_that_a_budget_blocks_continues_after_a_handover() -> Result<()> {
-    let Cluster { operator: _operator, installation } = Cluster::of(&gated())?;
+    let installation = &shared_with_rights().installation;
     let cluster = installation.control_plane();
     let namespace = "gate-drained";
-    deployment(&installation, namespace)?;
+    deployment(installation, namespace)?;
     installation.apply(&json!({
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "billing", "namespace": namespace},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "billing"}}},
     }))?;
-    let lease = lease(&installation, namespace, "Deployment", &json!({}))?;
-    let (first, pod) = running(&installation, &lease, namespace, None, FIRST_ELECTION)?;
+    let lease = lease(installation, namespace, "Deployment", &json!({}))?;
+    let (first, pod) = running(installation, &lease, namespace, None, FIRST_ELECTION)?;
     installation.wait_for("the budget counts the running pod", SOON, || {
         let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/billing");
         let budget = cluster.get(&path)?.unwrap_or_default();
@@ -274,9 +276,9 @@ fn a_drain_that_a_budget_blocks_continues_after_a_handover() -> Result<()> {
     handover.args(["handover", "billing", "--namespace", namespace]).env("KUBECONFIG", cluster.kubeconfig());
     let done = handover.output().expect("the binary runs");
     assert!(done.status.success(), "{done:?}");
-    let (_, next) = running(&installation, &lease, namespace, Some(&first), AFTER_ONE_LEASE)?;
+    let (_, next) = running(installation, &lease, namespace, Some(&first), AFTER_ONE_LEASE)?;
     assert_ne!(name(&next), holder);
-    let is_gone = pods(&installation, namespace)?.iter().all(|pod| name(pod) != holder);
+    let is_gone = pods(installation, namespace)?.iter().all(|pod| name(pod) != holder);
     assert!(is_gone, "{holder} no longer blocks the drain");
     std::fs::remove_file(&file).expect("the file is removed");
     Ok(())
@@ -285,16 +287,16 @@ fn a_drain_that_a_budget_blocks_continues_after_a_handover() -> Result<()> {
 #[test]
 fn a_pod_that_waited_for_long_has_time_to_become_ready() -> Result<()> {
     const UNHEALTHY_AFTER: Duration = Duration::from_secs(6);
-    let Cluster { operator: _operator, installation } = Cluster::of(&gated())?;
+    let installation = &shared_with_rights().installation;
     let cluster = installation.control_plane();
     let namespace = "gate-waiting";
-    deployment(&installation, namespace)?;
+    deployment(installation, namespace)?;
     let spec = json!({"election": {"unhealthyAfter": "6s"}});
-    let lease = lease(&installation, namespace, "Deployment", &spec)?;
+    let lease = lease(installation, namespace, "Deployment", &spec)?;
     let mut last: Option<LeaseState> = None;
     // The second pod has waited for longer than an unhealthy holder keeps the lease.
     for _ in 0..2 {
-        let (held, pod) = running(&installation, &lease, namespace, last.as_ref(), FIRST_ELECTION)?;
+        let (held, pod) = running(installation, &lease, namespace, last.as_ref(), FIRST_ELECTION)?;
         throughout(UNHEALTHY_AFTER + Duration::from_secs(1), |_| {
             assert_eq!(lease.state()?.token(), held.token(), "{}", lease.state()?);
             Ok(())
@@ -309,53 +311,53 @@ fn a_pod_that_waited_for_long_has_time_to_become_ready() -> Result<()> {
 
 #[test]
 fn an_update_needs_another_strategy() -> Result<()> {
-    let Cluster { operator: _operator, installation } = Cluster::of(&gated())?;
+    let installation = &shared_with_rights().installation;
     let cluster = installation.control_plane();
-    let update = |namespace: &str, kind: &str, spec: &Value| workload(&installation, namespace, kind, "new", spec);
+    let update = |namespace: &str, kind: &str, spec: &Value| workload(installation, namespace, kind, "new", spec);
 
     // A Deployment deletes no old pod until the new one is Ready. With Recreate, it deletes all of them.
     let namespace = "gate-deployment";
-    deployment(&installation, namespace)?;
-    let of_deployment = lease(&installation, namespace, "Deployment", &json!({}))?;
-    let (first, _) = running(&installation, &of_deployment, namespace, None, FIRST_ELECTION)?;
+    deployment(installation, namespace)?;
+    let of_deployment = lease(installation, namespace, "Deployment", &json!({}))?;
+    let (first, _) = running(installation, &of_deployment, namespace, None, FIRST_ELECTION)?;
     let status = cluster.kubectl(&["rollout", "status", "deployment/billing", "-n", namespace, "--timeout=1s"]);
     assert!(status.is_err_and(|error| error.to_string().contains("timed out")), "two pods are not Ready");
     update(namespace, "Deployment", &json!({"replicas": 3, "strategy": {"type": "RollingUpdate"}}))?;
-    update_stops_at(&installation, namespace, &of_deployment, &first, (3, 1))?;
+    update_stops_at(installation, namespace, &of_deployment, &first, (3, 1))?;
     let recreate = r#"--patch={"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}"#;
     cluster.kubectl(&["patch", "deployment", "billing", "-n", namespace, recreate])?;
-    running(&installation, &of_deployment, namespace, Some(&first), AFTER_ONE_LEASE)?;
-    assert_eq!(images(&installation, namespace)?, (0, 3));
+    running(installation, &of_deployment, namespace, Some(&first), AFTER_ONE_LEASE)?;
+    assert_eq!(images(installation, namespace)?, (0, 3));
 
     // A StatefulSet creates a pod when the one before it is Ready, and replaces one pod.
     let namespace = "gate-ordered";
-    workload(&installation, namespace, "StatefulSet", "none", &json!({"replicas": 3, "serviceName": "billing"}))?;
-    let ordered = lease(&installation, namespace, "StatefulSet", &json!({}))?;
+    workload(installation, namespace, "StatefulSet", "none", &json!({"replicas": 3, "serviceName": "billing"}))?;
+    let ordered = lease(installation, namespace, "StatefulSet", &json!({}))?;
     let first = ordered.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
-    update_stops_at(&installation, namespace, &ordered, &first, (2, 0))?;
+    update_stops_at(installation, namespace, &ordered, &first, (2, 0))?;
     let namespace = "gate-parallel";
     let parallel = json!({"replicas": 3, "serviceName": "billing", "podManagementPolicy": "Parallel"});
-    workload(&installation, namespace, "StatefulSet", "none", &parallel)?;
-    let of_set = lease(&installation, namespace, "StatefulSet", &json!({}))?;
-    let (first, _) = running(&installation, &of_set, namespace, None, FIRST_ELECTION)?;
+    workload(installation, namespace, "StatefulSet", "none", &parallel)?;
+    let of_set = lease(installation, namespace, "StatefulSet", &json!({}))?;
+    let (first, _) = running(installation, &of_set, namespace, None, FIRST_ELECTION)?;
     update(namespace, "StatefulSet", &parallel)?;
-    update_stops_at(&installation, namespace, &of_set, &first, (2, 1))?;
+    update_stops_at(installation, namespace, &of_set, &first, (2, 1))?;
     let on_delete = r#"--patch={"spec":{"updateStrategy":{"$retainKeys":["type"],"type":"OnDelete"}}}"#;
     cluster.kubectl(&["patch", "statefulset", "billing", "-n", namespace, on_delete])?;
     cluster.kubectl(&["delete", "pods", "--all", "-n", namespace])?;
-    running(&installation, &of_set, namespace, Some(&first), AFTER_ONE_LEASE)?;
-    assert_eq!(images(&installation, namespace)?, (0, 3));
+    running(installation, &of_set, namespace, Some(&first), AFTER_ONE_LEASE)?;
+    assert_eq!(images(installation, namespace)?, (0, 3));
 
     // A DaemonSet replaces the pods that wait, and keeps the holder.
     let namespace = "gate-daemon";
-    workload(&installation, namespace, "DaemonSet", "none", &json!({}))?;
-    let of_daemon = lease(&installation, namespace, "DaemonSet", &json!({}))?;
-    let (first, pod) = running(&installation, &of_daemon, namespace, None, FIRST_ELECTION)?;
+    workload(installation, namespace, "DaemonSet", "none", &json!({}))?;
+    let of_daemon = lease(installation, namespace, "DaemonSet", &json!({}))?;
+    let (first, pod) = running(installation, &of_daemon, namespace, None, FIRST_ELECTION)?;
     update(namespace, "DaemonSet", &json!({}))?;
-    update_stops_at(&installation, namespace, &of_daemon, &first, (1, 2))?;
+    update_stops_at(installation, namespace, &of_daemon, &first, (1, 2))?;
     cluster.kubectl(&["delete", "pod", name(&pod), "-n", namespace])?;
-    running(&installation, &of_daemon, namespace, Some(&first), AFTER_ONE_LEASE)?;
-    assert_eq!(images(&installation, namespace)?, (0, 3));
+    running(installation, &of_daemon, namespace, Some(&first), AFTER_ONE_LEASE)?;
+    assert_eq!(images(installation, namespace)?, (0, 3));
     Ok(())
 }
 

@@ -138,8 +138,7 @@ fn a_workload_runs_in_the_cluster_that_holds_the_lease() -> Result<()> {
 
 #[test]
 fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> Result<()> {
-    let cluster = Cluster::of(&switching())?;
-    let installation = &cluster.installation;
+    let installation = &crate::support::shared_with_rights().installation;
     namespace(installation, "resumed")?;
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}});
     installation.apply(&json!({

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use redislease_lab::{
-    Components, ControlPlane, Cut, Installation, InstallationOptions, LeaseState, Operator, Peer, QuorumState, Result,
-};
+use redislease_lab::{Cut, Installation, InstallationOptions, LeaseState, Operator, Peer, QuorumState, Result};
 use serde_json::{Value, json};
 
-use crate::support::{FIRST_ELECTION, SOON, options, throughout, two_control_planes};
+use crate::support::{FIRST_ELECTION, SOON, installation_on, options, throughout, two_control_planes};
 
 /// The lock of a leader lasts 5 s. The replica whose clock stood still waits for that before it contends again.
 const TAKEOVER: Duration = Duration::from_secs(12);
@@ -27,8 +25,8 @@ impl World {
         let quorum = json!({"maxLeaseDuration": "15s"});
         let options = InstallationOptions { proxied: true, quorum, ..options() };
         let redis = options.start_redis()?;
-        let here = Installation::install(&options, ControlPlane::start(Components::Nodes(1))?, redis.clone())?;
-        let there = Installation::install(&options, ControlPlane::start(Components::Nodes(1))?, redis)?;
+        let here = installation_on(&options, redis.clone())?;
+        let there = installation_on(&options, redis)?;
         let replicas = here.start_replicas(2)?;
         let operator = there.start_operator("operator-0", &[])?;
         let ours = held(&here, "here")?;

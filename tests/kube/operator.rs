@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lab::{
-    Components, ControlPlane, Cut, Installation, InstallationOptions, LeaseState, Proxy, Result, nodes, refuse_statuses,
-};
+use redislease_lab::{Cut, InstallationOptions, LeaseState, Proxy, Result, nodes, refuse_statuses};
 use serde_json::json;
 
 use crate::holder::held;
 use crate::roles::changes_hands;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, is, keys, options, the_term_is_kept, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, installation_on, is, keys, options, the_term_is_kept,
+    throughout,
 };
 
 #[test]
@@ -144,7 +143,7 @@ fn a_replica_that_reaches_no_node_does_not_end_a_term_that_the_leader_keeps() ->
     let proxies = redis.iter().map(|server| Proxy::to(server.address())).collect::<Result<Vec<_>>>()?;
     let quorum = json!({"nodes": nodes(proxies.iter().map(Proxy::address)), "commandTimeout": "1s"});
     let options = InstallationOptions { quorum, ..options() };
-    let installation = Installation::install(&options, ControlPlane::start(Components::Nodes(options.nodes))?, redis)?;
+    let installation = installation_on(&options, redis)?;
     let keeps = installation.start_operator("keeps", &[])?;
     let (lease, first) = held(&installation, "cut-off")?;
     let holder = first.holder().unwrap_or_default().to_owned();

@@ -3,15 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redislease_lab::{
-    Components, ControlPlane, Installation, InstallationOptions, LeaseState, RedisServer, Result, SYSTEM, nodes,
-};
+use redislease_lab::{Installation, InstallationOptions, LeaseState, RedisServer, Result, SYSTEM, nodes};
 use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, STOP_BUDGET, is, keys, no_pod_is_active, options, secret, shared,
-    the_term_is_kept, throughout, two_control_planes,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, STOP_BUDGET, installation_on, is, keys, no_pod_is_active, options,
+    secret, shared, the_term_is_kept, throughout, two_control_planes,
 };
 
 #[test]
@@ -186,8 +184,7 @@ fn two_clusters_with_the_same_name_do_not_change_each_others_terms() -> Result<(
     let _turn = two_control_planes();
     let here = Cluster::with_own_redis(&options())?;
     let (ours, first) = held(&here.installation, "shared")?;
-    let control_plane = ControlPlane::start(Components::Nodes(3))?;
-    let there = Installation::install(&options(), control_plane, here.installation.redis().to_vec())?;
+    let there = installation_on(&options(), here.installation.redis().to_vec())?;
     let operator = there.start_operator("operator-there", &[])?;
     there.deployment("shared", "billing", 3)?;
     let theirs = there.lease("shared", "billing", &json!({}))?;

@@ -1,15 +1,18 @@
 //! Shared by the tests: clusters, and helpers that read the keys on the Redis nodes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use redislease_core::marker::Membership;
 use redislease_lab::{
-    Components, ControlPlane, Installation, InstallationOptions, Lease, Operator, RedisServer, Result, SYSTEM,
+    Installation, InstallationOptions, Lease, Operator, PooledControlPlane, RedisServer, Result, SYSTEM,
 };
+use redislease_plan::api::{RedisQuorum, ValidQuorum};
 use serde_json::{Value, json};
 
-/// Limit for the first election on a new quorum, which waits for maxLeaseDuration (10 s).
+/// Limit for the first election of an operator, also of one whose Redis servers wait for maxLeaseDuration (10 s).
 pub const FIRST_ELECTION: Duration = Duration::from_secs(30);
 /// Limit for steps that do not wait for a lease. It tolerates a busy machine, and is short compared with a lease of 10 s.
 pub const SOON: Duration = Duration::from_secs(5);
@@ -72,7 +75,7 @@ impl Cluster {
 
     /// A separate control plane with separate Redis servers: for tests that stop servers or replace the quorum.
     pub fn with_own_redis(options: &InstallationOptions) -> Result<Self> {
-        let installation = Installation::start(options)?;
+        let installation = installation_on(options, options.start_redis()?)?;
         let operator = installation.start_operator("operator-0", &[])?;
         Ok(Self { operator, installation })
     }
@@ -88,13 +91,48 @@ pub fn installation() -> Result<Installation> {
 }
 
 fn installation_of(options: &InstallationOptions) -> Result<Installation> {
-    let control_plane = ControlPlane::start(Components::Nodes(options.nodes))?;
-    Installation::install(options, control_plane, shared_redis().to_vec())
+    installation_on(options, shared_redis().to_vec())
+}
+
+/// A separate control plane on these Redis servers, which vote, without an operator.
+pub fn installation_on(options: &InstallationOptions, redis: Vec<Arc<RedisServer>>) -> Result<Installation> {
+    let installation = Installation::install(options, PooledControlPlane::take()?, redis)?;
+    admit(&installation)?;
+    Ok(installation)
+}
+
+/// Makes the Redis servers vote at once, as if they had waited for the longest lease.
+fn admit(installation: &Installation) -> Result<()> {
+    let path = format!("/apis/redislease.io/v1alpha1/namespaces/{SYSTEM}/redisquorums/default");
+    let quorum = installation.control_plane().get(&path)?.unwrap_or_default();
+    let quorum: RedisQuorum = serde_json::from_value(quorum).expect("a RedisQuorum");
+    let quorum = ValidQuorum::try_from(&quorum).expect("its spec is valid");
+    let membership = Membership { generation: 1, fingerprint: quorum.fingerprint().as_str().into() };
+    let fence = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
+    for server in installation.redis() {
+        let info = server.command(&["INFO", "server"])?.text().unwrap_or_default();
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("the server has an id");
+        let marker = membership.marker(run_id.into()).to_string();
+        for (key, value) in [("fence", &fence), ("marker", &marker)] {
+            server.command(&["SET", &format!("{}:{key}", quorum.key_prefix), value, "NX"])?;
+        }
+    }
+    Ok(())
 }
 
 /// The cluster for all tests that only change objects in their own namespace. Its processes end with the test process.
 pub fn shared() -> &'static Cluster {
     static SHARED: LazyLock<Cluster> = LazyLock::new(|| Cluster::start().expect("the shared cluster starts"));
+    &SHARED
+}
+
+/// The same with an operator that may start pods, and scale and suspend workloads.
+pub fn shared_with_rights() -> &'static Cluster {
+    static SHARED: LazyLock<Cluster> = LazyLock::new(|| {
+        let options =
+            InstallationOptions { allow_scheduling_gate: true, allow_scale: true, allow_suspend: true, ..options() };
+        Cluster::of(&options).expect("the shared cluster starts")
+    });
     &SHARED
 }
 
@@ -116,11 +154,13 @@ pub fn set_rules(installation: &Installation, rules: &Value) -> Result<()> {
     installation.control_plane().kubectl(&args).map(drop)
 }
 
-/// Permission to start two control planes. At most four run at a time, including the shared one: two tests that each
-/// have one and wait for a second would deadlock.
+/// Permission to use two control planes. A limited number runs at a time: if many tests that each have one waited for a second,
+/// they would deadlock.
 pub fn two_control_planes() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    static TURNS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let turn = NEXT.fetch_add(1, Ordering::Relaxed) % TURNS.len();
+    TURNS[turn].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Three Redis servers that no test stops.

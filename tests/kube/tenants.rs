@@ -162,6 +162,7 @@ fn create_many(installation: &Installation, namespace: &str, count: u16, done: &
 fn a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant() -> Result<()> {
     let options = InstallationOptions { quorum: json!({"maxLeaseDuration": "15s"}), ..options() };
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
+    installation.control_plane().not_again();
     installation.deployment("quiet", "billing", 2)?;
     let durations = json!({"leaseDuration": "15s", "renewInterval": "2s"});
     let lease = installation.lease("quiet", "billing", &durations)?;

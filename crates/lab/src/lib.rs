@@ -43,7 +43,7 @@ pub fn read(file: &str) -> String {
 }
 
 pub use certificates::{Authority, Identity};
-pub use control_plane::{Backup, Components, ControlPlane, Watch, WatchEvent};
+pub use control_plane::{Backup, Components, ControlPlane, PooledControlPlane, Watch, WatchEvent};
 pub use error::{Error, Result};
 pub use helm::{Helm, RELEASE};
 pub use installation::{

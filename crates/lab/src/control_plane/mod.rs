@@ -5,7 +5,7 @@ mod certificates;
 mod faults;
 mod kubectl;
 mod kubelets;
-mod limit;
+mod pool;
 mod reader;
 mod restore;
 mod watch;
@@ -13,14 +13,16 @@ mod watch;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
     time::Duration,
 };
 
 use serde_json::{Value, json};
 
+pub use self::pool::PooledControlPlane;
 pub use self::restore::Backup;
 pub use self::watch::{Watch, WatchEvent};
-use self::{kubectl::Kubectl, kubelets::Kubelets, limit::Permit, reader::Reader};
+use self::{kubectl::Kubectl, kubelets::Kubelets, pool::Permit, reader::Reader};
 use crate::{Error, Metrics, Process, Result, Tools, redis::free_address, repository, watchdog::TempFolder};
 
 /// Each process serves within seconds; on a busy machine it may take longer.
@@ -71,18 +73,19 @@ pub struct ControlPlane {
     address: SocketAddr,
     kubectl: Kubectl,
     folder: TempFolder,
+    is_used_up: AtomicBool,
     _permit: Permit,
 }
 
 impl ControlPlane {
     /// Starts a control plane and waits until it serves; with [`Components::Nodes`], until a pod can be created and run.
-    /// At most four run in one process: a fifth waits until one of them stops.
+    /// At most eight run in one process: another one waits until one of them stops.
     ///
     /// # Errors
     /// [`Error::MissingTool`] before `make tools`; [`Error::Exited`] or [`Error::NotReady`] with the end of the log
     /// of the process that did not come up; [`Error::LongFolder`] when TMPDIR is too long for sockets.
     pub fn start(components: Components) -> Result<Self> {
-        Self::start_with(components, SINGLE_STACK)
+        Self::start_with(Permit::acquire()?, components, SINGLE_STACK)
     }
 
     /// The same with two address families for Services. A pod with the annotation `lab.redislease.io/dual-stack` also has an
@@ -91,12 +94,12 @@ impl ControlPlane {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_dual_stack(components: Components) -> Result<Self> {
-        Self::start_with(components, DUAL_STACK)
+        Self::start_with(Permit::acquire()?, components, DUAL_STACK)
     }
 
-    fn start_with(components: Components, services: &str) -> Result<Self> {
+    fn start_with(permit: Permit, components: Components, services: &str) -> Result<Self> {
         let tools = Tools::locate()?;
-        let mut control_plane = Self::start_api(&tools, None, services)?;
+        let mut control_plane = Self::start_api(permit, &tools, None, services)?;
         if components != Components::ApiServer {
             control_plane.start_controllers(&tools, &[])?;
         }
@@ -116,7 +119,7 @@ impl ControlPlane {
     /// Starts a control plane for real nodes and waits until a pod can be created.
     pub(crate) fn start_for(nodes: &RealNodes) -> Result<Self> {
         let tools = Tools::locate()?;
-        let mut control_plane = Self::start_api(&tools, Some(nodes), SINGLE_STACK)?;
+        let mut control_plane = Self::start_api(Permit::acquire()?, &tools, Some(nodes), SINGLE_STACK)?;
         let silence = flag("node-monitor-grace-period", format!("{}s", nodes.silence.as_secs()));
         control_plane.start_controllers(&tools, &[silence, flag("node-monitor-period", "2s")])?;
         control_plane.start_scheduler(&tools)?;
@@ -124,8 +127,7 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    fn start_api(tools: &Tools, nodes: Option<&RealNodes>, services: &str) -> Result<Self> {
-        let permit = Permit::acquire()?;
+    fn start_api(permit: Permit, tools: &Tools, nodes: Option<&RealNodes>, services: &str) -> Result<Self> {
         let folder = TempFolder::new("control-plane")?;
         fits_sockets(folder.path())?;
         certificates::write(folder.path())?;
@@ -143,6 +145,7 @@ impl ControlPlane {
             address,
             kubectl,
             folder,
+            is_used_up: AtomicBool::new(false),
             _permit: permit,
         })
     }
@@ -159,6 +162,7 @@ impl ControlPlane {
 
     /// The process kube-controller-manager: to pause, resume or kill it; `None` without controllers.
     pub fn controllers(&self) -> Option<&Process> {
+        self.not_again();
         self.agents.first()
     }
 
@@ -213,11 +217,13 @@ impl ControlPlane {
     /// The process of the API server: to pause, resume or kill it. After a kill, call [`Process::start`] and
     /// [`wait_ready`](Self::wait_ready).
     pub fn api_server(&self) -> &Process {
+        self.not_again();
         &self.api_server
     }
 
     /// The process of etcd.
     pub fn etcd(&self) -> &Process {
+        self.not_again();
         &self.etcd
     }
 

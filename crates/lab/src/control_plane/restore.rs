@@ -16,6 +16,7 @@ impl ControlPlane {
     /// [`Error::Io`].
     pub fn back_up(&self) -> Result<Backup> {
         let backup = TempFolder::new("etcd-backup")?;
+        self.not_again();
         self.etcd.pause()?;
         let copied = copy(&self.folder.path().join(ETCD_DATA), &backup.path().join(ETCD_DATA));
         self.etcd.resume()?;

@@ -50,8 +50,8 @@ pub use self::{
     quorum::QuorumState,
 };
 use crate::{
-    Components, ControlPlane, Error, Helm, Proxy, RELEASE, RedisOptions, RedisServer, Result, SuspendLibrary, read,
-    wait, watchdog::TempFolder,
+    Components, ControlPlane, Error, Helm, PooledControlPlane, Proxy, RELEASE, RedisOptions, RedisServer, Result,
+    SuspendLibrary, read, wait, watchdog::TempFolder,
 };
 
 /// The namespace of the operators, their RedisQuorum and its secret.
@@ -176,7 +176,7 @@ pub struct Installation {
     kubeconfig: PathBuf,
     logs: Mutex<Vec<PathBuf>>,
     // Declared before the servers, so that it stops first.
-    control_plane: ControlPlane,
+    control_plane: PooledControlPlane,
     redis: Vec<Arc<RedisServer>>,
     network: Option<Network>,
     suspend: Option<SuspendLibrary>,
@@ -199,9 +199,10 @@ impl Installation {
     /// [`Error::Command`] with the API server's refusal.
     pub fn install(
         options: &InstallationOptions,
-        control_plane: ControlPlane,
+        control_plane: impl Into<PooledControlPlane>,
         redis: Vec<Arc<RedisServer>>,
     ) -> Result<Self> {
+        let control_plane = control_plane.into();
         control_plane.apply(&namespace(SYSTEM))?;
         control_plane.define()?;
         for watched in &options.watch_namespaces {
@@ -263,7 +264,7 @@ impl Installation {
             options: options.clone(),
             kubeconfig,
             logs: Mutex::default(),
-            control_plane,
+            control_plane: control_plane.into(),
             redis,
             network: None,
             suspend: None,

@@ -12,6 +12,8 @@ use crate::process_log::overlaps;
 use crate::support::{Servers, eventually};
 use crate::worker;
 
+/// How many losses each case has, if nothing else is asked for.
+const FEW: usize = 5;
 /// The most losses of one case at a time.
 const LANES: usize = 20;
 /// How many cases run at a time: they wait most of the time.
@@ -109,7 +111,7 @@ const CASES: [Case; 17] = [
 
 #[test]
 fn nothing_of_the_first_command_runs_when_the_second_one_does() {
-    let count = std::env::var("REDISLEASE_TEST_LOSSES").ok().and_then(|count| count.parse().ok()).unwrap_or(LANES);
+    let count = std::env::var("REDISLEASE_TEST_LOSSES").ok().and_then(|count| count.parse().ok()).unwrap_or(FEW);
     let folder = tempfile::Builder::new().prefix("redislease-losses-").tempdir().unwrap();
     // Also for the case without privileges.
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
