@@ -3,7 +3,6 @@
 use alloc::collections::VecDeque;
 
 use crate::lease::Effect;
-use crate::op::Op;
 use crate::rules::Rules;
 
 /// Seals and releases that wait for the vote that follows them: at the latest until the next input that is no request for an
