@@ -26,7 +26,6 @@ fn text(text: &str) -> Value {
 }
 
 /// An answer, preceded by TIME.
-
 fn answer(parts: &[Value]) -> Value {
     Value::List([text("1795238400"), text("42")].into_iter().chain(parts.iter().cloned()).collect())
 }
@@ -36,13 +35,11 @@ fn term() -> Stored {
 }
 
 /// The reply to one acquire or confirm.
-
 fn one(part: Value) -> Value {
     answer(&[text("votes"), part])
 }
 
 /// The reply to one seal or release.
-
 fn end(part: Value) -> Value {
     answer(&[text("ends"), part])
 }

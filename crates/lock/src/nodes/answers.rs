@@ -47,7 +47,7 @@ impl NodeTask {
             let reply = Wire::read(batch, script::value(value, &mut errors)).map_err(ended_by)?;
             // After a jump of a clock the votes are unknown.
             let counts = self.check_clock(at, received, reply.time);
-            self.to_wire(received, ToWire::Answered { id, counts, answers: reply.answer });
+            self.feed_wire(received, ToWire::Answered { id, counts, answers: reply.answer });
             errors.iter().filter(|_| counts).for_each(|error| self.refused_requests(1, error));
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl NodeTask {
             }
             Call::Load(script) => {
                 if Script::ALL.last() == Some(&script) {
-                    self.to_wire(received, ToWire::Loaded);
+                    self.feed_wire(received, ToWire::Loaded);
                 }
             }
         }
@@ -111,7 +111,7 @@ impl NodeTask {
     /// Passes on the TIME of a reply. Returns whether the reply counts: no clock jumped.
     fn check_clock(&mut self, sent: Time, received: Time, time: u64) -> bool {
         let node_time = time / 1000;
-        self.to_wire(received, ToWire::Clock { node_time });
+        self.feed_wire(received, ToWire::Clock { node_time });
         self.judge_clock(Sample { node_time, sent, received })
     }
 
@@ -170,7 +170,7 @@ impl NodeTask {
             if matches!(own, Some(Call::Info | Call::Load(_))) {
                 return Err(Failure::protocol("a command other than a script returned NOSCRIPT").into());
             }
-            self.to_wire(now, ToWire::NotRun { id });
+            self.feed_wire(now, ToWire::NotRun { id });
             return Ok(());
         }
         if let (Some(Call::Check), Some(refusal), false) = (own, Failure::refusal(error), lost) {
@@ -187,7 +187,7 @@ impl NodeTask {
         let mut count = 1;
         if let Sent::Batch(batch) = &sent.call {
             count = open.wire.requests(batch).len();
-            self.to_wire(now, ToWire::Refused { id });
+            self.feed_wire(now, ToWire::Refused { id });
         } else if let Some(Call::Read(reading)) = open.wire.take_own(id)
             && error.code() == Some("WRONGTYPE")
         {

@@ -26,13 +26,13 @@ impl NodeTask {
         if matches!(call, Call::Read(_)) && self.admission.marker().is_none() {
             return;
         }
-        self.to_wire(clock::now(), ToWire::Own(call));
+        self.feed_wire(clock::now(), ToWire::Own(call));
     }
 
     /// Takes one request for a vote at `now`.
     pub(super) fn vote(&mut self, now: Time, request: Request, reply: Reply) {
         if matches!(self.link, Link::Open(_)) {
-            self.to_wire(now, ToWire::Request(request, reply));
+            self.feed_wire(now, ToWire::Request(request, reply));
         } else if request.give_up_at <= now {
             // Dropping the reply answers the request.
             self.count(Reason::Timeout);
@@ -43,7 +43,7 @@ impl NodeTask {
     }
 
     /// Gives an input to the wire, if there is a connection, and carries out what follows.
-    pub(super) fn to_wire(&mut self, now: Time, input: ToWire) {
+    pub(super) fn feed_wire(&mut self, now: Time, input: ToWire) {
         let Link::Open(open) = &mut self.link else { return };
         open.wire.handle(now, input);
         while let Link::Open(open) = &mut self.link

@@ -59,7 +59,7 @@ pub(super) struct NodeTask {
 }
 
 enum Event {
-    Opened(Result<Opened, Failure>),
+    Opened(Box<Result<Opened, Failure>>),
     Answer(RedisResult<RedisResult<Value>>),
     Seed(Option<Result<Token, Unseedable>>),
     Messages,
@@ -113,7 +113,7 @@ impl NodeTask {
                 return error;
             }
             match self.next_event().await {
-                Event::Opened(opened) => self.opened(opened),
+                Event::Opened(opened) => self.opened(*opened),
                 Event::Answer(answer) => self.take_answers(answer),
                 Event::Seed(seed) => self.seeded(seed),
                 Event::Messages => self.receive(),
@@ -128,7 +128,7 @@ impl NodeTask {
     fn flush(&mut self) {
         if let Link::Open(open) = &mut self.link {
             open.wire.set_timeout(self.context.shared.command_timeout());
-            self.to_wire(clock::now(), ToWire::Flush);
+            self.feed_wire(clock::now(), ToWire::Flush);
         }
     }
 
@@ -138,7 +138,7 @@ impl NodeTask {
         let link = async {
             match &mut self.link {
                 Link::Pause(_) => std::future::pending().await,
-                Link::Opening(opening) => Event::Opened(opening.as_mut().await),
+                Link::Opening(opening) => Event::Opened(Box::new(opening.as_mut().await)),
                 Link::Open(open) => {
                     let Open { client, seeding, .. } = open.as_mut();
                     tokio::select! {
@@ -219,7 +219,7 @@ impl NodeTask {
             Link::Pause(until) if now >= *until => self.open(),
             Link::Pause(_) | Link::Opening(_) => {}
             Link::Open(_) => {
-                self.to_wire(now, ToWire::Wake);
+                self.feed_wire(now, ToWire::Wake);
                 let Link::Open(open) = &mut self.link else { return };
                 if now >= open.info_due {
                     open.info_due = now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
@@ -262,7 +262,7 @@ impl NodeTask {
     /// Passes the standing of the node on to the wire.
     fn tell_standing(&mut self) {
         let (marker, refuses) = (self.admission.marker(), self.refusal.is_some());
-        self.to_wire(clock::now(), ToWire::Standing { marker, refuses });
+        self.feed_wire(clock::now(), ToWire::Standing { marker, refuses });
     }
 
     /// Executes the effects of the admission, in order.
