@@ -73,6 +73,10 @@ impl Running {
         if let Some(token) = term(before).filter(|token| term(after) != Some(*token)) {
             self.named_until.insert((of, token), version);
         }
+        // A withdrawal from before a term says nothing about the start for it.
+        if let Some(named) = after.filter(|_| term(after) != term(before)) {
+            self.withdrawn.remove(&(of.0, named.pod));
+        }
     }
 
     /// The lease is deleted: what it has started runs on, and counts no longer.
