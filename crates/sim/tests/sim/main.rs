@@ -168,7 +168,7 @@ fn planted_bugs_are_found() {
             "AnswerToAnotherUnit" => 1255,
             "StartFromCachedStatus" => 125,
             "ContendsWithoutAnswer" => 75,
-            "DeletionIgnored" => 8,
+            "DeletionIgnored" => 9,
             _ => 1,
         };
         if let Some(found) = search::search(first, bug, budget) {

@@ -22,6 +22,7 @@ use crate::chaos::nemesis::Heal;
 use crate::chaos::pods::PodStep;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Swarm, of_place};
+use crate::check::calls::Ran;
 use crate::check::checker::Checker;
 use crate::check::coverage::{Coverage, Sight};
 use crate::check::recovery::{Recovery, Stage};
@@ -49,7 +50,7 @@ pub enum Event {
     // Redis servers and their connections.
     Arrive(Delivery),
     Reply { to: Address, id: u64, answer: Answer, clock: u64 },
-    Overdue(Address),
+    Flush(Address),
     Reset(Address),
     Dial(Address),
     Vote { process: usize, boot: u32, serial: u64, round: Round, node: Node, vote: Vote },
@@ -95,9 +96,7 @@ impl Event {
     /// The process that must run to handle it.
     const fn process(&self) -> Option<(usize, u32)> {
         match self {
-            Self::Reply { to, .. } | Self::Overdue(to) | Self::Reset(to) | Self::Dial(to) => {
-                Some((to.process, to.boot))
-            }
+            Self::Reply { to, .. } | Self::Flush(to) | Self::Reset(to) | Self::Dial(to) => Some((to.process, to.boot)),
             Self::Vote { process, boot, .. }
             | Self::Gather { process, boot, .. }
             | Self::Wake { process, boot }
@@ -166,6 +165,9 @@ pub struct World {
     pub done: bool,
     /// Losses that must be counted, by process.
     pub lost: BTreeSet<(usize, Attempt)>,
+    /// How many requests were given to wires.
+    pub tickets: u64,
+    pub ran: Ran,
 }
 
 impl World {
@@ -249,6 +251,8 @@ impl World {
             effects: 0,
             done: false,
             lost: BTreeSet::new(),
+            tickets: 0,
+            ran: Ran::default(),
             swarm,
         };
         world.populate();
@@ -380,7 +384,7 @@ impl World {
     fn happen_to(&mut self, process: usize, event: Event) {
         match event {
             Event::Reply { to, id, answer, clock } => self.reply(to, id, answer, clock),
-            Event::Overdue(to) => self.overdue(to),
+            Event::Flush(to) => self.flush(to),
             Event::Reset(to) => self.reset(to),
             Event::Dial(to) => self.dial(to),
             Event::Vote { serial, round, node, vote, .. } => self.vote(process, serial, round, node, vote),

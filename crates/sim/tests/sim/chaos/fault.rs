@@ -21,6 +21,10 @@ pub enum Fault {
     RestartEmpty,
     /// A Redis server is emptied while its connections live.
     Flush,
+    /// The scripts of a Redis server are deleted while its connections live.
+    FlushScripts,
+    /// A connection to a Redis server is closed while calls on it have no answer.
+    Reset,
     /// A replica takes a Redis server's place.
     Promote,
     /// Every Redis server loses its data at about the same time.
@@ -92,7 +96,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::Crash,
         Self::Rollout,
         Self::Freeze,
@@ -130,6 +134,8 @@ impl Fault {
         Self::ChangeSpec,
         Self::Recreate,
         Self::NoSecret,
+        Self::FlushScripts,
+        Self::Reset,
     ];
 
     /// Whether it affects single messages and is not injected at a time of its own.

@@ -132,6 +132,15 @@ impl World {
             Fault::Flush if self.servers[node].up && !self.servers[node].stalled && self.servers[node].flush() => {
                 self.hit(fault, None);
             }
+            Fault::FlushScripts => self.servers[node].has_scripts = false,
+            Fault::Reset => {
+                let conn = self.processes[process].peers.get(node).and_then(|peer| peer.conn.as_ref());
+                if conn.is_some_and(|conn| conn.ready && conn.wire.oldest().is_some()) {
+                    self.hit(fault, Some(process));
+                    let to = self.address(process, node);
+                    self.after(0, Event::Reset(to));
+                }
+            }
             Fault::Stall if self.servers[node].up => {
                 self.servers[node].stalled = true;
                 self.heal_later(Heal::Continue(node));

@@ -3,6 +3,7 @@
 
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
+use redislease_core::wire::Limits;
 use redislease_plan::plan::PERMITS;
 
 use crate::api::objects::{Keys, LeaseSpec};
@@ -58,6 +59,9 @@ pub struct Swarm {
     /// What a lease's spec may be. Specs of one key differ between clusters and over time.
     pub specs: Vec<LeaseSpec>,
     pub network: Network,
+    /// How long requests to one node are gathered: its task is busy.
+    pub node_delay: (Micros, Micros),
+    pub limits: Limits,
     pub api_delay: (Micros, Micros),
     /// How long a call to the API server may take.
     pub api_timeout: Micros,
@@ -139,6 +143,8 @@ impl Swarm {
             pods: rng.between(1, 3) as usize,
             specs,
             network,
+            node_delay: apart.pick(&[(1, 50), (1, 500), (MILLI, 30 * MILLI)]),
+            limits: draw_limits(&mut apart),
             api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
             api_timeout: rng.pick(&[SECOND, 3 * SECOND]),
             api_loss: if has(Fault::ApiLoss) { rng.pick(&[50, 200, 500]) } else { 0 },
@@ -338,6 +344,19 @@ impl Swarm {
     /// The longest time that a node that may have lost data does not vote, from the time a process connects to it.
     pub fn quarantine(&self) -> Micros {
         (self.longest.0 * 1025 / 1000 + 10) * MILLI
+    }
+}
+
+/// Limits that a few leases can reach.
+fn draw_limits(rng: &mut Rng) -> Limits {
+    Limits {
+        requests: rng.pick(&[1, 2, 128]),
+        leases: rng.pick(&[1, 2, 100, 100]),
+        keys: rng.pick(&[2, 200, 200]),
+        calls: rng.pick(&[1, 2, 16]),
+        part: rng.pick(&[1, 2]),
+        in_flight: rng.pick(&[8, 1 << 14, 1 << 14]),
+        ..Limits::STANDARD
     }
 }
 

@@ -1,6 +1,7 @@
 //! What must hold, what was seen, and what happened.
 
 pub mod beliefs;
+pub mod calls;
 pub mod checker;
 pub mod coverage;
 pub mod lasting;

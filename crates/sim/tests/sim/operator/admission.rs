@@ -8,6 +8,7 @@ use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
+use redislease_core::wire;
 use redislease_plan::api::conditions::LeaseReady;
 use redislease_plan::engine::Input;
 use redislease_plan::plan::{QuorumFacts, calls};
@@ -21,7 +22,7 @@ use crate::core_check::seed_with;
 use crate::operator::calls::Ticket;
 use crate::operator::process::Life;
 use crate::redis::clock::{MILLI, Micros};
-use crate::redis::network::{Conn, Purpose, Request};
+use crate::redis::network::{Conn, Own};
 use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
 
 /// How often the marker of a node is read.
@@ -34,8 +35,6 @@ const FLOOR_AGAIN: Micros = 50 * MILLI;
 pub struct Peer {
     pub admission: Admission,
     pub conn: Option<Conn>,
-    /// The node's newest TIME in milliseconds, and when it was received.
-    pub newest: Option<(u64, u64)>,
     /// Whether a connection was opened or has failed.
     pub tried: bool,
     pub gather: Option<Gather>,
@@ -68,7 +67,6 @@ impl World {
         let fresh = |_| Peer {
             admission: Admission::new(config.clone()).with_mutant(self.mutant()),
             conn: None,
-            newest: None,
             tried: false,
             gather: None,
             tokens_asked: 0,
@@ -150,9 +148,11 @@ impl World {
         let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
         let waited = matches!(peer.admission.standing(), Standing::Seeding(_));
         peer.admission.handle(now, nonce, input);
+        let marker = peer.admission.marker();
+        self.feed_wire(process, node, wire::Input::Standing { marker, refuses: false });
         let (mut moved, mut returned, mut again) = (false, false, None);
         for effects in 0.. {
-            let poll = || self.processes[process].peers[node].admission.poll_effect();
+            let poll = || self.processes[process].peers.get_mut(node)?.admission.poll_effect();
             let Some(effect) = again.take().or_else(poll) else { break };
             if effects == EFFECTS_AT_ONE_INSTANT {
                 return self
@@ -161,10 +161,10 @@ impl World {
             }
             match effect {
                 admission::Effect::Observe { run_id, nonce, stepped } => {
-                    self.post_marker(process, node, Request::Observe { run_id, nonce, stepped });
+                    self.feed_wire(process, node, wire::Input::Own(Own::Observe { run_id, nonce, stepped }));
                 }
                 admission::Effect::Admit { ticket, marker, seed } => {
-                    self.post_marker(process, node, Request::Admit { ticket, marker, seed });
+                    self.feed_wire(process, node, wire::Input::Own(Own::Admit { ticket, marker, seed }));
                 }
                 admission::Effect::ReadFences => self.gather(process, node, false),
                 admission::Effect::Changed(standing) => {
@@ -181,7 +181,7 @@ impl World {
                 }
             }
         }
-        let peer = &mut self.processes[process].peers[node];
+        let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
         if *peer.admission.standing() == Standing::Admitted && !std::mem::replace(&mut peer.tried, true) {
             moved = true;
         }
@@ -190,13 +190,6 @@ impl World {
         }
         if returned {
             self.node_returned(process);
-        }
-    }
-
-    fn post_marker(&mut self, process: usize, node: usize, request: Request) {
-        if self.processes[process].peers[node].conn.is_some() {
-            let give_up = self.local(process) + self.swarm.command_timeout.0;
-            self.post(process, node, request, Purpose::Marker, give_up);
         }
     }
 
@@ -233,9 +226,8 @@ impl World {
         let asked: BTreeSet<usize> = (0..peers.len()).filter(ready).collect();
         self.processes[process].peers[target].gather =
             Some(Gather { outstanding: asked.clone(), is_current, target: None, others: Vec::new() });
-        let give_up = self.local(process) + self.swarm.command_timeout.0;
         for node in asked {
-            self.post(process, node, Request::Fence, Purpose::Fence(target), give_up);
+            self.feed_wire(process, node, wire::Input::Own(Own::Fence(Some(target))));
         }
     }
 

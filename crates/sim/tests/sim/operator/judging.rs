@@ -7,11 +7,12 @@ use redislease_core::judge::{Effect, Judge};
 use redislease_core::lease::Standing;
 use redislease_core::quorum::Node;
 use redislease_core::time::{Drift, Time};
+use redislease_core::wire;
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::redis::clock::{MILLI, Micros};
-use crate::redis::network::{Purpose, Request};
+use crate::redis::network::Own;
 use crate::world::World;
 
 impl World {
@@ -79,10 +80,7 @@ impl World {
             let Some(effect) = self.processes[process].judge.poll_effect() else { return };
             match effect {
                 Effect::ReadClock(node) => {
-                    if self.processes[process].peers[node.index()].conn.is_some() {
-                        let give_up = self.local(process) + self.swarm.command_timeout.0;
-                        self.post(process, node.index(), Request::Fence, Purpose::Clock, give_up);
-                    }
+                    self.feed_wire(process, node.index(), wire::Input::Own(Own::Fence(None)));
                 }
                 Effect::Doubted(node) => {
                     let now = self.now;

@@ -333,7 +333,7 @@ impl World {
                 self.before_sending(process, serial, round, &op);
                 let Some(machine) = self.machine(process, serial) else { return };
                 let keys = machine.quorum.is_some().then(|| machine.keys.clone());
-                self.ask_node(process, serial, round, node, op, give_up_at, keys);
+                self.ask_node(process, serial, node, (round, op, give_up_at), keys);
             }
             Effect::Publish(id) => self.completes(process, serial, &id),
             Effect::Renewed(renewal) => {

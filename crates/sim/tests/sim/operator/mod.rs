@@ -9,4 +9,5 @@ pub mod keeper;
 pub mod leader;
 pub mod planted;
 pub mod process;
+pub mod wires;
 pub mod workloads;

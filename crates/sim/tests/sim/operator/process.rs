@@ -96,7 +96,6 @@ pub struct Process {
     /// How many changes of workloads its watch has shown.
     pub saw_workloads: u32,
     wake_at: Option<Micros>,
-    ids: u64,
 }
 
 impl Process {
@@ -136,7 +135,6 @@ impl Process {
             last_command: 0,
             saw_workloads: 0,
             wake_at: None,
-            ids: 0,
         }
     }
 }
@@ -145,11 +143,6 @@ impl World {
     /// Milliseconds on the clock of a process.
     pub fn local(&self, process: usize) -> u64 {
         self.processes[process].clock.millis(self.now)
-    }
-
-    pub fn new_id(&mut self, process: usize) -> u64 {
-        self.processes[process].ids += 1;
-        self.processes[process].ids
     }
 
     pub fn start(&mut self, process: usize) {
@@ -274,10 +267,11 @@ impl World {
         }
         let leases = sleeper.machines.iter().filter_map(Machine::next_deadline);
         let nodes = sleeper.peers.iter().filter_map(|peer| peer.admission.next_deadline());
+        let wires = sleeper.peers.iter().filter_map(|peer| peer.conn.as_ref()?.wire.next_deadline());
         let engine = sleeper.engine.next_deadline();
         let engine = if self.is(Bug::TimerEndsAtOnce) { engine.map(|_| Time(0)) } else { engine };
         let clocks = sleeper.judge.next_deadline(self.swarm.command_timeout);
-        let Some(deadline) = leases.chain(nodes).chain(engine).chain(clocks).min() else { return };
+        let Some(deadline) = leases.chain(nodes).chain(wires).chain(engine).chain(clocks).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);
         if sleeper.wake_at.is_none_or(|earlier| at < earlier) {
             let boot = sleeper.boot;
@@ -292,9 +286,11 @@ impl World {
         }
         self.processes[process].wake_at = None;
         let now = Time(self.local(process));
+        self.drain_wires(process);
         self.drain_machines(process);
         self.drain_engine(process);
         self.drain_leader(process);
+        self.wake_wires(process, now);
         self.judge_in_time(process, now);
         self.wake_admissions(process, now);
         self.wake_machines(process, now);
@@ -311,7 +307,10 @@ impl World {
         let late = |deadline: &Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
         let lease = woken.machines.iter().find(|machine| late(&machine.next_deadline()));
         let node = woken.peers.iter().find(|peer| late(&peer.admission.next_deadline()));
+        let wire =
+            woken.peers.iter().filter_map(|peer| peer.conn.as_ref()).find(|conn| late(&conn.wire.next_deadline()));
         let machine = lease.map(|machine| format!("{:?}", machine.driver));
+        let machine = machine.or_else(|| wire.map(|conn| format!("{:?}", conn.wire)));
         let engine = late(&woken.engine.next_deadline()).then(|| "the engine".to_owned());
         if let Some(machine) = machine.or_else(|| node.map(|peer| format!("{:?}", peer.admission))).or(engine) {
             self.check.fail(format!("woken at {} it asks to be woken in the past: {machine}", now.0));

@@ -16,7 +16,7 @@ use crate::world::World;
 use crate::{TURN, from_environment};
 
 /// The faults of programs: the others need an API server.
-const FAULTS: [Fault; 16] = [
+const FAULTS: [Fault; 18] = [
     Fault::Crash,
     Fault::Freeze,
     Fault::Suspend,
@@ -25,6 +25,8 @@ const FAULTS: [Fault; 16] = [
     Fault::RestartOlder,
     Fault::RestartEmpty,
     Fault::Flush,
+    Fault::FlushScripts,
+    Fault::Reset,
     Fault::Promote,
     Fault::LoseAll,
     Fault::Stall,

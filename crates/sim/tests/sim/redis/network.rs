@@ -1,20 +1,19 @@
 //! Connections between operators and Redis masters: first in, first out, with loss, delay, repeats and one-way cuts.
 
-use redislease_core::admission;
-use redislease_core::clock::Sample;
+use std::sync::Arc;
+
 use redislease_core::lease::Round;
 use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Op, Token, Vote};
-use redislease_core::quorum::Node;
-use redislease_core::time::Time;
+use redislease_core::op::{Op, Token};
+use redislease_core::wire::{self, Input, Terms};
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
-use crate::check::trace::Note;
-use crate::core_check::Call;
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::redis::server::Answer;
 use crate::world::{Event, World};
+
+/// The wire of a process to one node.
+pub type Wire = wire::Wire<u8, Ticket, Own>;
 
 /// One connection of one start of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,67 +45,85 @@ impl Link {
     }
 }
 
-/// A request on its way to, or queued in, a server.
+/// Whose vote it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The number of the request in the run, in the order in which requests are given to wires.
+    pub number: u64,
+    pub serial: u64,
+    pub round: Round,
+    pub release: bool,
+}
+
+/// A call that is not for votes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// The first call of a connection. The scripts are loaded with it.
+    Info,
+    Observe {
+        run_id: RunId,
+        nonce: u128,
+        stepped: Option<Marker>,
+    },
+    Admit {
+        ticket: Marker,
+        marker: Marker,
+        seed: Token,
+    },
+    /// For the admission of this node, or to read the clock only.
+    Fence(Option<usize>),
+    Load,
+}
+
+/// A call on its way to, or queued in, a server.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub from: Address,
     pub incarnation: u32,
     pub id: u64,
-    pub request: Request,
+    pub call: Call,
     pub repeat: bool,
 }
 
-/// A request on a connection.
+/// A call on a connection.
 #[derive(Clone, Debug)]
-pub enum Request {
-    Info,
-    Observe { run_id: RunId, nonce: u128, stepped: Option<Marker> },
-    Admit { ticket: Marker, marker: Marker, seed: Token },
-    Fence,
-    Vote { call: Call<u8> },
+pub enum Call {
+    Own(Own),
+    Batch(Batch),
 }
 
-impl Request {
+/// Requests for votes.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub requests: Vec<(Arc<[u8]>, Op)>,
+    pub terms: Option<Terms>,
+    /// The numbers of the requests and the leases that they are about; `None` if nobody waits for the vote any more.
+    pub asked: Vec<Option<(u64, u64)>>,
+}
+
+impl Call {
     /// Whether it can change the server.
-    const fn writes(&self) -> bool {
-        !matches!(self, Self::Info | Self::Fence)
+    pub const fn writes(&self) -> bool {
+        !matches!(self, Self::Own(Own::Info | Own::Fence(_) | Own::Load))
     }
-}
 
-/// Why a process waits for an answer.
-#[derive(Clone, Debug)]
-pub enum Purpose {
-    Info,
-    Marker,
-    /// Only the clock is read.
-    Clock,
-    /// For the admission of this node.
-    Fence(usize),
-    /// The marker is the one that the request named.
-    Vote {
-        serial: u64,
-        round: Round,
-        marker: Option<Marker>,
-        release: bool,
-    },
-}
-
-#[derive(Clone, Debug)]
-pub struct Pending {
-    id: u64,
-    purpose: Purpose,
-    sent: u64,
-    give_up: u64,
+    /// Whether the server executes it with a script.
+    pub const fn needs_scripts(&self) -> bool {
+        !matches!(self, Self::Own(Own::Info | Own::Load))
+    }
 }
 
 pub struct Conn {
     pub number: u32,
     pub incarnation: u32,
     pub ready: bool,
-    waiting: Vec<Pending>,
+    pub wire: Wire,
+    /// Whether the requests that arrive now are sent soon.
+    pub flushes: bool,
+    /// The server has lost its scripts since it was opened.
+    pub lost_scripts: bool,
     last_to: Micros,
     last_from: Micros,
-    watched: bool,
 }
 
 impl World {
@@ -138,13 +155,13 @@ impl World {
             number: conn,
             incarnation: self.servers[node].incarnation,
             ready: false,
-            waiting: Vec::new(),
+            wire: Wire::new(self.swarm.limits.clone(), self.swarm.command_timeout).with_mutant(self.mutant()),
+            flushes: false,
+            lost_scripts: false,
             last_to: self.now,
             last_from: self.now,
-            watched: false,
         });
-        let give_up = self.local(process) + self.swarm.command_timeout.0;
-        self.post(process, node, Request::Info, Purpose::Info, give_up);
+        self.feed_wire(process, node, Input::Own(Own::Info));
     }
 
     fn tried(&mut self, process: usize, node: usize) {
@@ -179,29 +196,40 @@ impl World {
         (None, Some(self.rng.between(network.delay.0, network.delay.1)))
     }
 
-    pub fn post(&mut self, process: usize, node: usize, request: Request, purpose: Purpose, give_up: u64) {
-        let (now, sent, id) = (self.now, self.local(process), self.new_id(process));
+    /// Sends a call of the wire.
+    pub fn post(&mut self, process: usize, node: usize, id: u64) {
+        let now = self.now;
         let from = self.address(process, node);
         let cut = self.links[process][node].lost_to();
         let bound = self.command_bound(process);
         self.check.sent(now, process, node, bound);
-        let server = &self.servers[node];
-        let conn = self.processes[process].peers[node].conn.as_ref();
-        let is_down = !server.up || conn.is_none_or(|conn| conn.incarnation != server.incarnation);
-        let travel = self.travel(process, cut, is_down);
-        let Some(conn) = &mut self.processes[process].peers[node].conn else { return };
-        conn.waiting.push(Pending { id, purpose, sent, give_up });
-        let incarnation = conn.incarnation;
-        if !conn.watched {
-            conn.watched = true;
-            let at = self.processes[process].clock.when(give_up);
-            self.at(at, Event::Overdue(from));
+        let Some(conn) = &self.processes[process].peers[node].conn else { return };
+        let (incarnation, Some(sent)) = (conn.incarnation, conn.wire.get(id)) else { return };
+        let call = match &sent.call {
+            wire::Call::Own(own) => Call::Own(own.clone()),
+            wire::Call::Batch(batch) => {
+                let requests = conn.wire.requests(batch);
+                let of = |ticket: &Ticket| (ticket.number, ticket.serial);
+                Call::Batch(Batch {
+                    requests: requests.iter().map(|one| (one.request.keys.clone(), one.request.op.clone())).collect(),
+                    terms: batch.terms().cloned(),
+                    asked: requests.iter().map(|one| one.reply.as_ref().map(of)).collect(),
+                })
+            }
+        };
+        if let Call::Batch(batch) = &call
+            && batch.requests.len() > 1
+        {
+            let extends = batch.requests.iter().any(|(_, op)| op.is_extend());
+            self.coverage.saw(if extends { Sight::ExtensionsTogether } else { Sight::RequestsTogether });
         }
-        let Some(travel) = travel else { return };
+        let server = &self.servers[node];
+        let is_down = !server.up || incarnation != server.incarnation;
+        let Some(travel) = self.travel(process, cut, is_down) else { return };
         let Some(conn) = &mut self.processes[process].peers[node].conn else { return };
         conn.last_to = conn.last_to.max(now + travel);
         let at = conn.last_to;
-        let delivery = Delivery { from, incarnation, id, request, repeat: false };
+        let delivery = Delivery { from, incarnation, id, call, repeat: false };
         if self.chaos && self.rng.permille(self.swarm.network.repeat) {
             let later = at + self.rng.between(1, 5 * SECOND);
             self.at(later, Event::Arrive(Delivery { repeat: true, ..delivery.clone() }));
@@ -222,22 +250,16 @@ impl World {
     }
 
     pub fn execute(&mut self, delivery: Delivery) {
-        let Delivery { from, id, request, repeat, .. } = delivery;
+        let Delivery { from, id, call, repeat, .. } = delivery;
         let Address { process, node, .. } = from;
-        let answer = self.servers[node].run(self.now, &request);
+        let answer = self.servers[node].run(self.now, &call);
         let asked = self.processes[process].boot == from.boot
             && self.processes[process].peers[node].conn.as_ref().is_some_and(|conn| conn.number == from.conn);
-        if repeat && request.writes() {
+        if repeat && call.writes() {
             self.hit(Fault::Repeat, Some(process));
         }
-        if let (Request::Vote { call }, Answer::Vote(vote, foreign)) = (&request, &answer) {
-            match vote {
-                Vote::Abstained if *foreign => self.coverage.saw(Sight::NotAdmittedAtTheNode),
-                Vote::Abstained => self.coverage.saw(Sight::LateAtTheNode),
-                Vote::Granted(_) if repeat || !asked => self.coverage.saw(Sight::GhostGrant),
-                _ => {}
-            }
-            self.note(Note::Ran { node, process, op: &call.op, vote, repeat });
+        if let Call::Batch(batch) = &call {
+            self.batch_ran(from, batch, &answer, repeat, asked);
         }
         if repeat || !asked {
             return;
@@ -252,128 +274,19 @@ impl World {
         self.at(at, Event::Reply { to: from, id, answer, clock });
     }
 
-    fn current(&mut self, to: Address) -> Option<&mut Conn> {
-        self.processes[to.process].peers[to.node].conn.as_mut().filter(|conn| conn.number == to.conn)
+    pub fn current(&mut self, to: Address) -> Option<&mut Conn> {
+        self.conn(to.process, to.node).filter(|conn| conn.number == to.conn)
     }
 
-    pub fn reply(&mut self, to: Address, id: u64, answer: Answer, clock: u64) {
-        let Address { process, node, .. } = to;
-        let now = self.local(process);
-        let Some(conn) = self.current(to) else { return };
-        let Some(at) = conn.waiting.iter().position(|pending| pending.id == id) else { return };
-        if now > conn.waiting[at].give_up {
-            return self.disconnect(process, node);
-        }
-        let Pending { purpose, sent, .. } = conn.waiting.remove(at);
-        self.processes[process].peers[node].newest = Some((clock / 1000, now));
-        let sample = Sample { node_time: clock / 1000, sent: Time(sent), received: Time(now) };
-        let steady = self.judge_clock(process, node, sample);
-        match (purpose, answer) {
-            (Purpose::Info, Answer::Info(run_id)) => self.connected(process, node, run_id),
-            (Purpose::Marker, Answer::Marker(Some(marker))) => {
-                self.admission(process, node, admission::Input::Observed(marker));
-            }
-            // Flushed between observe and admit: a new connection reads the marker again.
-            (Purpose::Marker, _) => self.disconnect(process, node),
-            (Purpose::Fence(target), Answer::Fence { marker, fence }) => {
-                self.fence_read(process, target, node, Some((marker, fence, clock)));
-            }
-            (Purpose::Vote { serial, round, marker, release }, Answer::Vote(vote, foreign)) => {
-                if foreign && !release {
-                    self.admission(process, node, admission::Input::NotAdmitted);
-                }
-                // A request in flight when the clock stepped was executed by an unknown clock.
-                let trusted = release || self.processes[process].peers[node].admission.marker() == marker;
-                if !trusted {
-                    self.coverage.saw(Sight::VoteDiscardedAfterStep);
-                }
-                let counts = steady && (trusted || foreign);
-                if release {
-                    self.release_answered(process, serial);
-                }
-                self.vote(process, serial, round, Node(node as u8), if counts { vote } else { Vote::Unknown });
-            }
-            _ => {}
-        }
+    /// The connection of a process to a node. A process that has crashed has none.
+    pub fn conn(&mut self, process: usize, node: usize) -> Option<&mut Conn> {
+        self.processes[process].peers.get_mut(node)?.conn.as_mut()
     }
 
-    /// A request that was not answered in time ends the connection.
-    pub fn overdue(&mut self, to: Address) {
-        let now = self.local(to.process);
-        let Some(conn) = self.current(to) else { return };
-        let Some(first) = conn.waiting.iter().map(|pending| pending.give_up).min() else {
-            conn.watched = false;
-            return;
-        };
-        if now >= first {
-            return self.disconnect(to.process, to.node);
-        }
-        let at = self.processes[to.process].clock.when(first);
-        self.at(at, Event::Overdue(to));
-    }
-
+    /// The connection is closed, with all calls on it.
     pub fn reset(&mut self, to: Address) {
         if self.current(to).is_some() {
             self.disconnect(to.process, to.node);
         }
-    }
-
-    /// Drops the connection: each request on it is answered with an unknown vote.
-    pub fn disconnect(&mut self, process: usize, node: usize) {
-        let boot = self.processes[process].boot;
-        let Some(conn) = self.processes[process].peers[node].conn.take() else { return };
-        self.processes[process].peers[node].gather = None;
-        self.processes[process].peers[node].tokens_asked += 1;
-        self.admission(process, node, admission::Input::Disconnected);
-        self.judge_without(process, node);
-        for pending in conn.waiting {
-            match pending.purpose {
-                Purpose::Vote { serial, round, release, .. } => {
-                    if release {
-                        self.release_answered(process, serial);
-                    }
-                    self.vote(process, serial, round, Node(node as u8), Vote::Unknown);
-                    if self.processes[process].boot != boot {
-                        return;
-                    }
-                }
-                Purpose::Fence(target) => self.fence_read(process, target, node, None),
-                Purpose::Info | Purpose::Marker | Purpose::Clock => {}
-            }
-        }
-        let delay = self.rng.between(20, 200) * MILLI;
-        self.after(delay, Event::Dial(Address { process, boot, node, conn: conn.number + 1 }));
-    }
-
-    /// Sends one request of a lease. It has exactly one answer, by `give_up_at`. Without `keys` no request can be sent.
-    #[allow(clippy::too_many_arguments, reason = "one effect of the core, with whose it is")]
-    pub fn ask_node(
-        &mut self,
-        process: usize,
-        serial: u64,
-        round: Round,
-        node: Node,
-        op: Op,
-        give_up_at: Time,
-        keys: Option<Vec<u8>>,
-    ) {
-        let (now, boot) = (self.local(process), self.processes[process].boot);
-        let release = op.is_release();
-        let unknown = Event::Vote { process, boot, serial, round, node, vote: Vote::Unknown };
-        let Some(keys) = keys else { return self.after(0, unknown) };
-        let peer = &self.processes[process].peers[node.index()];
-        let ready = peer.conn.as_ref().is_some_and(|conn| conn.ready) && now < give_up_at.0;
-        let (marker, newest) = (peer.admission.marker(), peer.newest);
-        if release {
-            self.release_sent(process, serial, ready);
-        }
-        let (true, Some((time, received))) = (ready && (release || marker.is_some()), newest) else {
-            return self.after(0, unknown);
-        };
-        let deadline = time + give_up_at.0.saturating_sub(received);
-        let asked_under = marker.clone().unwrap_or_else(|| self.membership.marker("none".into()));
-        let call = Call { keys, marker: asked_under, deadline, op };
-        let purpose = Purpose::Vote { serial, round, marker, release };
-        self.post(process, node.index(), Request::Vote { call }, purpose, give_up_at.0);
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Token, Vote};
+use redislease_core::op::Token;
+use redislease_core::wire::replies::Value;
 
-use crate::core_check::{Call, Node};
-use crate::redis::clock::{Clock, Micros};
-use crate::redis::network::{Delivery, Request};
+use crate::core_check::Node;
+use crate::redis::clock::{Clock, MILLI, Micros};
+use crate::redis::network::{Batch, Call, Delivery, Own};
 
 /// How many snapshots are kept for restarts.
 const SNAPSHOTS: usize = 8;
@@ -21,8 +22,11 @@ pub enum Answer {
         marker: Option<Marker>,
         fence: Token,
     },
-    /// The flag is set if the marker is not the one that the request names.
-    Vote(Vote, bool),
+    /// To a batch.
+    Votes(Value),
+    Loaded,
+    /// It does not have the scripts, and executed nothing.
+    NoScript,
 }
 
 /// The data of a server after a restart.
@@ -45,6 +49,8 @@ pub struct Server {
     pub incarnation: u32,
     pub up: bool,
     pub stalled: bool,
+    /// Whether it has the scripts.
+    pub has_scripts: bool,
     pub backlog: VecDeque<Delivery>,
     snapshots: VecDeque<Node<u8>>,
     number: usize,
@@ -59,6 +65,7 @@ impl Server {
             incarnation: 0,
             up: true,
             stalled: false,
+            has_scripts: false,
             backlog: VecDeque::new(),
             snapshots: VecDeque::new(),
             number,
@@ -97,6 +104,7 @@ impl Server {
         self.node.run_id = run_id(self.number, self.incarnation);
         self.node.mutant = mutant;
         self.up = true;
+        self.has_scripts = false;
         lost
     }
 
@@ -109,28 +117,36 @@ impl Server {
         !before.keys.is_empty() || before.marker.is_some()
     }
 
-    pub fn run(&mut self, now: Micros, request: &Request) -> Answer {
-        match request {
-            Request::Info => Answer::Info(self.node.run_id.clone()),
-            Request::Observe { run_id, nonce, stepped } => {
+    pub fn run(&mut self, now: Micros, call: &Call) -> Answer {
+        if call.needs_scripts() && !self.has_scripts {
+            return Answer::NoScript;
+        }
+        match call {
+            Call::Batch(batch) => Answer::Votes(self.votes(now, batch)),
+            Call::Own(Own::Info) => {
+                self.has_scripts = true;
+                Answer::Info(self.node.run_id.clone())
+            }
+            Call::Own(Own::Load) => {
+                self.has_scripts = true;
+                Answer::Loaded
+            }
+            Call::Own(Own::Observe { run_id, nonce, stepped }) => {
                 Answer::Marker(Some(self.node.observe(run_id, *nonce, stepped.as_ref())))
             }
-            Request::Admit { ticket, marker, seed } => Answer::Marker(self.node.admit(ticket, marker, *seed)),
-            Request::Fence => Answer::Fence { marker: self.node.marker.clone(), fence: Token(self.node.fence) },
-            Request::Vote { call } => {
-                let foreign = self.node.marker.as_ref() != Some(&call.marker);
-                let vote = self.vote(now, call);
-                Answer::Vote(vote, foreign)
+            Call::Own(Own::Admit { ticket, marker, seed }) => Answer::Marker(self.node.admit(ticket, marker, *seed)),
+            Call::Own(Own::Fence(_)) => {
+                Answer::Fence { marker: self.node.marker.clone(), fence: Token(self.node.fence) }
             }
         }
     }
 
-    fn vote(&mut self, now: Micros, call: &Call<u8>) -> Vote {
-        let millis = self.clock.millis(now);
+    fn votes(&mut self, now: Micros, batch: &Batch) -> Value {
+        let micros = self.clock.micros(now);
         if self.node.keys.len() > 8 {
-            self.node.purge(millis);
+            self.node.purge(micros / MILLI);
         }
-        self.node.vote(millis, call)
+        self.node.run(micros, &batch.requests, batch.terms.as_ref())
     }
 }
 

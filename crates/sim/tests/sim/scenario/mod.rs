@@ -13,6 +13,7 @@ mod storms;
 use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
+use redislease_core::wire::Limits;
 use redislease_plan::plan::{Authority, PERMITS};
 
 use crate::api::objects::{self, LeaseSpec};
@@ -57,6 +58,8 @@ fn calm(processes: Vec<usize>) -> Swarm {
         pods: 2,
         specs: vec![spec],
         network: Network { delay: (100, 2 * MILLI), slow: 0, slowest: 0, loss: 0, repeat: 0 },
+        node_delay: (1, 50),
+        limits: Limits::STANDARD,
         api_delay: (MILLI, 5 * MILLI),
         api_timeout: SECOND,
         api_loss: 0,

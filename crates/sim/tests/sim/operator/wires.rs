@@ -1,0 +1,224 @@
+//! The shell around the wires of the core: requests and replies to them, their effects to the network and the leases.
+
+use redislease_core::admission;
+use redislease_core::clock::Sample;
+use redislease_core::lease::Round;
+use redislease_core::op::{Op, Vote};
+use redislease_core::quorum::Node;
+use redislease_core::time::Time;
+use redislease_core::wire::replies::Value;
+use redislease_core::wire::{Call, Effect, Input, Request, Why};
+
+use crate::chaos::fault::Fault;
+use crate::check::coverage::Sight;
+use crate::operator::process::Life;
+use crate::redis::clock::MILLI;
+use crate::redis::network::{Address, Own, Ticket, Wire};
+use crate::redis::server::Answer;
+use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
+
+impl World {
+    /// Gives one request of a lease to the wire. It has exactly one answer. Without `keys` no request can be sent.
+    pub fn ask_node(&mut self, process: usize, serial: u64, node: Node, ask: (Round, Op, Time), keys: Option<Vec<u8>>) {
+        let (round, op, give_up_at) = ask;
+        let release = op.is_release();
+        self.tickets += 1;
+        let ticket = Ticket { number: self.tickets, serial, round, release };
+        let Some(keys) = keys else { return self.voted(process, node, ticket, Vote::Unknown) };
+        let peer = &self.processes[process].peers[node.index()];
+        let ready = peer.conn.as_ref().is_some_and(|conn| conn.ready);
+        let votes = peer.admission.marker().is_some();
+        if release {
+            self.release_sent(process, serial, ready);
+        }
+        // A request that need not be sent: the node is disconnected or has no vote.
+        if !ready || !(release || votes) {
+            return self.voted(process, node, ticket, Vote::Abstained);
+        }
+        self.feed_wire(process, node.index(), Input::Request(Request { keys: keys.into(), op, give_up_at }, ticket));
+        self.flush_soon(process, node.index());
+    }
+
+    /// The task of the node takes requests that arrive together.
+    fn flush_soon(&mut self, process: usize, node: usize) {
+        let (low, high) = if self.chaos { self.swarm.node_delay } else { (1, 100) };
+        let delay = self.rng.between(low, high);
+        let Some(conn) = self.conn(process, node) else { return };
+        if !std::mem::replace(&mut conn.flushes, true) {
+            let to = self.address(process, node);
+            self.after(delay, Event::Flush(to));
+        }
+    }
+
+    pub fn flush(&mut self, to: Address) {
+        let Some(conn) = self.current(to) else { return };
+        conn.flushes = false;
+        self.feed_wire(to.process, to.node, Input::Flush);
+    }
+
+    fn voted(&mut self, process: usize, node: Node, ticket: Ticket, vote: Vote) {
+        let (boot, Ticket { serial, round, release, .. }) = (self.processes[process].boot, ticket);
+        if release {
+            self.release_answered(process, serial);
+        }
+        self.after(0, Event::Vote { process, boot, serial, round, node, vote });
+    }
+
+    /// Gives an input to a wire, if the process is connected, and carries out what follows.
+    pub fn feed_wire(&mut self, process: usize, node: usize, input: Input<u8, Ticket, Own>) {
+        let now = Time(self.local(process));
+        let Some(conn) = self.conn(process, node) else { return };
+        conn.wire.handle(now, input);
+        self.drain_wire(process, node);
+    }
+
+    /// After a pause: carries out the effects that were held back.
+    pub fn drain_wires(&mut self, process: usize) {
+        for node in 0..self.processes[process].peers.len() {
+            self.drain_wire(process, node);
+        }
+    }
+
+    fn drain_wire(&mut self, process: usize, node: usize) {
+        for effects in 0.. {
+            if self.processes[process].life != Life::Running {
+                return;
+            }
+            let Some(effect) = self.conn(process, node).and_then(|conn| conn.wire.poll_effect()) else { return };
+            if effects == EFFECTS_AT_ONE_INSTANT {
+                return self
+                    .check
+                    .fail(format!("the wire to node {node} has more than {effects} effects at one instant"));
+            }
+            match effect {
+                Effect::Send(id) => self.post(process, node, id),
+                Effect::Load => {
+                    if let Some(conn) = self.conn(process, node) {
+                        conn.lost_scripts = true;
+                    }
+                    self.feed_wire(process, node, Input::Own(Own::Load));
+                }
+                Effect::Vote(ticket, vote) => self.voted(process, Node(node as u8), ticket, vote),
+                Effect::Failed(Why::NotAdmitted, _) => self.admission(process, node, admission::Input::NotAdmitted),
+                Effect::Failed(Why::Busy, _) => self.coverage.saw(Sight::RequestsRefused),
+                Effect::Failed(..) => {}
+                Effect::Foreign { invalid, .. } => self.check.fail(format!("node {node}: {invalid}")),
+                Effect::Overdue => return self.disconnect(process, node),
+                Effect::Lost(own) => self.lost(process, node, &own),
+            }
+        }
+    }
+
+    /// The answer to a call will not come.
+    fn lost(&mut self, process: usize, node: usize, own: &Own) {
+        if let Own::Fence(Some(target)) = own {
+            self.fence_read(process, *target, node, None);
+        }
+    }
+
+    pub fn wake_wires(&mut self, process: usize, now: Time) {
+        for node in 0..self.processes[process].peers.len() {
+            // A wire may have crashed the process.
+            let deadline = self.conn(process, node).and_then(|conn| conn.wire.next_deadline());
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.feed_wire(process, node, Input::Wake);
+                self.feed_wire(process, node, Input::Flush);
+            }
+        }
+    }
+
+    pub fn reply(&mut self, to: Address, id: u64, answer: Answer, clock: u64) {
+        let Address { process, node, .. } = to;
+        let Some(conn) = self.current(to) else { return };
+        let Some(sent) = conn.wire.get(id) else { return };
+        let at = sent.at;
+        match answer {
+            Answer::NoScript => {
+                self.hit(Fault::FlushScripts, Some(process));
+                self.feed_wire(process, node, Input::NotRun { id });
+            }
+            Answer::Loaded => {
+                conn.wire.take_own(id);
+                self.feed_wire(process, node, Input::Loaded);
+            }
+            Answer::Info(run_id) => {
+                conn.wire.take_own(id);
+                self.connected(process, node, run_id);
+            }
+            Answer::Votes(value) => self.reply_to_batch(to, id, at, value),
+            Answer::Marker(marker) => {
+                conn.wire.take_own(id);
+                self.clock_read(to, at, clock);
+                match marker {
+                    _ if self.current(to).is_none() => {}
+                    Some(marker) => self.admission(process, node, admission::Input::Observed(marker)),
+                    // Flushed between observe and admit: a new connection reads the marker again.
+                    None => self.disconnect(process, node),
+                }
+            }
+            Answer::Fence { marker, fence } => {
+                let own = conn.wire.take_own(id);
+                let counts = self.clock_read(to, at, clock);
+                if let Some(Own::Fence(Some(target))) = own
+                    && self.current(to).is_some()
+                {
+                    self.fence_read(process, target, node, counts.then_some((marker, fence, clock)));
+                }
+            }
+        }
+        if self.current(to).is_some() {
+            self.feed_wire(process, node, Input::Flush);
+        }
+    }
+
+    /// Takes the TIME of an answer, in microseconds. Returns whether the votes in it count.
+    fn clock_read(&mut self, from: Address, sent: Time, clock: u64) -> bool {
+        let Address { process, node, .. } = from;
+        let (node_time, received) = (clock / MILLI, Time(self.local(process)));
+        self.feed_wire(process, node, Input::Clock { node_time });
+        self.judge_clock(process, node, Sample { node_time, sent, received })
+    }
+
+    fn reply_to_batch(&mut self, from: Address, id: u64, sent: Time, value: Value) {
+        let Address { process, node, .. } = from;
+        let Some(conn) = self.current(from) else { return };
+        let Some(Call::Batch(batch)) = conn.wire.get(id).map(|sent| &sent.call) else { return };
+        let reply = match Wire::read(batch, value) {
+            Ok(reply) => reply,
+            Err(invalid) => return self.check.fail(format!("node {node}: {invalid}")),
+        };
+        let counts = self.clock_read(from, sent, reply.time);
+        let Some(peer) = self.processes[process].peers.get(node) else { return };
+        if !counts || peer.admission.marker().is_none() {
+            self.coverage.saw(Sight::VoteDiscardedAfterStep);
+        }
+        self.feed_wire(process, node, Input::Answered { id, counts, answers: reply.answer });
+    }
+
+    /// Drops the connection: each request on it is answered with an unknown vote.
+    pub fn disconnect(&mut self, process: usize, node: usize) {
+        let (boot, now) = (self.processes[process].boot, Time(self.local(process)));
+        let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
+        let Some(mut conn) = peer.conn.take() else { return };
+        peer.gather = None;
+        peer.tokens_asked += 1;
+        conn.wire.handle(now, Input::Closed);
+        let mut lost = Vec::new();
+        while let Some(effect) = conn.wire.poll_effect() {
+            match effect {
+                Effect::Vote(ticket, vote) => self.voted(process, Node(node as u8), ticket, vote),
+                Effect::Lost(own) => lost.push(own),
+                _ => {}
+            }
+        }
+        self.admission(process, node, admission::Input::Disconnected);
+        self.judge_without(process, node);
+        for own in lost {
+            if self.processes[process].boot == boot {
+                self.lost(process, node, &own);
+            }
+        }
+        let delay = self.rng.between(20, 200) * MILLI;
+        self.after(delay, Event::Dial(Address { process, boot, node, conn: conn.number + 1 }));
+    }
+}
