@@ -175,11 +175,11 @@ mutants! {
     /// Node: a release deletes the keys of any attempt.
     ReleaseIgnoresAttempt: UnitTest | Model | Simulator,
     /// Wire: a call that was executed while the scripts were loaded is sent again: it is executed twice.
-    SentAgainAlthoughRun: UnitTest,
+    SentAgainAlthoughRun: UnitTest | Simulator,
     /// Wire: the last lease of a batch is not sent, and its extension counts: the belief outlives the keys.
-    LastLeaseDropped: UnitTest,
+    LastLeaseDropped: UnitTest | Simulator,
     /// Wire: gathered ends are sent behind gathered votes: an attempt is refused by the keys of the one before.
-    EndsBehindVotes: UnitTest,
+    EndsBehindVotes: UnitTest | Simulator,
     /// Driver: a holder's report that it has stopped is accepted before the seal is effective: another process extends
     /// the term, and the holder starts again.
     WordBeforeSeal: Model,
