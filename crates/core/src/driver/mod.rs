@@ -157,14 +157,8 @@ impl Driver {
             Input::MajorityReturned if self.recovers(now).is_some() => {
                 self.command(now, Command::TryNow, None, turns);
             }
-            Input::MajorityReturned => {}
             Input::ClockJumped => self.begin(now, lease::Input::ClockJumped, turns),
-            Input::Wake => {
-                if self.lease.next_round_at().is_some_and(|due| due <= now && self.lease.held_until() < due) {
-                    self.take_turn(now, turns);
-                }
-                self.lease.handle(now, lease::Input::Wake);
-            }
+            Input::MajorityReturned | Input::Wake => self.wake(now, turns),
         }
     }
 
@@ -236,9 +230,18 @@ impl Driver {
             // Without a next round, one is under way.
             let turn = self.lease.next_round_at().map_or(Some(now), |due| turns.join(now, due));
             if let Some(ask_by) = turn {
-                self.lease.handle(now, lease::Input::NodeReturned { ask_by });
+                return self.lease.handle(now, lease::Input::NodeReturned { ask_by });
             }
         }
+        self.wake(now, turns);
+    }
+
+    /// What the time asks for. After a pause of the process a term may have ended, whichever input comes first.
+    fn wake(&mut self, now: Time, turns: &mut Turns) {
+        if self.lease.next_round_at().is_some_and(|due| due <= now && self.lease.held_until() < due) {
+            self.take_turn(now, turns);
+        }
+        self.lease.handle(now, lease::Input::Wake);
     }
 
     /// Whether a term runs or an attempt is under way.

@@ -268,6 +268,18 @@ fn a_process_that_was_paused_until_just_after_the_deadline_seals_nothing() {
 }
 
 #[test]
+fn a_term_ends_at_its_deadline_whichever_input_comes_first() {
+    for input in [Input::NodeReturned, Input::MajorityReturned, Input::Wake] {
+        let mut driven = Driven::adopting(Time(1000));
+        driven.answer(Time(1000), &Vote::Extended);
+        let stop_at = driven.driver.view().standing.term().unwrap().stop_at.unwrap();
+        driven.give(stop_at, input.clone());
+        let term = driven.driver.view().standing.term();
+        assert!(term.is_none_or(|term| term.stop_at.is_none()), "{input:?}: {term:?}");
+    }
+}
+
+#[test]
 fn no_attempt_begins_after_a_jump_of_the_clock() {
     let (mut driven, jumped_at) = (Driven::new(), Some(Time(1000)));
     let until = Time(1000) + CONFIG.drift.most(Millis(60_000));
