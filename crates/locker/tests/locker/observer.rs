@@ -201,7 +201,8 @@ async fn each_lock_has_a_span_in_which_its_work_runs() {
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
         .with_writer(move || writer.clone())
         .finish();
-    let _subscribed = tracing::subscriber::set_default(subscriber);
+    // For all threads: with a subscriber of this thread only, a span that another test met first would stay disabled.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let locker = builder(&servers).build().unwrap();
     all_up(&locker).await;
     let guard = locker.lock("traced").wait(PATIENCE).acquire().await.unwrap();
