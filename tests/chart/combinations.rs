@@ -91,10 +91,3 @@ fn mixtures_combine_each_two_switches() {
         }
     }
 }
-
-#[test]
-fn the_page_on_measurements_counts_the_combinations() {
-    let page = include_str!("../../docs/measurements.md");
-    let count = format!("{} combinations of values", all().len());
-    assert!(page.contains(&count), "docs/measurements.md does not say: {count}");
-}
