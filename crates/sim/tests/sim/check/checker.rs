@@ -98,7 +98,7 @@ pub struct Checker {
     /// Per resource of a cluster and ID of a handover: the last state.
     handovers: BTreeMap<(usize, u32, String), HandoverState>,
     /// When each process of a cluster has listed after a restore of etcd.
-    listed_after: BTreeMap<usize, Micros>,
+    pub listed_after: BTreeMap<usize, Micros>,
     sent: BTreeMap<(usize, usize), Window>,
     written: BTreeMap<(usize, usize), Window>,
     reported: BTreeMap<(usize, u32), Window>,
