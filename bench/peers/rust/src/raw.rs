@@ -79,7 +79,7 @@ impl Raw {
     }
 
     fn vote(&mut self, node: usize, key: &[String; 1], op: Op, tag: Tag) {
-        let kind = usize::from(!script::is_end(&op));
+        let kind = usize::from(!op.is_end());
         self.waiting[node][kind].push((key.clone(), op, tag));
     }
 
