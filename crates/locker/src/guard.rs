@@ -262,8 +262,9 @@ impl Guard {
     }
 
     fn let_go(&self) {
-        if self.check().is_ok() && !self.status().read(Lock::is_over) {
-            let held = clock::now().since(self.since).into();
+        let now = clock::now();
+        if self.status().read(|lock| self.valid_at(lock, now).is_ok() && !lock.is_over()) {
+            let held = now.since(self.since).into();
             self.status().report(|observer, key| observer.released(key, self.token(), held));
         }
         self.session.0.input(Input::LetGo);

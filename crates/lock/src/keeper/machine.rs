@@ -8,7 +8,6 @@ use redislease_core::lease::{Broken, Effect};
 use redislease_core::op::{Attempt, Token, Vote};
 use redislease_core::time::Time;
 
-use super::timers::Armed;
 use super::{MayEnd, Observer, Setup};
 use crate::PanicObserver;
 use crate::mailbox::Mailbox;
@@ -37,7 +36,6 @@ pub(super) struct Machine {
     keys: Arc<[String]>,
     may_end: Option<Arc<dyn MayEnd>>,
     pub observer: Box<dyn Observer>,
-    pub armed: Armed,
 }
 
 impl Machine {
@@ -46,7 +44,7 @@ impl Machine {
         // Without nodes no jump is noticed.
         let longest = nodes.map_or(config.ttl, |nodes| nodes.longest_lease());
         let driver = Driver::new(id, config, jump_wait.unwrap_or(longest), turns);
-        Self { driver, quorum, keys, may_end, observer, armed: Armed::default() }
+        Self { driver, quorum, keys, may_end, observer }
     }
 
     pub fn keys(&self) -> &[String] {

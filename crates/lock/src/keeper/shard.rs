@@ -205,21 +205,13 @@ impl Shard {
     fn take_timers(&mut self) -> bool {
         for _ in 0..AT_ONCE {
             let now = self.now;
-            let Some((at, slot)) = self.timers.pop(now) else { return false };
-            let Some(mut entry) = self.slots.take(slot) else { continue };
-            let (id, machine) = &mut *entry;
-            let id = *id;
-            let mut wakes = false;
-            if Timers::is_current(at, &mut machine.armed) {
-                let deadline = machine.driver.next_deadline();
-                wakes = deadline.is_some_and(|deadline| deadline <= now);
-                if !wakes {
-                    self.timers.arm(slot, &mut machine.armed, deadline);
-                }
-            }
-            self.slots.put(entry);
-            if wakes {
+            let Some(slot) = self.timers.pop(now) else { return false };
+            let Some((id, machine)) = self.slots.get(slot) else { continue };
+            let (id, deadline) = (*id, machine.driver.next_deadline());
+            if deadline.is_some_and(|deadline| deadline <= now) {
                 self.with(id, Input::Wake);
+            } else {
+                self.timers.arm(slot, deadline);
             }
         }
         true
@@ -243,7 +235,7 @@ impl Shard {
             Ok(Outcome::Keep) => {
                 // Without this, a deadline in the past would cause a busy loop.
                 let deadline = machine.driver.next_deadline().map(|deadline| deadline.max(now + Millis(1)));
-                self.timers.arm(to.slot, &mut machine.armed, deadline);
+                self.timers.arm(to.slot, deadline);
                 self.slots.put(entry);
             }
             Ok(Outcome::Remove) => self.end(entry),

@@ -35,6 +35,10 @@ impl<T> Slots<T> {
         Some(entry)
     }
 
+    pub fn get(&self, slot: u32) -> Option<&(LeaseId, T)> {
+        self.entries.get(slot as usize)?.as_deref()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &(LeaseId, T)> {
         self.entries.iter().filter_map(Option::as_deref)
     }

@@ -8,22 +8,24 @@ use redislease_core::time::Time;
 /// A queue of deadlines, each with its slot.
 ///
 /// A deadline that moves later keeps its queue entry until the entry expires, and is then inserted again: most deadlines
-/// move with every renewal, and few expire.
+/// move with every renewal, and few expire. The next lease in a slot uses the entry of the one before, so that thousands
+/// of short leases in a few slots fill no queue.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     queue: BinaryHeap<Reverse<(Time, u32)>>,
+    /// The earliest entry of each slot.
+    armed: Vec<Option<Time>>,
 }
-
-/// The earliest entry of one slot in the queue.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Armed(Option<Time>);
 
 impl Timers {
     /// Makes sure that `slot` comes up at `deadline` at the latest.
-    pub fn arm(&mut self, slot: u32, armed: &mut Armed, deadline: Option<Time>) {
-        let Some(deadline) = deadline else { return };
-        if armed.0.is_none_or(|at| deadline < at) {
-            armed.0 = Some(deadline);
+    pub fn arm(&mut self, slot: u32, deadline: Option<Time>) {
+        let (Some(deadline), place) = (deadline, slot as usize) else { return };
+        if self.armed.len() <= place {
+            self.armed.resize(place + 1, None);
+        }
+        if self.armed[place].is_none_or(|at| deadline < at) {
+            self.armed[place] = Some(deadline);
             self.queue.push(Reverse((deadline, slot)));
         }
     }
@@ -33,23 +35,20 @@ impl Timers {
         self.queue.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next slot that comes up by `now`, and the time of its entry. Use [`is_current`](Self::is_current) to check
-    /// whether the entry is still valid.
-    pub fn pop(&mut self, now: Time) -> Option<(Time, u32)> {
-        let Reverse((at, _)) = self.queue.peek()?;
-        if *at > now {
-            return None;
+    /// The next slot that comes up by `now`. It may have nothing to do, and has no entry any more.
+    pub fn pop(&mut self, now: Time) -> Option<u32> {
+        while let Some(Reverse((at, slot))) = self.queue.peek().copied()
+            && at <= now
+        {
+            self.queue.pop();
+            let armed = &mut self.armed[slot as usize];
+            // Another entry is older than a deadline that moved earlier.
+            if *armed == Some(at) {
+                *armed = None;
+                return Some(slot);
+            }
         }
-        self.queue.pop().map(|Reverse(entry)| entry)
-    }
-
-    /// Whether the entry that came up is the one in `armed`. If so, `armed` is cleared.
-    pub fn is_current(at: Time, armed: &mut Armed) -> bool {
-        let current = armed.0 == Some(at);
-        if current {
-            armed.0 = None;
-        }
-        current
+        None
     }
 }
 
@@ -61,18 +60,17 @@ mod tests {
 
     #[test]
     fn a_deadline_that_moves_later_keeps_its_entry() {
-        let (mut timers, mut armed) = (Timers::default(), Armed::default());
-        timers.arm(7, &mut armed, Some(Time(100)));
-        timers.arm(7, &mut armed, Some(Time(300)));
+        let mut timers = Timers::default();
+        timers.arm(7, Some(Time(100)));
+        timers.arm(7, Some(Time(300)));
         assert_eq!(timers.queue.len(), 1);
-        timers.arm(7, &mut armed, Some(Time(50)));
-        timers.arm(7, &mut armed, None);
+        timers.arm(7, Some(Time(50)));
+        timers.arm(7, None);
         assert_eq!(timers.next(), Some(Time(50)));
         assert_eq!(timers.pop(Time(49)), None);
-        assert_eq!(timers.pop(Time(50)), Some((Time(50), 7)));
-        assert!(Timers::is_current(Time(50), &mut armed));
-        assert_eq!(timers.pop(Time(100)), Some((Time(100), 7)));
-        assert!(!Timers::is_current(Time(100), &mut armed), "an older entry");
+        assert_eq!(timers.pop(Time(50)), Some(7));
+        assert_eq!(timers.pop(Time(100)), None, "an older entry");
+        assert_eq!(timers.next(), None);
     }
 
     proptest! {
@@ -80,22 +78,18 @@ mod tests {
         #[test]
         fn every_deadline_comes_up_in_time(moves in vec((0..4_u32, 0..50_u64), 1..200)) {
             let mut timers = Timers::default();
-            let mut armed = [Armed::default(); 4];
             let mut deadlines: [Option<Time>; 4] = [None; 4];
             for (now, (slot, span)) in (0_u64..).zip(moves) {
                 let now = Time(now);
                 let of = usize::try_from(slot).unwrap();
                 deadlines[of] = Some(now + redislease_core::time::Millis(span));
-                timers.arm(slot, &mut armed[of], deadlines[of]);
-                while let Some((at, slot)) = timers.pop(now) {
+                timers.arm(slot, deadlines[of]);
+                while let Some(slot) = timers.pop(now) {
                     let of = usize::try_from(slot).unwrap();
-                    if !Timers::is_current(at, &mut armed[of]) {
-                        continue;
-                    }
                     if deadlines[of].is_some_and(|deadline| deadline <= now) {
                         deadlines[of] = None;
                     }
-                    timers.arm(slot, &mut armed[of], deadlines[of]);
+                    timers.arm(slot, deadlines[of]);
                 }
                 prop_assert!(deadlines.iter().flatten().all(|deadline| *deadline > now));
             }
