@@ -39,24 +39,24 @@ rust() { # part, package, arguments of cargo mutants...
     local part=$1 package=$2
     shift 2
     mkdir -p "$results/$part"
-    "${limit[@]}" cargo mutants --package "$package" --output "$results/$part" --iterate --no-shuffle --colors never \
-        --minimum-test-timeout 60 --build-timeout 600 "$@"
+    "${limit[@]}" cargo mutants --package "$package" --output "$results/$part" --iterate --no-shuffle --colors never --profile mutants \
+        --minimum-test-timeout 20 --build-timeout 600 "$@"
     # Changes that were not noticed or not tried again: their names without the places, which move.
     cat "$results/$part"/mutants.out*/missed.txt 2>/dev/null | sed -E 's/^([^:]+):[0-9]+:[0-9]+:/\1:/' | sort -u >"$results/$part.missed"
 }
 
-core() { rust core redislease-core --exclude 'crates/core/src/check/**' -- --lib; }
-calls() { rust calls redislease-plan --file 'crates/plan/src/plan/calls/**' -- --lib; }
+core() { rust core redislease-core --exclude '**/check/**' --cargo-arg=--lib; }
+calls() { rust calls redislease-plan --file 'crates/plan/src/plan/calls/**' --cargo-arg=--lib; }
 plan() {
     rust "plan-${SHARD:-0}" redislease-plan --file 'crates/plan/src/plan/**' --file 'crates/plan/src/engine/**' \
-        --exclude 'crates/plan/src/plan/calls/**' --shard "${SHARD:-0}/${SHARDS:-8}" -- --lib
+        --exclude 'crates/plan/src/plan/calls/**' --shard "${SHARD:-0}/${SHARDS:-8}" --cargo-arg=--lib
 }
 changed() {
     local base
     base=$(git rev-list -1 --before='1 day ago' HEAD)
     [[ -n $base ]] || return 0
     git diff "$base" HEAD -- crates/core/src crates/plan/src >"$results/changed.diff"
-    rust changed redislease-core --package redislease-plan --in-diff "$results/changed.diff" --exclude 'crates/core/src/check/**' -- --lib
+    rust changed redislease-core --package redislease-plan --in-diff "$results/changed.diff" --exclude '**/check/**' --cargo-arg=--lib
 }
 scripts() { "${limit[@]}" hack/mutate-lua.py "$results/scripts.missed"; }
 
