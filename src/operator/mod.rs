@@ -35,14 +35,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use prometheus::Registry;
 use redislease_lock::keeper::Keeper;
 use redislease_lock::nodes::random::Random;
 use redislease_plan::annotations::facts::LeaseFacts;
 use redislease_plan::api::{RedisLease, RedisQuorum};
-use redislease_plan::election::{Cluster, PodFacts};
+use redislease_plan::election::{Cluster, PodFacts, PodObject};
 use redislease_plan::engine::{Config, Engine, Input, Watched};
 use redislease_plan::index::{Index, ListCount, WorkloadChange};
 use redislease_plan::plan::calls::{Outcome, Request};
@@ -284,7 +283,7 @@ impl Context {
         self.spawn(tasks, "the watch of RedisLeases", Box::pin(leases));
         let of_pods = Objects::all(self.watched().apis(), "Pod", &self.metrics).complete(listed.1).count(lists);
         let of_pods = of_pods.after(leases_first);
-        let pods = watches::follow(of_pods, |pod: Pod| PodFacts::from(&pod), pod_events, self.stop.clone());
+        let pods = watches::follow(of_pods, |pod: PodObject| PodFacts::from(&pod), pod_events, self.stop.clone());
         self.spawn(tasks, "the watch of pods", Box::pin(pods));
     }
 

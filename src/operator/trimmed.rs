@@ -8,15 +8,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStatus, EphemeralContainer, Pod, PodCondition, PodSchedulingGate, PodSpec,
-    PodStatus,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use redislease_plan::api::{
     RedisLease, RedisLeaseSpec, RedisLeaseStatus, RedisQuorum, RedisQuorumSpec, RedisQuorumStatus,
 };
+use redislease_plan::election::{PodObject, PodSpec, PodStatus};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -53,77 +50,11 @@ impl Object for RedisQuorum {
     }
 }
 
-/// Only the fields that [`PodFacts`](redislease_plan::election::PodFacts) are made of: most of a pod describes what its containers run.
-impl Object for Pod {
-    type Fields = SpecAndStatus<PodSpecFields, PodStatusFields>;
+impl Object for PodObject {
+    type Fields = SpecAndStatus<PodSpec, PodStatus>;
 
     fn new(SpecAndStatus { metadata, spec, status }: Self::Fields) -> Self {
-        Self { metadata: metadata.into(), spec: Some(spec.into()), status: status.map(Into::into) }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PodSpecFields {
-    node_name: Option<String>,
-    scheduling_gates: Option<Vec<PodSchedulingGate>>,
-    #[serde(default)]
-    containers: Vec<Named>,
-    init_containers: Option<Vec<Named>>,
-    ephemeral_containers: Option<Vec<Named>>,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-}
-
-impl From<PodSpecFields> for PodSpec {
-    fn from(spec: PodSpecFields) -> Self {
-        let container = |Named { name }| Container { name, ..Container::default() };
-        let ephemeral = |Named { name }| EphemeralContainer { name, ..EphemeralContainer::default() };
-        Self {
-            node_name: spec.node_name,
-            scheduling_gates: spec.scheduling_gates,
-            containers: spec.containers.into_iter().map(container).collect(),
-            init_containers: spec.init_containers.map(|all| all.into_iter().map(container).collect()),
-            ephemeral_containers: spec.ephemeral_containers.map(|all| all.into_iter().map(ephemeral).collect()),
-            ..Self::default()
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PodStatusFields {
-    phase: Option<String>,
-    conditions: Option<Vec<PodCondition>>,
-    container_statuses: Option<Vec<ContainerStatusFields>>,
-    init_container_statuses: Option<Vec<ContainerStatusFields>>,
-    ephemeral_container_statuses: Option<Vec<ContainerStatusFields>>,
-}
-
-#[derive(Deserialize)]
-struct ContainerStatusFields {
-    name: String,
-    state: Option<ContainerState>,
-}
-
-impl From<PodStatusFields> for PodStatus {
-    fn from(status: PodStatusFields) -> Self {
-        let statuses = |all: Option<Vec<ContainerStatusFields>>| {
-            let one =
-                |ContainerStatusFields { name, state }| ContainerStatus { name, state, ..ContainerStatus::default() };
-            all.map(|all| all.into_iter().map(one).collect())
-        };
-        Self {
-            phase: status.phase,
-            conditions: status.conditions,
-            container_statuses: statuses(status.container_statuses),
-            init_container_statuses: statuses(status.init_container_statuses),
-            ephemeral_container_statuses: statuses(status.ephemeral_container_statuses),
-            ..Self::default()
-        }
+        Self { metadata: metadata.into(), spec, status: status.unwrap_or_default() }
     }
 }
 
@@ -274,11 +205,8 @@ mod tests {
                 "initContainerStatuses": [ended("init")], "ephemeralContainerStatuses": [ended("debug")]},
         });
         let facts = |pod: &Value| {
-            let Trimmed(read) = serde_json::from_str::<Trimmed<Pod>>(&pod.to_string()).unwrap();
-            let whole: Pod = serde_json::from_value(pod.clone()).unwrap();
-            let facts = PodFacts::from(&read.unwrap());
-            assert_eq!(facts, PodFacts::from(&whole));
-            facts
+            let Trimmed(read) = serde_json::from_str::<Trimmed<PodObject>>(&pod.to_string()).unwrap();
+            PodFacts::from(&read.unwrap())
         };
         let all = facts(&whole);
         assert!(all.stopped && all.ready && all.finished, "{all:?}");

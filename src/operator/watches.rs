@@ -277,7 +277,7 @@ fn watched<T, F>(event: Event<T>, read: impl Fn(T) -> Read<F>) -> Watched<F> {
 mod tests {
     use super::*;
     use crate::metrics::panics::Panics;
-    use k8s_openapi::api::core::v1::Pod;
+    use redislease_plan::election::PodObject;
 
     /// Two lists that fail at their second page, and then a third one, which is complete or not. Returns the next pause.
     async fn pause_after(third: Option<Event<()>>) -> Duration {
@@ -344,8 +344,8 @@ mod tests {
         let metrics = OperatorMetrics::register(&registry, &[], &panics).unwrap();
         let read = |name: &str| {
             let pod = serde_json::json!({"metadata": {"name": name, "namespace": "n", "uid": "u"}, "spec": {}});
-            let pod: Trimmed<Pod> = serde_json::from_str(&pod.to_string()).unwrap();
-            let facts = |pod: Pod| {
+            let pod: Trimmed<PodObject> = serde_json::from_str(&pod.to_string()).unwrap();
+            let facts = |pod: PodObject| {
                 let name = pod.metadata.name.unwrap();
                 assert_ne!(name, "b", "planned by the test");
                 name

@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use redislease_plan::api::lease_status::Holder;
 use redislease_plan::api::{
     ConditionReason, ConditionStatus, ConditionType, InvalidSpec, RedisLease, RedisLeaseStatus,
 };
 use redislease_plan::api::{RedisQuorum, ValidLease};
-use redislease_plan::election::{Electorate, Eligibility, PodFacts};
+use redislease_plan::election::{Electorate, Eligibility, PodFacts, PodObject};
 
 /// The objects that were read. An `Err` is a clause that says why something could not be read.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub lease: RedisLease,
     pub spec: Result<ValidLease, InvalidSpec>,
-    pub candidates: Result<Vec<Pod>, String>,
+    pub candidates: Result<Vec<PodObject>, String>,
     pub holder: HolderPod,
     pub quorum: Result<RedisQuorum, String>,
     pub quorum_namespace: String,
@@ -30,9 +29,9 @@ pub(super) enum HolderPod {
     /// The status names none, or the pod could not be read.
     Unknown,
     /// It is a candidate.
-    Candidate(Box<Pod>),
+    Candidate(Box<PodObject>),
     /// It exists and is not a candidate.
-    Other(Box<Pod>),
+    Other(Box<PodObject>),
     /// It does not exist any more.
     Gone,
 }

@@ -9,13 +9,13 @@ mod print;
 use std::io::{self, Write as _};
 
 use clap::{Args, ValueEnum};
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt as _};
 use redislease_plan::api::lease_status::Holder;
 use redislease_plan::api::validated::Candidates;
 use redislease_plan::api::{RedisLease, RedisQuorum, ValidLease};
+use redislease_plan::election::PodObject;
 
 use crate::cli::client::{self, Outcome};
 use crate::cli::values;
@@ -117,7 +117,7 @@ impl Why {
 }
 
 /// Lists the candidate pods.
-async fn read_candidates(client: Client, namespace: &str, candidates: &Candidates) -> Result<Vec<Pod>, String> {
+async fn read_candidates(client: Client, namespace: &str, candidates: &Candidates) -> Result<Vec<PodObject>, String> {
     let selector = match candidates {
         Candidates::Selector(selector) => selector.clone(),
         Candidates::Workload(workload) => {
@@ -129,18 +129,18 @@ async fn read_candidates(client: Client, namespace: &str, candidates: &Candidate
             selector.filter(|selector| !selector.selects_all()).ok_or_else(|| format!("{what} selects no pods"))?
         }
     };
-    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    let pods: Api<PodObject> = Api::namespaced(client, namespace);
     let listed = call(pods.list(&ListParams::default().labels_from(&selector))).await;
     listed.map(|list| list.items).map_err(|error| format!("the pods cannot be listed: {error}"))
 }
 
 /// Finds the holder among the candidates, or reads it.
-async fn read_holder(client: Client, holder: &Holder, candidates: &[Pod]) -> HolderPod {
-    let is_holder = |pod: &Pod| pod.uid().as_deref() == Some(&holder.pod_uid);
+async fn read_holder(client: Client, holder: &Holder, candidates: &[PodObject]) -> HolderPod {
+    let is_holder = |pod: &PodObject| pod.uid().as_deref() == Some(&holder.pod_uid);
     if let Some(pod) = candidates.iter().find(|pod| is_holder(pod)) {
         return HolderPod::Candidate(Box::new(pod.clone()));
     }
-    let pods: Api<Pod> = Api::namespaced(client, &holder.namespace);
+    let pods: Api<PodObject> = Api::namespaced(client, &holder.namespace);
     match call(pods.get(&holder.pod)).await {
         Ok(pod) if is_holder(&pod) => HolderPod::Other(Box::new(pod)),
         Ok(_) | Err(CallError::NotFound) => HolderPod::Gone,

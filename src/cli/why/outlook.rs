@@ -4,7 +4,6 @@
 //! decide at the next timeout. The operator counts timeouts from its own observations, so the times are approximate.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{self, Attempt, Token};
 use redislease_core::time::{Drift, Millis, Time};
@@ -13,7 +12,9 @@ use redislease_plan::api::lease_status::Holder;
 use redislease_plan::api::quorum::NodeState;
 use redislease_plan::api::validated::Readiness;
 use redislease_plan::api::{Duration, ValidLease, ValidQuorum};
-use redislease_plan::election::{self, Decision, Electorate, EndCause, PodFacts, Sighting, Situation, Step, decide};
+use redislease_plan::election::{
+    self, Decision, Electorate, EndCause, PodFacts, PodObject, Sighting, Situation, Step, decide,
+};
 use redislease_plan::status::TermEnd;
 
 use super::facts::{Facts, HolderPod, TermState};
@@ -265,11 +266,9 @@ fn starts_at(facts: &Facts, spec: &ValidLease) -> Option<Timestamp> {
 }
 
 /// The pod, and since when it is not Ready or is being deleted, by its own timestamps.
-fn sighting(pod: &Pod, starts_at: Option<Timestamp>) -> Sighting {
+fn sighting(pod: &PodObject, starts_at: Option<Timestamp>) -> Sighting {
     let facts = PodFacts::from(pod);
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
-    let changed = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|changed| changed.0);
+    let changed = pod.condition("Ready").and_then(|ready| ready.last_transition_time.as_ref()).map(|changed| changed.0);
     let grace = facts.deletion_grace.map(Millis::from);
     let deadline = pod.metadata.deletion_timestamp.as_ref().map(|deadline| time(deadline.0));
     Sighting {

@@ -79,7 +79,8 @@ impl Situation {
                 "conditions": [condition("Ready", "True", "QuorumAvailable", self.votes)],
             },
         });
-        let candidates: Vec<Pod> = self.pods.into_iter().map(|pod| serde_json::from_value(pod).unwrap()).collect();
+        let candidates: Vec<PodObject> =
+            self.pods.into_iter().map(|pod| serde_json::from_value(pod).unwrap()).collect();
         let holder = candidates.iter().find(|pod| pod.metadata.name.as_deref() == Some("billing-0"));
         let holder = match holder {
             Some(pod) if self.holder_exists => HolderPod::Candidate(Box::new(pod.clone())),

@@ -3,7 +3,7 @@
 use redislease_plan::annotations::decide::Change;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use redislease_plan::api::names::{self, PodRole};
 use redislease_plan::api::validated::WorkloadKind;
 use redislease_plan::api::{RedisLease, RedisLeaseStatus, RedisQuorum};
-use redislease_plan::election::{Candidate, Run, WorkloadFacts, is_off};
+use redislease_plan::election::{Candidate, PodObject, Run, WorkloadFacts, is_off};
 use redislease_plan::index::ListCount;
 use redislease_plan::plan::calls::{
     Answer, Body, CLUSTER_NAMESPACE, LeaseName, Request, Stored, WorkloadFound, WorkloadKey, WorkloadRead,
@@ -104,7 +104,7 @@ async fn read_for(client: Client, lists: &ListCount, lease: &LeaseName, read: &R
         }
         Read::Holder { pod, workload: None, .. } => {
             let asked = lists.ask();
-            let pod = call(Api::<Pod>::namespaced(client, &lease.namespace).get(pod)).await?;
+            let pod = call(Api::<PodObject>::namespaced(client, &lease.namespace).get(pod)).await?;
             Ok(Body::Object(Stored { asked, object: Some(pod_candidate(&pod)), managed_fields: Vec::new() }))
         }
         Read::Startable => startable::read(client, lists, &lease.namespace, &lease.name).await.map(Body::Pods),
@@ -146,7 +146,7 @@ async fn write_role(client: Client, lists: &ListCount, lease: &LeaseName, write:
         let managed_fields = metadata.managed_fields.unwrap_or_default();
         Body::Object(Stored { asked, object, managed_fields })
     };
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &lease.namespace);
+    let pods: Api<PodObject> = Api::namespaced(client.clone(), &lease.namespace);
     let patch = Patch::Merge(role_patch(&lease.name, write));
     let params = PatchParams::default();
     match (write.workload, write.change) {
@@ -168,12 +168,10 @@ async fn write_role(client: Client, lists: &ListCount, lease: &LeaseName, write:
 
 /// Deletes the pod in the version that was read, with its own grace period. Returns the pod while it stops. A pod that was never
 /// scheduled is deleted at once: then the event of the watch says that nothing of it runs.
-async fn delete_pod(pods: &Api<Pod>, write: &RoleWrite) -> Result<Option<Pod>, CallError> {
+async fn delete_pod(pods: &Api<PodObject>, write: &RoleWrite) -> Result<Option<PodObject>, CallError> {
     let preconditions = Preconditions { uid: Some(write.uid.clone()), resource_version: write.version.clone() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    let stops = |pod: &Pod| {
-        pod.metadata.deletion_timestamp.is_some() && pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
-    };
+    let stops = |pod: &PodObject| pod.metadata.deletion_timestamp.is_some() && pod.node().is_some();
     Ok(call(pods.delete(&write.pod, &params)).await?.left().filter(stops))
 }
 

@@ -1,12 +1,11 @@
 //! Reads the pods that a process may have started for a lease, or may start.
 
-use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
 
 use kube::api::ListParams;
 use kube::{Api, Client};
 use redislease_plan::api::names;
-use redislease_plan::election::{Candidate, PodFacts};
+use redislease_plan::election::{Candidate, PodFacts, PodObject};
 use redislease_plan::index::{Asked, ListCount};
 
 use crate::operator::kube_api::{CallError, call};
@@ -26,7 +25,7 @@ pub(super) async fn read(
     lease: &str,
 ) -> Result<(Asked, Vec<Candidate>), CallError> {
     let asked = lists.ask();
-    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    let pods: Api<PodObject> = Api::namespaced(client, namespace);
     let waiting = ListParams::default().fields("spec.nodeName=,status.phase=Pending");
     let labelled = ListParams::default().labels(&names::role_label(lease));
     let mut found = Vec::new();
@@ -45,6 +44,6 @@ pub(super) async fn read(
     Ok((asked, found))
 }
 
-pub(super) fn pod_candidate(pod: &Pod) -> Candidate {
+pub(super) fn pod_candidate(pod: &PodObject) -> Candidate {
     Candidate::Pod(Arc::new(PodFacts::from(pod)))
 }

@@ -28,5 +28,5 @@ pub use handover::{HandoverRequest, HandoverResponse, HandoverTarget};
 pub use holder::{Cluster, HolderName, InvalidHolderName};
 pub use node::is_off;
 pub use object::{Object, Run};
-pub use pod::{PodFacts, Sighting};
+pub use pod::{PodFacts, PodObject, PodSpec, PodStatus, Sighting};
 pub use workload::{Candidate, WorkloadFacts};

@@ -5,12 +5,72 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{ContainerState, Pod, PodCondition, PodSchedulingGate};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource, ResourceExt};
 use redislease_core::time::Time;
+use serde::Deserialize;
 
 use super::{Annotations, Object};
 use crate::api::names;
+
+/// A pod as it is read: only the fields that [`PodFacts`] are made of. Most of a pod describes what its containers run.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = Pod)]
+#[expect(missing_docs, reason = "the fields of a pod")]
+pub struct PodObject {
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: PodSpec,
+    #[serde(default)]
+    pub status: PodStatus,
+}
+
+/// The fields of a pod's spec that are read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSpec {
+    node_name: Option<String>,
+    scheduling_gates: Option<Vec<PodSchedulingGate>>,
+    #[serde(default)]
+    containers: Vec<Container>,
+    init_containers: Option<Vec<Container>>,
+    ephemeral_containers: Option<Vec<Container>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Container {
+    name: String,
+}
+
+/// The fields of a pod's status that are read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStatus {
+    phase: Option<String>,
+    conditions: Option<Vec<PodCondition>>,
+    container_statuses: Option<Vec<ContainerStatus>>,
+    init_container_statuses: Option<Vec<ContainerStatus>>,
+    ephemeral_container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ContainerStatus {
+    name: String,
+    state: Option<ContainerState>,
+}
+
+impl PodObject {
+    /// The Kubernetes node that it is scheduled to.
+    pub fn node(&self) -> Option<&str> {
+        self.spec.node_name.as_deref().filter(|node| !node.is_empty())
+    }
+
+    /// Its condition of this type.
+    pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
+        self.status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+    }
+}
 
 /// The facts about a pod, taken from one watch event or one read.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,16 +127,13 @@ impl PodFacts {
     }
 }
 
-impl From<&Pod> for PodFacts {
-    fn from(pod: &Pod) -> Self {
+impl From<&PodObject> for PodFacts {
+    fn from(pod: &PodObject) -> Self {
         let is_ours = |key: &str| key.starts_with(names::ANNOTATION_PREFIX) || names::lease_of_mark(key).is_some();
         let annotations = pod.annotations().iter().filter(|(key, _)| is_ours(key));
-        let status = pod.status.as_ref();
-        let condition = |type_: &str| {
-            let conditions = status.and_then(|status| status.conditions.as_ref());
-            conditions.is_some_and(|all| all.iter().any(|one| one.type_ == type_ && one.status == "True"))
-        };
-        let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+        let PodObject { metadata, spec, status } = pod;
+        let grace = metadata.deletion_grace_period_seconds.unwrap_or(0);
+        let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
         Self {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
@@ -84,17 +141,13 @@ impl From<&Pod> for PodFacts {
             resource_version: pod.resource_version(),
             labels: pod.labels().clone(),
             annotations: annotations.map(|(key, value)| (key.clone(), value.clone())).collect(),
-            gates: gates(pod),
+            gates: spec.scheduling_gates.iter().flatten().map(|gate| gate.name.clone()).collect(),
             created: pod.creation_timestamp().map(|time| time.0),
-            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
-            ready: condition("Ready"),
-            running: status.and_then(|status| status.phase.as_deref()) == Some("Running"),
+            node: pod.node().map(str::to_owned),
+            ready: pod.condition("Ready").is_some_and(|ready| ready.status == "True"),
+            running: status.phase.as_deref() == Some("Running"),
             finished: finished(status),
-            deletion_grace: pod
-                .metadata
-                .deletion_timestamp
-                .is_some()
-                .then(|| Duration::from_secs(u64::try_from(grace).unwrap_or(0))),
+            deletion_grace: metadata.deletion_timestamp.as_ref().map(|_| grace),
             stopped: stopped(pod),
         }
     }
@@ -114,13 +167,8 @@ impl PodFacts {
     }
 }
 
-fn gates(pod: &Pod) -> Box<[String]> {
-    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
-    gates.into_iter().flatten().map(|gate| gate.name.clone()).collect()
-}
-
-fn finished(status: Option<&PodStatus>) -> bool {
-    matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
+fn finished(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// Whether the pod's status proves that all its processes have ended.
@@ -128,28 +176,17 @@ fn finished(status: Option<&PodStatus>) -> bool {
 /// Before a gracefully deleted pod is removed, its kubelet writes a final phase and a terminated status for every container.
 /// The pod garbage collector writes a final phase too, for pods on lost nodes whose processes may still run. It does not
 /// change the container statuses, and it adds a condition with its own reason. Such a pod proves nothing.
-fn stopped(pod: &Pod) -> bool {
-    let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return false };
-    if !finished(Some(status)) {
-        return false;
-    }
-    let collected = status.conditions.iter().flatten().any(|condition| {
-        condition.type_ == "DisruptionTarget" && condition.reason.as_deref() == Some("DeletionByPodGC")
-    });
-    let statuses = status
-        .container_statuses
-        .iter()
-        .chain(&status.init_container_statuses)
-        .chain(&status.ephemeral_container_statuses)
-        .flatten();
-    let terminated: BTreeSet<&str> = statuses.filter(|one| has_terminated(one)).map(|one| one.name.as_str()).collect();
-    let names = spec.containers.iter().chain(spec.init_containers.iter().flatten()).map(|container| &container.name);
-    let names = names.chain(spec.ephemeral_containers.iter().flatten().map(|container| &container.name));
-    !collected && !spec.containers.is_empty() && names.into_iter().all(|name| terminated.contains(name.as_str()))
-}
-
-fn has_terminated(status: &ContainerStatus) -> bool {
-    status.state.as_ref().is_some_and(|state| state.terminated.is_some())
+fn stopped(pod: &PodObject) -> bool {
+    let PodObject { spec, status, .. } = pod;
+    let collected =
+        pod.condition("DisruptionTarget").is_some_and(|one| one.reason.as_deref() == Some("DeletionByPodGC"));
+    let statuses = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+    let has_terminated = |one: &&ContainerStatus| one.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    let statuses = statuses.into_iter().flatten().flatten();
+    let terminated: BTreeSet<&str> = statuses.filter(has_terminated).map(|one| one.name.as_str()).collect();
+    let others = [&spec.init_containers, &spec.ephemeral_containers].into_iter().flatten().flatten();
+    let mut names = spec.containers.iter().chain(others).map(|container| container.name.as_str());
+    finished(status) && !collected && !spec.containers.is_empty() && names.all(|name| terminated.contains(name))
 }
 
 /// The facts about a pod, and since when this process has observed its current state.
@@ -192,7 +229,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn pod(spec: &Value, status: &Value) -> Pod {
+    fn pod(spec: &Value, status: &Value) -> PodObject {
         let metadata = json!({"name": "p", "namespace": "n", "uid": "u"});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
     }

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use redislease_core::time::Time;
 use serde_json::json;
 
 use crate::api::RedisLease;
-use crate::election::{Cluster, PodFacts};
+use crate::election::{Cluster, PodFacts, PodObject};
 use crate::engine::{Config, Effect, Engine, Input, Machine, Surroundings, Watched};
 use crate::index::{Index, LeaseId};
 use crate::plan::calls::RoleAnswer;
@@ -281,7 +280,7 @@ pub fn lease(namespace: &str, name: &str) -> RedisLease {
 }
 
 pub fn pod(name: &str) -> PodFacts {
-    let pod: Pod = serde_json::from_value(json!({
+    let pod: PodObject = serde_json::from_value(json!({
         "metadata": {"namespace": "n", "name": name, "uid": format!("uid-{name}"), "labels": {"app": "a"}},
         "spec": {"nodeName": "node-1", "containers": []},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
