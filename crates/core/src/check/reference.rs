@@ -18,7 +18,7 @@ use crate::wire::replies::Value;
 
 /// A value and the last millisecond of the node's clock at which it exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Entry {
+pub struct StoredKey {
     /// The value.
     pub value: Stored,
     /// The last millisecond, on the node's clock.
@@ -31,7 +31,7 @@ pub struct Node<K> {
     /// The identity of this start of the server.
     pub run_id: RunId,
     /// The lock keys, including those that have ended and were not purged yet.
-    pub keys: BTreeMap<K, Entry>,
+    pub keys: BTreeMap<K, StoredKey>,
     /// The counter.
     pub fence: u64,
     /// The marker, if there is one.
@@ -62,7 +62,7 @@ impl<K: Ord + Clone> Node<K> {
     }
 
     /// The entry of `key` at `now` on the node's clock.
-    pub fn entry(&self, key: &K, now: u64) -> Option<&Entry> {
+    pub fn entry(&self, key: &K, now: u64) -> Option<&StoredKey> {
         self.keys.get(key).filter(|entry| now <= entry.ends)
     }
 
@@ -171,7 +171,7 @@ impl<K: Ord + Clone> Node<K> {
         let number = *counter;
         for key in keys {
             let value = Stored { stage: Stage::Pending, attempt, number, metadata: String::from(&*holder.0) };
-            self.keys.insert(key.clone(), Entry { value, ends: now + ttl.0 });
+            self.keys.insert(key.clone(), StoredKey { value, ends: now + ttl.0 });
         }
         Vote::Granted(Grant(number))
     }
@@ -217,7 +217,7 @@ impl<K: Ord + Clone> Node<K> {
         if mutant == Some(Mutant::ExtendSets) && free {
             for key in keys {
                 let value = Stored { stage: Stage::Term, attempt, number: token.0, metadata: String::new() };
-                self.keys.insert(key.clone(), Entry { value, ends: now + ttl.0 });
+                self.keys.insert(key.clone(), StoredKey { value, ends: now + ttl.0 });
             }
             return Vote::Extended;
         }

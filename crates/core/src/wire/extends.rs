@@ -19,7 +19,7 @@ const LISTS: usize = 1024;
 
 /// A waiting extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry<K, R> {
+struct Waiting<K, R> {
     /// `None` if it was sent out of turn.
     asked: Option<Asked<K, R>>,
     /// The number of the entry before it in its list.
@@ -29,7 +29,7 @@ struct Entry<K, R> {
 /// The waiting extensions of one node, in the order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extends<K, R> {
-    queue: VecDeque<Entry<K, R>>,
+    queue: VecDeque<Waiting<K, R>>,
     /// The sequence number of the first entry; numbers are never reused.
     first: u64,
     /// The number of the last entry of each list. Attempts are random, so their last bits choose the list.
@@ -53,7 +53,7 @@ impl<K, R> Extends<K, R> {
         *self.expiries.entry(asked.request.give_up_at).or_default() += 1;
         let number = self.first + self.queue.len() as u64;
         let before = core::mem::replace(&mut self.lists[Self::list_of(asked.attempt())], number);
-        self.queue.push_back(Entry { asked: Some(asked), before });
+        self.queue.push_back(Waiting { asked: Some(asked), before });
     }
 
     /// Takes the waiting extension of `attempt`, to send it out of turn.

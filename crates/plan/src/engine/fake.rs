@@ -117,8 +117,9 @@ impl Machine for Scripted {
     }
 }
 
+/// What the engine's shell knows and answers.
 #[derive(Default)]
-pub struct State {
+pub struct Outside {
     pub now: Time,
     pub news: BTreeMap<LeaseId, News>,
     /// The authority of this replica; `None`: it leads.
@@ -132,7 +133,7 @@ pub struct State {
 
 pub struct World<M: Machine = Scripted> {
     pub engine: Engine<M>,
-    pub state: State,
+    pub state: Outside,
 }
 
 /// The advice in the text of a mistake.
@@ -145,7 +146,7 @@ impl<M: Machine<Config = ()>> World<M> {
         SCRIPTS.take();
         let cluster = Arc::new(Cluster { name: "c".into(), uid: "u".into() });
         let config = Config { cluster, allowed: Allowed::default(), permits: PERMITS, machines: () };
-        Self { engine: Engine::new(config, Index::new("system")), state: State::default() }
+        Self { engine: Engine::new(config, Index::new("system")), state: Outside::default() }
     }
 
     pub fn take(&mut self, input: Input) {
