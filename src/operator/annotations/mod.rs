@@ -8,16 +8,7 @@
 //! Mistakes in the annotations of pods and of RedisLeases are reported by the [engine](super::engine), which knows them.
 //!
 //! The decisions are in [`redislease_plan::annotations`].
-//!
-//! | module | concept |
-//! |---|---|
-//! | [`state`] | all facts, and which workloads need a decision (pure) |
 
-mod state;
-#[cfg(test)]
-mod tests;
-
-use redislease_plan::engine::Watched;
 use std::fmt::Debug;
 use std::time::Instant;
 
@@ -35,6 +26,8 @@ use redislease_plan::annotations::decide::Change;
 use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts, title};
 use redislease_plan::api::RedisLease;
 use redislease_plan::api::validated::WorkloadKind;
+use redislease_plan::engine::Watched;
+use redislease_plan::engine::annotated::{self, AnnotatedWorkloads, Effect};
 use redislease_plan::index::{WorkloadChange, WorkloadKey};
 use redislease_plan::plan::Allowed;
 use redislease_plan::plan::calls::{Changed, Outcome};
@@ -48,7 +41,6 @@ use super::watched::{AHEAD, Namespaces};
 use super::watches::{self, Objects};
 use super::writer::Writer;
 use crate::metrics::operator::OperatorMetrics;
-use state::{Effect, WorkloadStates};
 
 /// The name of this controller in metrics.
 pub const CONTROLLER: &str = "annotation";
@@ -77,7 +69,7 @@ struct Answer {
 }
 
 struct Controller {
-    state: WorkloadStates,
+    state: AnnotatedWorkloads,
     writer: Writer,
     authorities: Authorities,
     metrics: OperatorMetrics,
@@ -114,7 +106,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     let Parts { namespaces: _, mut leases, changed, writer, authorities, metrics } = parts;
     let random = Random::new();
     let mut controller = Controller {
-        state: WorkloadStates::default(),
+        state: AnnotatedWorkloads::default(),
         writer,
         authorities: authorities.clone(),
         metrics,
@@ -129,7 +121,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = &mut watches => return,
             Some((kind, event)) = workloads.next() => {
-                if let Some(change) = state::changed(kind, &event)
+                if let Some(change) = annotated::changed(kind, &event)
                     && changed.send(change).await.is_err()
                 {
                     return;
@@ -169,7 +161,7 @@ pub async fn pass_on(
         tokio::select! {
             () = stop.cancelled() => return,
             Some((kind, event)) = workloads.next() => {
-                if let Some(change) = state::changed(kind, &event)
+                if let Some(change) = annotated::changed(kind, &event)
                     && changed.send(change).await.is_err()
                 {
                     return;
@@ -262,28 +254,36 @@ impl Controller {
 
     fn work(&mut self) {
         let now = clock::now();
-        for effect in self.state.decide(now, |quorum| self.authorities.leads(quorum, now)) {
-            match effect {
-                Effect::Change(key, change) => self.change(&key, change),
-                Effect::Panicked((namespace, workload), panicked) => {
+        for key in self.state.take_due(now) {
+            // Other workloads are not affected.
+            match contained(|| self.state.decide(now, &key, |quorum| self.authorities.leads(quorum, now))) {
+                Ok(effects) => effects.into_iter().for_each(|effect| self.carry_out(effect)),
+                Err(panicked) => {
+                    self.state.panicked(now, &key);
                     self.metrics.panicked();
-                    let workload = title(&workload);
-                    tracing::error!(namespace = &*namespace, workload, panic = %panicked, "The decision about an annotated workload panicked: its lease stays as it is, and the operator decides again after a minute.");
+                    let (namespace, workload) = (&*key.0, title(&key.1));
+                    tracing::error!(namespace, workload, panic = %panicked, "The decision about an annotated workload panicked: its lease stays as it is, and the operator decides again after a minute.");
                 }
-                Effect::Report((namespace, workload), uid, problem) => {
-                    let (of, reason) = (title(&workload), problem.reason.as_str());
-                    tracing::warn!(namespace = &*namespace, workload = of, reason, "{}", problem.note);
-                    let object = ObjectReference {
-                        api_version: Some(workload.kind.api_version().to_owned()),
-                        kind: Some(workload.kind.as_str().to_owned()),
-                        name: Some(workload.name),
-                        namespace: Some(namespace.to_string()),
-                        uid: Some(uid),
-                        ..ObjectReference::default()
-                    };
-                    let notice = Notice { reason: problem.reason, note: problem.note, on_pods: Vec::new() };
-                    self.writer.report_once(notice, object);
-                }
+            }
+        }
+    }
+
+    fn carry_out(&self, effect: Effect) {
+        match effect {
+            Effect::Change(key, change) => self.change(&key, change),
+            Effect::Report((namespace, workload), uid, problem) => {
+                let (of, reason) = (title(&workload), problem.reason.as_str());
+                tracing::warn!(namespace = &*namespace, workload = of, reason, "{}", problem.note);
+                let object = ObjectReference {
+                    api_version: Some(workload.kind.api_version().to_owned()),
+                    kind: Some(workload.kind.as_str().to_owned()),
+                    name: Some(workload.name),
+                    namespace: Some(namespace.to_string()),
+                    uid: Some(uid),
+                    ..ObjectReference::default()
+                };
+                let notice = Notice { reason: problem.reason, note: problem.note, on_pods: Vec::new() };
+                self.writer.report_once(notice, object);
             }
         }
     }

@@ -13,7 +13,9 @@
 //! | [`orphans`] | the roles of leases that do not exist |
 //! | [`mistakes`], [`reports`] | mistakes in the annotations of pods and leases; when they are reported |
 //! | [`timers`] | when each lease must have its next turn |
+//! | [`annotated`] | another machine: the annotated workloads, their leases, and which workloads need a decision |
 
+pub mod annotated;
 mod effect;
 mod input;
 mod mistakes;

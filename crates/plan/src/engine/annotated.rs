@@ -1,20 +1,18 @@
-//! The annotated workloads, the leases created for workloads, and which workloads need a decision. Pure.
+//! The annotated workloads, the leases created for workloads, and which workloads need a decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::annotations::Problem;
+use crate::annotations::decide::{Change, Decision, changed_back, decide, judge_existing, refused};
+use crate::annotations::facts::{LeaseFacts, WorkloadFacts};
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::engine::input::Watched;
+use crate::index::{WorkloadChange, WorkloadKey, is_older};
+use crate::plan::calls::Changed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
-use redislease_lock::contain::{Panicked, contained};
-use redislease_plan::annotations::Problem;
-use redislease_plan::annotations::decide::{Change, Decision, changed_back, decide, judge_existing, refused};
-use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts};
-use redislease_plan::api::validated::{Workload, WorkloadKind};
-use redislease_plan::index::{WorkloadChange, WorkloadKey, is_older};
-use redislease_plan::plan::calls::Changed;
-
-use redislease_plan::engine::Watched;
 
 /// The pause before a change that could not be made is tried again without an event.
 const AGAIN: Backoff =
@@ -82,17 +80,15 @@ impl Extend<WorkloadKey> for Due {
 /// What the shell carries out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Make this change: answered by [`WorkloadStates::changed`].
+    /// Make this change: answered by [`AnnotatedWorkloads::changed`].
     Change(WorkloadKey, Change),
     /// Report this problem on the workload.
     Report(WorkloadKey, String, Problem),
-    /// The decision about this workload panicked.
-    Panicked(WorkloadKey, Panicked),
 }
 
 /// All facts.
 #[derive(Debug, Default)]
-pub struct WorkloadStates {
+pub struct AnnotatedWorkloads {
     entries: BTreeMap<WorkloadKey, WorkloadEntry>,
     leases: BTreeMap<(Arc<str>, String), LeaseFacts>,
     due: Due,
@@ -120,7 +116,7 @@ pub fn changed(kind: WorkloadKind, event: &Watched<WorkloadFacts>) -> Option<Wor
     }
 }
 
-impl WorkloadStates {
+impl AnnotatedWorkloads {
     /// Takes an event of the watch of workloads of a kind.
     pub fn workload(&mut self, kind: WorkloadKind, event: Watched<WorkloadFacts>) {
         match event {
@@ -289,29 +285,24 @@ impl WorkloadStates {
         self.due.extend(self.entries.keys().cloned());
     }
 
-    /// Makes the decisions that are due. `leads` says whether this replica may act for a quorum.
-    pub fn decide(&mut self, now: Time, leads: impl Fn(&str) -> bool) -> Vec<Effect> {
+    /// Takes the workloads that need a decision.
+    pub fn take_due(&mut self, now: Time) -> Vec<WorkloadKey> {
         while let Some((at, key)) = self.again.first().cloned().filter(|(at, _)| *at <= now) {
             self.again.remove(&(at, key.clone()));
             self.due.insert(key);
         }
-        if !self.leases_listed {
-            return Vec::new();
-        }
-        let mut effects = Vec::new();
-        for key in self.due.take(&self.listed) {
-            // The next event of this workload, or the end of the pause, begins another decision. Other workloads are not
-            // affected.
-            if let Err(panicked) = contained(|| self.decide_one(now, &key, &leads, &mut effects)) {
-                self.decide_again(&key, now + AGAIN.max);
-                effects.push(Effect::Panicked(key, panicked));
-            }
-        }
-        effects
+        if self.leases_listed { self.due.take(&self.listed) } else { Vec::new() }
     }
 
-    fn decide_one(&mut self, now: Time, key: &WorkloadKey, leads: &impl Fn(&str) -> bool, effects: &mut Vec<Effect>) {
-        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.busy.is_none()) else { return };
+    /// The decision about this workload panicked. Its next event, or the end of the pause, begins another one.
+    pub fn panicked(&mut self, now: Time, key: &WorkloadKey) {
+        self.decide_again(key, now + AGAIN.max);
+    }
+
+    /// Decides about one workload that was due. `leads` says whether this replica may act for a quorum.
+    pub fn decide(&mut self, now: Time, key: &WorkloadKey, leads: impl Fn(&str) -> bool) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.busy.is_none()) else { return effects };
         if let Some(at) = entry.again_at.take() {
             self.again.remove(&(at, key.clone()));
         }
@@ -320,7 +311,7 @@ impl WorkloadStates {
         let Decision { mut change, mut problems } = decide(key, entry.workload.as_ref(), &created, lease);
         if entry.workload.is_none() && entry.leases.is_empty() {
             self.entries.remove(key);
-            return;
+            return effects;
         }
         if let Some((quorum, _)) = &change {
             if entry.writes > WRITES {
@@ -365,6 +356,7 @@ impl WorkloadStates {
         if let Some(at) = entry.again_at {
             self.again.insert((at, key.clone()));
         }
+        effects
     }
 
     /// Takes the outcome of a change.
@@ -431,9 +423,13 @@ impl WorkloadStates {
         self.again.first().map(|(at, _)| *at)
     }
 
-    /// The number of workloads in memory.
+    /// Whether no workload is in memory.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.entries.len()
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 }
+
+#[cfg(test)]
+#[path = "annotated_tests.rs"]
+mod tests;

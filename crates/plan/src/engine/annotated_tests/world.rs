@@ -3,18 +3,18 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::annotations::decide::is_unwanted;
+use crate::annotations::facts;
+use crate::annotations::parse::{Request, parse};
+use crate::api::validated::{Workload, WorkloadKind};
+use crate::status::NoticeReason;
 use kube::ResourceExt;
 use redislease_core::backoff::Entropy;
 use redislease_core::time::{Millis, Time};
-use redislease_plan::annotations::decide::is_unwanted;
-use redislease_plan::annotations::facts;
-use redislease_plan::annotations::parse::{Request, parse};
-use redislease_plan::api::validated::{Workload, WorkloadKind};
-use redislease_plan::status::NoticeReason;
 use serde_json::json;
 
-use crate::operator::annotations::state::{Effect, WorkloadStates};
-use crate::operator::annotations::*;
+use crate::engine::annotated::*;
+
 pub fn key(name: &str) -> WorkloadKey {
     ("shop".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
 }
@@ -26,7 +26,7 @@ pub fn workload(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
 
 /// The API server, as far as leases are concerned, and the controller's state.
 pub struct World {
-    pub state: WorkloadStates,
+    pub state: AnnotatedWorkloads,
     pub leases: BTreeMap<String, LeaseFacts>,
     pub workloads: BTreeMap<String, WorkloadFacts>,
     pub now: Time,
@@ -46,7 +46,7 @@ impl World {
 
     pub fn unlisted() -> Self {
         Self {
-            state: WorkloadStates::default(),
+            state: AnnotatedWorkloads::default(),
             leases: BTreeMap::new(),
             workloads: BTreeMap::new(),
             now: Time(1000),
@@ -108,11 +108,17 @@ impl World {
         self.leases.insert(name.to_owned(), lease);
     }
 
+    /// Makes the decisions that are due.
+    pub fn decide(&mut self, leads: impl Fn(&str) -> bool) -> Vec<Effect> {
+        let due = self.state.take_due(self.now);
+        due.iter().flat_map(|key| self.state.decide(self.now, key, &leads)).collect()
+    }
+
     /// Carries out all effects, until there is none.
     pub fn work(&mut self) {
         for _ in 0..100 {
             let leads = self.leads.borrow().clone();
-            let effects = self.state.decide(self.now, |quorum| leads.contains(quorum));
+            let effects = self.decide(|quorum| leads.contains(quorum));
             if effects.is_empty() {
                 return;
             }
@@ -123,7 +129,6 @@ impl World {
                         let outcome = self.make(change);
                         self.state.changed(self.now, &key, outcome, Entropy(1 << 63));
                     }
-                    Effect::Panicked(key, panicked) => panic!("{key:?}: {panicked}"),
                 }
             }
         }
@@ -154,7 +159,7 @@ impl World {
                 }
                 lease.version = version;
                 let duration = patch["spec"]["leaseDuration"].as_str().expect("a duration");
-                lease.settings.lease_duration = redislease_plan::api::Duration::new(duration);
+                lease.settings.lease_duration = crate::api::Duration::new(duration);
                 lease.settings.granularity = serde_json::from_value(patch["spec"]["granularity"].clone()).unwrap();
                 lease.settings.activation = serde_json::from_value(patch["spec"]["activation"].clone()).unwrap();
                 if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {

@@ -1,15 +1,17 @@
+#[path = "annotated_tests/world.rs"]
 mod world;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::status::NoticeReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::Entropy;
 use redislease_core::time::Millis;
-use redislease_plan::status::NoticeReason;
 
-use super::state::Effect;
 use super::*;
 use world::{World, key};
 
-pub(super) use world::workload;
+use world::workload;
 
 #[test]
 fn a_lease_follows_its_annotation() {
@@ -38,14 +40,14 @@ fn a_lease_follows_its_annotation() {
     assert_eq!(world.written(), ["create b", "delete a"]);
     world.apply(workload("a", &[]));
     assert_eq!(world.written(), ["delete b"]);
-    assert!(world.leases.is_empty() && world.state.len() == 0, "{:?}", world.state);
+    assert!(world.leases.is_empty() && world.state.is_empty(), "{:?}", world.state);
 }
 
 #[test]
 fn a_change_by_hand_of_an_annotated_field_is_reverted() {
     let mut world = World::new();
     world.apply(workload("a", &[("lease", "true")]));
-    world.leases.get_mut("a").unwrap().settings.lease_duration = redislease_plan::api::Duration::new("50s");
+    world.leases.get_mut("a").unwrap().settings.lease_duration = crate::api::Duration::new("50s");
     world.leases.get_mut("a").unwrap().version = Some("50".into());
     world.version = 50;
     world.show();
@@ -137,7 +139,7 @@ fn nothing_is_deleted_while_a_list_is_in_progress_or_the_watch_lags() {
     world.leases.clear();
     world.list_leases();
     world.work();
-    assert_eq!(world.state.len(), 0);
+    assert!(world.state.is_empty());
 }
 
 #[test]
@@ -211,7 +213,7 @@ fn workloads_without_annotations_use_no_memory() {
     world.state.workload(WorkloadKind::Deployment, Watched::ListEnds);
     world.list_leases();
     world.work();
-    assert_eq!(world.state.len(), 0);
+    assert!(world.state.is_empty());
 }
 
 #[test]
@@ -221,7 +223,7 @@ fn a_lease_that_is_changed_back_each_time_is_written_with_growing_pauses() {
     world.written();
     let changes_back = |world: &mut World| {
         let lease = world.leases.get_mut("billing").unwrap();
-        lease.settings.lease_duration = redislease_plan::api::Duration::new("1m");
+        lease.settings.lease_duration = crate::api::Duration::new("1m");
         lease.version = Some(format!("changed-{}", world.now.0));
         let lease = lease.clone();
         world.state.lease(Watched::Seen(Box::new(lease)));
@@ -252,14 +254,13 @@ fn a_refusal_is_reported_and_tried_again_later() {
     world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload("a", &[("lease", "true")]))));
     let mut tries = Vec::new();
     for _ in 0..400 {
-        for effect in world.state.decide(world.now, |_| true) {
+        for effect in world.decide(|_| true) {
             match effect {
                 Effect::Report(_, _, problem) => world.reports.push((problem.reason, problem.note)),
                 Effect::Change(key, _) => {
                     tries.push(world.now);
                     world.state.changed(world.now, &key, Changed::Refused("quota exceeded".into()), Entropy(1 << 63));
                 }
-                Effect::Panicked(..) => unreachable!(),
             }
         }
         world.now += Millis(500);
@@ -285,10 +286,14 @@ fn a_panic_is_contained_to_its_workload() {
         assert_ne!(quorum, "broken", "planned by the test");
         true
     };
-    let effects = world.state.decide(world.now, leads);
-    let changed = |effect: &Effect| matches!(effect, Effect::Change(..));
-    assert_eq!(effects.iter().map(changed).collect::<Vec<_>>(), [true, false, true], "{effects:?}");
-    assert!(matches!(&effects[1], Effect::Panicked(of, _) if *of == key("b")));
+    let mut decided = Vec::new();
+    for key in world.state.take_due(world.now) {
+        match catch_unwind(AssertUnwindSafe(|| world.state.decide(world.now, &key, leads))) {
+            Ok(effects) => decided.extend(effects.into_iter().map(|effect| matches!(effect, Effect::Change(..)))),
+            Err(_) => world.state.panicked(world.now, &key),
+        }
+    }
+    assert_eq!(decided, [true, true], "a and c");
     for name in ["a", "c"] {
         world.state.changed(world.now, &key(name), Changed::Unanswered, Entropy(1 << 63));
     }
@@ -297,7 +302,7 @@ fn a_panic_is_contained_to_its_workload() {
     for _ in 0..60 {
         world.now += Millis(1000);
         assert_eq!(decided, []);
-        let effects = world.state.decide(world.now, |_| true);
+        let effects = world.decide(|_| true);
         decided.extend(effects.into_iter().filter(|effect| matches!(effect, Effect::Change(of, _) if *of == key("b"))));
     }
     assert_eq!(decided.len(), 1, "{decided:?}");
@@ -315,7 +320,7 @@ fn a_workload_that_cannot_be_read_keeps_its_lease_after_a_new_list() {
     for event in [Watched::ListBegins, unreadable("uid-a"), Watched::ListEnds] {
         world.state.workload(WorkloadKind::Deployment, event);
     }
-    assert_eq!(world.state.decide(world.now, |_| true), []);
+    assert_eq!(world.decide(|_| true), []);
     // The facts are those of a deleted workload: nobody requests its lease, which the garbage collector deletes.
     world.state.workload(WorkloadKind::Deployment, unreadable("uid-b"));
     world.work();
