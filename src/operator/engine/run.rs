@@ -55,6 +55,8 @@ pub fn channels() -> (Senders, Inbox) {
     let (pods, pod_events) = mpsc::channel(AHEAD);
     let (namespaces, namespace_events) = mpsc::channel(AHEAD);
     let (workloads, workload_events) = mpsc::channel(AHEAD);
+    // Answers of calls, whose number in flight is limited, and changes of quorums, of which there are a few in a second. Their
+    // senders must not wait for the engine.
     let (others, other_inputs) = mpsc::unbounded_channel();
     let inbox = Inbox {
         leases: lease_events,
