@@ -274,25 +274,7 @@ fn judge_server(server: &Server) -> Vec<(Verdict, &'static str, String)> {
         let message = "An independent master that evicts no keys.".to_owned();
         found.push((Verdict::Ok, "configuration", message));
     }
-    match server.refused.as_slice() {
-        [] if server.misconfigurations.iter().all(|(why, _)| *why == Misconfiguration::Eviction) => {
-            found.push((Verdict::Ok, "commands", "Every command that leases need is allowed.".to_owned()));
-        }
-        [] => {}
-        refused => {
-            let names: Vec<&str> = refused.iter().map(|(name, _)| name.as_str()).collect();
-            let error = &refused[0].1;
-            let advice = if error.contains("OOM") {
-                "free memory or increase `maxmemory`"
-            } else if error.contains("MISCONF") {
-                "fix saving to disk"
-            } else {
-                "grant the user the commands and keys that docs/redis-checklist.md lists"
-            };
-            let message = format!("The server refuses {} ({error}): {advice}.", names.join(", "));
-            found.push((Verdict::Problem, "commands", message));
-        }
-    }
+    found.extend(judge_commands(server));
     if server.replicas > 0 {
         let message = format!(
             "{} replicas are connected. A promoted replica has lost the latest writes: do not let Sentinel or an operator promote one.",
@@ -313,7 +295,30 @@ fn judge_server(server: &Server) -> Vec<(Verdict, &'static str, String)> {
                 .to_owned();
         found.push((Verdict::Problem, "persistence", message));
     }
-    let offset = server.clock_offset_ms;
+    found.push(judge_clock(server.clock_offset_ms));
+    found
+}
+
+/// Whether the server allows every command, unless another finding says that it cannot.
+fn judge_commands(server: &Server) -> Option<(Verdict, &'static str, String)> {
+    let only_eviction = server.misconfigurations.iter().all(|(why, _)| *why == Misconfiguration::Eviction);
+    let Some((_, error)) = server.refused.first() else {
+        let message = "Every command that leases need is allowed.".to_owned();
+        return only_eviction.then_some((Verdict::Ok, "commands", message));
+    };
+    let names: Vec<&str> = server.refused.iter().map(|(name, _)| name.as_str()).collect();
+    let advice = if error.contains("OOM") {
+        "free memory or increase `maxmemory`"
+    } else if error.contains("MISCONF") {
+        "fix saving to disk"
+    } else {
+        "grant the user the commands and keys that docs/redis-checklist.md lists"
+    };
+    let message = format!("The server refuses {} ({error}): {advice}.", names.join(", "));
+    Some((Verdict::Problem, "commands", message))
+}
+
+fn judge_clock(offset: i64) -> (Verdict, &'static str, String) {
     let (verdict, advice) = match offset.abs() {
         CLOCK_LIMIT_MS.. => (Verdict::Problem, " A new quorum needs clocks within 10 s: synchronize the clocks."),
         CLOCK_WARNING_MS.. => (Verdict::Warning, " Synchronize the clocks."),
@@ -321,8 +326,7 @@ fn judge_server(server: &Server) -> Vec<(Verdict, &'static str, String)> {
     };
     let ahead = if offset < 0 { "behind" } else { "ahead of" };
     let message = format!("The clock is {} ms {ahead} that of this machine.{advice}", offset.abs());
-    found.push((verdict, "clock", message));
-    found
+    (verdict, "clock", message)
 }
 
 #[cfg(test)]

@@ -55,15 +55,6 @@ const SWITCHING: [&str; 3] = ["list", "watch", "patch"];
 
 /// Every right of an operator with these namespaces and features. The right to read Kubernetes nodes is optional.
 pub(super) fn needed(scope: &Scope) -> Vec<Right> {
-    let right = |verb, group, resource, subresource, namespace: &str, needed_for| Right {
-        verb,
-        group,
-        resource,
-        subresource,
-        namespace: namespace.to_owned(),
-        name: String::new(),
-        needed_for,
-    };
     let (system, watched) = (&scope.namespace, &scope.watched);
     let mut rights = Vec::new();
     for verb in ["get", "list", "watch"] {
@@ -76,54 +67,7 @@ pub(super) fn needed(scope: &Scope) -> Vec<Right> {
     });
     let everywhere = [String::new()];
     for namespace in if watched.is_empty() { &everywhere[..] } else { watched } {
-        for verb in ["get", "list", "watch"] {
-            rights.push(right(verb, LEASES, "redisleases", "", namespace, "to read leases"));
-            rights.push(right(verb, "", "pods", "", namespace, "to elect a holder"));
-        }
-        rights.push(right("update", LEASES, "redisleases", "status", namespace, "to publish terms"));
-        rights.push(right("patch", "", "pods", "", namespace, "to label pods"));
-        if scope.allowed.scheduling_gate {
-            rights.push(right("delete", "", "pods", "", namespace, "for activation.schedulingGate"));
-        }
-        if scope.allowed.scale {
-            for (verb, workload) in SWITCHING.map(|verb| ["deployments", "statefulsets"].map(|of| (verb, of))).concat()
-            {
-                rights.push(right(verb, "apps", workload, "", namespace, "for activation.scale"));
-            }
-        }
-        if scope.allowed.suspend {
-            for verb in SWITCHING {
-                rights.push(right(verb, "batch", "cronjobs", "", namespace, "for activation.suspend"));
-            }
-        }
-        for workload in ["deployments", "statefulsets", "daemonsets", "replicasets"] {
-            rights.push(right("get", "apps", workload, "", namespace, "for candidates.workloadRef"));
-        }
-        for workload in ["jobs", "cronjobs"] {
-            rights.push(right("get", "batch", workload, "", namespace, "for candidates.workloadRef"));
-        }
-        if scope.annotations {
-            let mut of_annotations = |verb, group, resource| {
-                rights.push(right(verb, group, resource, "", namespace, "for leases by annotation"));
-            };
-            for verb in ["create", "patch", "delete"] {
-                of_annotations(verb, LEASES, "redisleases");
-            }
-            for verb in ["list", "watch"] {
-                for workload in ["deployments", "statefulsets", "daemonsets"] {
-                    of_annotations(verb, "apps", workload);
-                }
-                for workload in ["jobs", "cronjobs"] {
-                    of_annotations(verb, "batch", workload);
-                }
-            }
-        }
-        if !namespace.is_empty() {
-            // A Role can grant a right on its own namespace only by name.
-            let labels = right("get", "", "namespaces", "", namespace, "for allowedNamespaces");
-            rights.push(Right { name: namespace.clone(), ..labels });
-        }
-        rights.push(right("create", "events.k8s.io", "events", "", namespace, "to report events"));
+        add_for_leases(scope, namespace, &mut rights);
     }
     if watched.is_empty() {
         for verb in ["get", "list", "watch"] {
@@ -131,6 +75,69 @@ pub(super) fn needed(scope: &Scope) -> Vec<Right> {
         }
     }
     rights
+}
+
+/// Adds the rights that the leases in `namespace` need.
+fn add_for_leases(scope: &Scope, namespace: &str, rights: &mut Vec<Right>) {
+    for verb in ["get", "list", "watch"] {
+        rights.push(right(verb, LEASES, "redisleases", "", namespace, "to read leases"));
+        rights.push(right(verb, "", "pods", "", namespace, "to elect a holder"));
+    }
+    rights.push(right("update", LEASES, "redisleases", "status", namespace, "to publish terms"));
+    rights.push(right("patch", "", "pods", "", namespace, "to label pods"));
+    if scope.allowed.scheduling_gate {
+        rights.push(right("delete", "", "pods", "", namespace, "for activation.schedulingGate"));
+    }
+    if scope.allowed.scale {
+        for (verb, workload) in SWITCHING.map(|verb| ["deployments", "statefulsets"].map(|of| (verb, of))).concat() {
+            rights.push(right(verb, "apps", workload, "", namespace, "for activation.scale"));
+        }
+    }
+    if scope.allowed.suspend {
+        for verb in SWITCHING {
+            rights.push(right(verb, "batch", "cronjobs", "", namespace, "for activation.suspend"));
+        }
+    }
+    for workload in ["deployments", "statefulsets", "daemonsets", "replicasets"] {
+        rights.push(right("get", "apps", workload, "", namespace, "for candidates.workloadRef"));
+    }
+    for workload in ["jobs", "cronjobs"] {
+        rights.push(right("get", "batch", workload, "", namespace, "for candidates.workloadRef"));
+    }
+    if scope.annotations {
+        let mut of_annotations = |verb, group, resource| {
+            rights.push(right(verb, group, resource, "", namespace, "for leases by annotation"));
+        };
+        for verb in ["create", "patch", "delete"] {
+            of_annotations(verb, LEASES, "redisleases");
+        }
+        for verb in ["list", "watch"] {
+            for workload in ["deployments", "statefulsets", "daemonsets"] {
+                of_annotations(verb, "apps", workload);
+            }
+            for workload in ["jobs", "cronjobs"] {
+                of_annotations(verb, "batch", workload);
+            }
+        }
+    }
+    if !namespace.is_empty() {
+        // A Role can grant a right on its own namespace only by name.
+        let labels = right("get", "", "namespaces", "", namespace, "for allowedNamespaces");
+        rights.push(Right { name: namespace.to_owned(), ..labels });
+    }
+    rights.push(right("create", "events.k8s.io", "events", "", namespace, "to report events"));
+}
+
+fn right(
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    subresource: &'static str,
+    namespace: &str,
+    needed_for: &'static str,
+) -> Right {
+    let (name, namespace) = (String::new(), namespace.to_owned());
+    Right { verb, group, resource, subresource, namespace, name, needed_for }
 }
 
 /// The right to read each Secret that the quorum names.
