@@ -196,7 +196,7 @@ impl Admission {
             Input::Connected(run_id) => {
                 self.run_id = Some(run_id);
                 self.outstanding = 0;
-                self.observe(now, nonce);
+                self.observe(nonce);
             }
             Input::Disconnected => {
                 self.run_id = None;
@@ -214,12 +214,12 @@ impl Admission {
                 if self.clock == Clock::Steady {
                     self.clock = Clock::Doubted(None);
                 }
-                self.observe(now, nonce);
+                self.observe(nonce);
             }
             Input::Steady => {
                 if matches!(self.clock, Clock::Doubted(_)) {
                     self.clock = Clock::Steady;
-                    self.observe(now, nonce);
+                    self.observe(nonce);
                 }
             }
             Input::Stepped => {
@@ -227,11 +227,11 @@ impl Admission {
                     Clock::Doubted(seen) | Clock::Stepped(seen) => seen,
                     Clock::Steady => None,
                 };
-                self.stepped(now, nonce, seen);
+                self.stepped(nonce, seen);
             }
             Input::NotAdmitted => {
                 if self.standing == Standing::Admitted {
-                    self.observe(now, nonce);
+                    self.observe(nonce);
                 }
             }
             Input::Seed(seed) => self.seeded(now, seed),
@@ -258,7 +258,7 @@ impl Admission {
                 self.look_again = now + self.config.heartbeat;
                 self.set_standing(Standing::Doubted);
             }
-            Clock::Stepped(None) => self.stepped(now, nonce, Some(marker)),
+            Clock::Stepped(None) => self.stepped(nonce, Some(marker)),
             Clock::Steady | Clock::Stepped(Some(_)) => {
                 self.clock = Clock::Steady;
                 self.observed(now, marker);
@@ -267,11 +267,11 @@ impl Admission {
     }
 
     /// The clock has stepped. `seen` is the first marker that was read since: if it is a ticket, the wait by it covers the step.
-    fn stepped(&mut self, now: Time, nonce: u128, seen: Option<Marker>) {
+    fn stepped(&mut self, nonce: u128, seen: Option<Marker>) {
         let waits = matches!(seen, Some(Marker::Wait { .. })) && !breaks!(self.rules, TicketOfOthersReplaced);
         let is_covered = waits || seen.as_ref().is_some_and(|marker| self.is_foreign(marker));
         self.clock = if is_covered { Clock::Steady } else { Clock::Stepped(seen) };
-        self.observe(now, nonce);
+        self.observe(nonce);
     }
 
     const fn busy(&self) -> bool {
@@ -286,15 +286,14 @@ impl Admission {
     }
 
     /// Takes the vote away, and then reads the marker again.
-    fn observe(&mut self, now: Time, nonce: u128) {
+    fn observe(&mut self, nonce: u128) {
         let Some(run_id) = self.run_id.clone() else { return };
         self.set_standing(Standing::Observing);
-        self.ask(now, run_id, nonce);
+        self.ask(run_id, nonce);
     }
 
-    fn ask(&mut self, now: Time, run_id: RunId, nonce: u128) {
+    fn ask(&mut self, run_id: RunId, nonce: u128) {
         self.outstanding = self.outstanding.saturating_add(1);
-        self.look_again = now + self.config.heartbeat;
         let stepped = match &self.clock {
             Clock::Stepped(seen) => seen.clone(),
             Clock::Steady | Clock::Doubted(_) => None,
@@ -395,7 +394,7 @@ impl Admission {
             // the node.
             _ => {
                 if let Some(run_id) = self.run_id.clone() {
-                    self.ask(now, run_id, nonce);
+                    self.ask(run_id, nonce);
                 }
             }
         }

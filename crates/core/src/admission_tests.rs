@@ -182,10 +182,14 @@ fn a_doubt_takes_the_vote_until_the_clock_is_known_to_be_steady() {
 #[test]
 fn a_doubt_that_lasts_is_shown() {
     let mut scenario = doubted(None);
+    assert_eq!(scenario.machine.next_deadline(), None, "the answer is awaited");
+    assert_eq!(scenario.at(500, Input::Wake), []);
     scenario.at(501, Input::Observed(admitted("r1")));
+    assert_eq!(scenario.machine.next_deadline(), Some(Time(1501)));
     assert!(matches!(scenario.at(1501, Input::Wake)[..], [Effect::Observe { stepped: None, .. }]));
     assert_eq!(scenario.at(1502, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Doubted)]);
     assert_eq!(scenario.machine.marker(), None);
+    assert_eq!(scenario.machine.next_deadline(), Some(Time(2502)));
 }
 
 #[test]
