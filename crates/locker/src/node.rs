@@ -105,15 +105,50 @@ impl fmt::Display for Node {
     }
 }
 
-/// The nodes that do not vote, for an error message.
+/// The nodes that do not vote, for an error message. What is the same for several of them is said once.
 pub(crate) fn not_voting(nodes: &[Node]) -> String {
-    let messages = nodes.iter().filter(|node| node.state != NodeState::Up).map(Node::to_string);
-    messages.collect::<Vec<_>>().join("; ")
+    let texts = nodes.iter().filter(|node| node.state != NodeState::Up).map(Node::to_string);
+    // The names of the nodes, by what is said of them.
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    for text in texts {
+        let parts = text.strip_prefix("node ").and_then(|text| text.split_once(": "));
+        let (name, what) = parts.unwrap_or(("", &text));
+        match said.iter_mut().find(|(other, _)| other == what) {
+            Some((_, names)) => names.push(name.to_owned()),
+            None => said.push((what.to_owned(), vec![name.to_owned()])),
+        }
+    }
+    let sentences = said.iter().map(|(what, names)| match &names[..] {
+        [name] if name.is_empty() => what.clone(),
+        [name] => format!("node {name}: {what}"),
+        _ => format!("nodes {}: {what}", names.join(", ")),
+    });
+    sentences.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_the_same_for_several_nodes_is_said_once() {
+        let node = |name: &str, why: &str, state| Node {
+            name: name.into(),
+            state,
+            message: format!("node {name} ({name}:1): {why}"),
+        };
+        let refused = "cannot connect: Connection refused";
+        let nodes = [
+            node("a", refused, NodeState::Down),
+            node("b", "", NodeState::Up),
+            node("c", "it is a replica", NodeState::Misconfigured),
+            node("d", refused, NodeState::Down),
+        ];
+        assert_eq!(
+            not_voting(&nodes),
+            "nodes a (a:1), d (d:1): cannot connect: Connection refused; node c (c:1): it is a replica"
+        );
+    }
 
     #[test]
     fn a_mismatch_says_who_wrote_the_marker_and_what_to_do() {

@@ -140,7 +140,7 @@ async fn programs_that_do_not_agree_with_the_operator_are_refused_with_a_sentenc
     let _operator = admitted(&servers).await;
     let text = refused(&program(&servers).build().unwrap()).await;
     assert!(text.contains("call beside_operator() with the same node names, prefix and longest lease"), "{text}");
-    assert!(text.contains("node redis-0"), "{text}");
+    assert!(text.contains("nodes redis-0 (") && text.matches("its marker names").count() == 1, "{text}");
     assert!(!text.contains("spec") && !text.contains("RedisQuorum"), "{text}");
     let other = program(&servers).longest_lease(LONGEST + ms(500)).beside_operator().build().unwrap();
     let text = refused(&other).await;

@@ -39,7 +39,7 @@ async fn servers_that_are_not_ready_are_named_with_the_time_they_wait() {
     running[2].process().kill().unwrap();
     let error = locker.ready(Duration::from_secs(1)).await.unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("no majority of the 3 Redis nodes votes after 1s: node 127.0.0.1:"), "{text}");
+    assert!(text.starts_with("no majority of the 3 Redis nodes votes after 1s: node"), "{text}");
     assert!(text.contains("it votes in 2") || text.contains("it votes in 3"), "{text}");
     assert!(!text.contains("RedisQuorum") && !text.contains("spec"), "{text}");
 }
