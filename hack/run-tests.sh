@@ -186,8 +186,8 @@ else
 fi
 if command -v python3 >/dev/null; then
     step "comparison page" python3 bench/report.py --check
-    # The other crates still have circles.
-    step "circles" hack/circles.py crates/{core,lock,locker,plan,run}/src src/
+    # The simulator still has circles.
+    step "circles" hack/circles.py crates/{core,lab,lock,locker,plan,run}/src src/
 else
     skip "circles" "python3 is missing"
     skip "comparison page" "python3 is missing"

@@ -31,7 +31,7 @@ impl Authority {
     /// Creates an authority with this common name.
     ///
     /// # Errors
-    /// [`Error::Certificate`] when the system provides no random numbers.
+    /// [`Error::Certificate`](crate::Error::Certificate) when the system provides no random numbers.
     pub fn new(name: &str) -> Result<Self> {
         Self::create(name, |_| ())
     }
@@ -61,7 +61,7 @@ impl Authority {
     /// A certificate for servers and clients, valid for these DNS names and IP addresses.
     ///
     /// # Errors
-    /// [`Error::Certificate`] for an invalid name.
+    /// [`Error::Certificate`](crate::Error::Certificate) for an invalid name.
     pub fn sign(&self, names: &[&str]) -> Result<Identity> {
         self.issue(names, |_| ())
     }

@@ -5,10 +5,12 @@ use std::{
     process::Command,
 };
 
-use crate::{Result, SYSTEM, command, repository, tools, watchdog::TempFolder};
+use crate::{Result, command, repository, tools, watchdog::TempFolder};
 
 /// The release name with which the lab renders the chart. The operator's service account is then `redislease-operator`.
 pub const RELEASE: &str = "redislease";
+/// The namespace of the operators, their RedisQuorum and its secret.
+pub const SYSTEM: &str = "redislease-system";
 
 /// The pinned Helm with a cache and a configuration of its own, which are removed when it is dropped.
 #[derive(Debug)]

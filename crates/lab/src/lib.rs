@@ -10,9 +10,11 @@ mod certificates;
 mod command;
 mod control_plane;
 mod error;
+mod files;
 mod helm;
 mod http;
 mod installation;
+mod metrics;
 pub mod node;
 mod object_store;
 mod page;
@@ -29,27 +31,16 @@ mod tools;
 mod wait;
 mod watchdog;
 
-/// The root folder of the repository.
-pub fn repository() -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// The text of a file of the repository.
-///
-/// # Panics
-/// The file cannot be read.
-pub fn read(file: &str) -> String {
-    std::fs::read_to_string(repository().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
-}
-
 pub use certificates::{Authority, Identity};
 pub use control_plane::{Backup, Components, ControlPlane, PooledControlPlane, Watch, WatchEvent};
 pub use error::{Error, Result};
-pub use helm::{Helm, RELEASE};
+pub use files::{read, repository};
+pub use helm::{Helm, RELEASE, SYSTEM};
 pub use installation::{
-    Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Metrics, Operator, Peer,
-    QuorumState, Role, SYSTEM, nodes,
+    Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Operator, Peer, QuorumState,
+    Role, nodes,
 };
+pub use metrics::Metrics;
 pub use object_store::ObjectStore;
 pub use page::{Block, Reader};
 pub use percentiles::Percentiles;

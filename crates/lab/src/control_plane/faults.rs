@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{ControlPlane, now};
+use super::plane::ControlPlane;
+use super::servers::now;
 use crate::Result;
 
 impl ControlPlane {

@@ -28,7 +28,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::now;
+use super::servers::now;
 use crate::{
     Error, Result,
     api::{connect, follow},

@@ -3,14 +3,16 @@
 
 use std::{
     ops::Deref,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
 
-use super::{Components, ControlPlane, SINGLE_STACK};
+use super::permits::Permit;
+use super::plane::{Components, ControlPlane};
+use super::servers::{DUAL_STACK, RealNodes, SINGLE_STACK};
 use crate::{Error, Result, wait};
 
 /// The tests on a control plane wait most of the time. Two of these are shared until the process ends, and two tests at a time need
@@ -44,27 +46,19 @@ fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Permission to run one control plane, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Permit(());
-
-impl Permit {
-    /// Waits until fewer than the limit run. A control plane that no test uses is stopped to make room.
-    pub(super) fn acquire() -> Result<Self> {
-        match permit_or_idle(false)? {
-            Found::Permit(permit) => Ok(permit),
-            Found::Idle(unused) => {
-                drop(unused);
-                Self::acquire()
-            }
-        }
-    }
+fn release() {
+    pool().running -= 1;
+    CHANGED.notify_all();
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        pool().running -= 1;
-        CHANGED.notify_all();
+/// Waits until fewer than the limit run. A control plane that no test uses is stopped to make room.
+fn permit() -> Result<Permit> {
+    match permit_or_idle(false)? {
+        Found::Permit(permit) => Ok(permit),
+        Found::Idle(unused) => {
+            drop(unused);
+            permit()
+        }
     }
 }
 
@@ -84,7 +78,7 @@ fn permit_or_idle(idle_first: bool) -> Result<Found> {
         }
         if has_room {
             pool.running += 1;
-            return Ok(Found::Permit(Permit(())));
+            return Ok(Found::Permit(Permit(release)));
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -149,7 +143,7 @@ impl Deref for PooledControlPlane {
 impl Drop for PooledControlPlane {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else { return };
-        let is_fit = self.returns && !thread::panicking() && !inner.is_used_up.load(Ordering::Relaxed);
+        let is_fit = self.returns && !thread::panicking() && !inner.is_used_up();
         if is_fit && inner.clear().is_ok() {
             pool().idle.push(inner);
             CHANGED.notify_all();
@@ -158,9 +152,28 @@ impl Drop for PooledControlPlane {
 }
 
 impl ControlPlane {
-    /// The tests after this one get another control plane: for a test that changes what all tests share, for example a CRD.
-    pub fn not_again(&self) {
-        self.is_used_up.store(true, Ordering::Relaxed);
+    /// Starts a control plane and waits until it serves; with [`Components::Nodes`], until a pod can be created and run.
+    /// At most eight run in one process: another one waits until one of them stops.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`] before `make tools`; [`Error::Exited`] or [`Error::NotReady`] with the end of the log
+    /// of the process that did not come up; [`Error::LongFolder`] when TMPDIR is too long for sockets.
+    pub fn start(components: Components) -> Result<Self> {
+        Self::start_with(permit()?, components, SINGLE_STACK)
+    }
+
+    /// The same with two address families for Services. A pod with the annotation `lab.redislease.io/dual-stack` also has an
+    /// IPv6 address.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_dual_stack(components: Components) -> Result<Self> {
+        Self::start_with(permit()?, components, DUAL_STACK)
+    }
+
+    /// Starts a control plane for real nodes and waits until a pod can be created.
+    pub(crate) fn start_for(nodes: &RealNodes) -> Result<Self> {
+        Self::start_real(permit()?, nodes)
     }
 
     /// Begins to remove what a test has made. The CRDs stay.
@@ -226,9 +239,9 @@ mod tests {
 
     #[test]
     fn the_next_waits_until_one_has_stopped() {
-        let mut permits: Vec<_> = (0..AT_ONCE).map(|_| Permit::acquire().expect("a permit")).collect();
+        let mut permits: Vec<_> = (0..AT_ONCE).map(|_| permit().expect("a permit")).collect();
         let (acquired, waits) = mpsc::channel();
-        let waiter = thread::spawn(move || acquired.send(Permit::acquire()));
+        let waiter = thread::spawn(move || acquired.send(permit()));
         assert!(waits.recv_timeout(Duration::from_millis(100)).is_err(), "the limit is reached");
         permits.pop();
         waits.recv_timeout(Duration::from_secs(10)).expect("the waiter continues").expect("a permit");

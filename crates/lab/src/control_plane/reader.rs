@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{PROXY_SOCKET, START_WITHIN, access, start};
+use super::access;
+use super::servers::{PROXY_SOCKET, START_WITHIN, start};
 use crate::{Error, Process, Result, Tools, http};
 
 #[derive(Debug)]

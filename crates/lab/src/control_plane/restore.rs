@@ -2,7 +2,8 @@
 
 use std::{fs, path::Path};
 
-use super::{ControlPlane, ETCD_DATA, ETCD_SOCKET, listens};
+use super::plane::ControlPlane;
+use super::servers::{ETCD_DATA, ETCD_SOCKET, listens};
 use crate::{Error, Process, Result, watchdog::TempFolder};
 
 /// A copy of the data of etcd.

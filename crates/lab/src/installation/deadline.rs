@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// The end of a term that is not renewed any more; see [`Metrics::deadline`](super::Metrics::deadline).
+use super::lease::Lease;
+use crate::Metrics;
+
+/// The end of a term that is not renewed any more; see [`Metrics::deadline`].
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     read: Instant,
@@ -11,7 +14,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    pub(super) fn new(read: Instant, left: f64, stop_budget: Duration) -> Self {
+    fn new(read: Instant, left: f64, stop_budget: Duration) -> Self {
         Self { read, left, stop_budget: stop_budget.as_secs_f64() }
     }
 
@@ -23,6 +26,15 @@ impl Deadline {
     /// Seconds from `stop_at`, when the holder must stop, until `at`; negative before that time.
     pub fn late(&self, at: Instant) -> f64 {
         self.stop_budget - self.left(at)
+    }
+}
+
+impl Metrics {
+    /// When the running term of a lease ends without another renewal. `stop_budget` is the lease's grace period plus 1 s.
+    /// `None` if no term runs.
+    pub fn deadline(&self, lease: &Lease<'_>, stop_budget: Duration) -> Option<Deadline> {
+        let until = self.value("redislease_lease_expiry_timestamp_seconds", &lease.labels())?;
+        (until > self.unix).then(|| Deadline::new(self.read, until - self.unix, stop_budget))
     }
 }
 

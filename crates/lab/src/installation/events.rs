@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Installation;
+use super::installed::Installation;
 use crate::Result;
 
 /// An event.
@@ -27,7 +27,7 @@ impl Installation {
     /// [`Error::Answer`](crate::Error::Answer) when the API server does not answer.
     pub fn events(&self, namespace: &str) -> Result<Vec<Event>> {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        let events = self.control_plane.get(&path)?.unwrap_or_default();
+        let events = self.control_plane().get(&path)?.unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let read = |event: &Value| Event {
             on: (text(&event["regarding"]["kind"]), text(&event["regarding"]["name"])),

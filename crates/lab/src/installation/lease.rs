@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Installation;
+use super::installed::Installation;
+use super::options::{namespace, overlay};
 use crate::{Error, Result};
 
 /// A RedisLease, by its namespace and name.
@@ -24,8 +25,39 @@ pub struct Role {
     pub token: Option<String>,
 }
 
+impl Installation {
+    /// Applies a RedisLease and its namespace. The fields of `spec` replace the defaults of the lab: the candidates are the
+    /// pods of the Deployment with the same name, leaseDuration 10s, renewInterval 2s, gracePeriod 3s. A null removes a
+    /// default.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the message of the rule that refuses it.
+    pub fn lease(&self, in_namespace: &str, name: &str, spec: &Value) -> Result<Lease<'_>> {
+        self.control_plane().apply(&namespace(in_namespace))?;
+        let mut whole = json!({
+            "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
+            "leaseDuration": "10s",
+            "renewInterval": "2s",
+            "gracePeriod": "3s",
+        });
+        overlay(&mut whole, spec);
+        self.apply(&json!({
+            "apiVersion": "redislease.io/v1alpha1",
+            "kind": "RedisLease",
+            "metadata": {"name": name, "namespace": in_namespace},
+            "spec": whole,
+        }))?;
+        Ok(self.find_lease(in_namespace, name))
+    }
+
+    /// A RedisLease that exists already.
+    pub fn find_lease(&self, namespace: &str, name: &str) -> Lease<'_> {
+        Lease::new(self, namespace, name)
+    }
+}
+
 impl<'a> Lease<'a> {
-    pub(super) fn new(installation: &'a Installation, namespace: &str, name: &str) -> Self {
+    fn new(installation: &'a Installation, namespace: &str, name: &str) -> Self {
         Self { installation, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
@@ -35,7 +67,7 @@ impl<'a> Lease<'a> {
     /// [`Error::Answer`] when it does not exist or the API server does not answer.
     pub fn state(&self) -> Result<LeaseState> {
         let path = format!("/apis/redislease.io/v1alpha1/namespaces/{}/redisleases/{}", self.namespace, self.name);
-        let found = self.installation.control_plane.get(&path)?;
+        let found = self.installation.control_plane().get(&path)?;
         found.map(LeaseState).ok_or(Error::Answer { url: path, message: "the object does not exist".to_owned() })
     }
 
@@ -61,7 +93,7 @@ impl<'a> Lease<'a> {
     /// [`Error::Answer`] when the API server does not answer.
     pub fn roles(&self) -> Result<BTreeMap<String, Role>> {
         let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
-        let pods = self.installation.control_plane.get(&path)?.unwrap_or_default();
+        let pods = self.installation.control_plane().get(&path)?.unwrap_or_default();
         let role = |pod: &Value| {
             let text = |value: &Value| value.as_str().map(str::to_owned);
             let metadata = &pod["metadata"];
@@ -117,7 +149,7 @@ impl<'a> Lease<'a> {
     }
 
     fn kubectl(&self, args: &[&str]) -> Result<()> {
-        self.installation.control_plane.kubectl(&[args, &["--namespace", &self.namespace]].concat()).map(drop)
+        self.installation.control_plane().kubectl(&[args, &["--namespace", &self.namespace]].concat()).map(drop)
     }
 }
 

@@ -12,8 +12,8 @@ use std::{
 
 use serde_json::Value;
 
-use super::{InstallationOptions, Metrics};
-use crate::{Error, Machine, Process, Result, http};
+use super::options::InstallationOptions;
+use crate::{Error, Machine, Metrics, Process, Result, http};
 
 /// The time for a start. An operator serves /metrics before it connects to other servers; on a busy machine this may take
 /// seconds.

@@ -4,8 +4,10 @@ use std::{fmt, time::Duration};
 
 use serde_json::Value;
 
-use super::{Condition, Installation, QUORUM, SYSTEM, node_name};
-use crate::{Error, Result};
+use super::installed::Installation;
+use super::lease::Condition;
+use super::options::{QUORUM, node_name};
+use crate::{Error, Result, SYSTEM};
 
 /// The RedisQuorum as it was when it was read.
 #[derive(Debug, Clone)]

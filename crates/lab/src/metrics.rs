@@ -1,29 +1,20 @@
 //! The page /metrics of an operator or the API server.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-use super::{Deadline, Lease};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The page, and when it was read.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     page: String,
-    read: Instant,
+    pub(crate) read: Instant,
     /// The same moment, in seconds since 1970.
-    unix: f64,
+    pub(crate) unix: f64,
 }
 
 impl Metrics {
     pub(crate) fn read_now(page: String) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         Self { page, read: Instant::now(), unix }
-    }
-
-    /// When the running term of a lease ends without another renewal. `stop_budget` is the lease's grace period plus 1 s.
-    /// `None` if no term runs.
-    pub fn deadline(&self, lease: &Lease<'_>, stop_budget: Duration) -> Option<Deadline> {
-        let until = self.value("redislease_lease_expiry_timestamp_seconds", &lease.labels())?;
-        (until > self.unix).then(|| Deadline::new(self.read, until - self.unix, stop_budget))
     }
 
     /// The text of the page.
