@@ -17,9 +17,8 @@
 //! | `programs` | programs with the library instead of operators: the shell around `redislease_core::lock` |
 //! | `run`, `scenario` | many seeds; scenarios with set times, crash points |
 //!
-//! `SIM_SEED=<n>` replays one run, `SIM_SEED=<n>/<n>` one of a steered batch, with `SIM_BUG=<name>` planted, and `SIM_EVENTS=<n>` shows
-//! its last `<n>` events. `SIM_FRESH=<n>` is the first of the seeds that each commit adds. `SIM_SEEDS=<n>` sets the length of the
-//! batch and `SIM_FIRST=<n>` its first seed; with `SIM_SECONDS=<n>` it takes so long, and is steered. Without
+//! `SIM_SEED=<n>` replays one seed, with `SIM_BUG=<name>` planted, and `SIM_EVENTS=<n>` shows its last `<n>` events.
+//! `SIM_FRESH=<n>` is the first of the seeds that each commit adds. `SIM_SEEDS=<n>` and `SIM_SECONDS=<n>` set the length of the batch, and `SIM_FIRST=<n>` its first seed. Without
 //! `SIM_SEED`, `SIM_BUG=<text>` searches only for the planted bugs whose names contain `<text>`. `SIM_BUDGET=<n>` limits the
 //! seeds of each search.
 
@@ -50,7 +49,6 @@ use std::time::{Duration, Instant};
 
 use chaos::bug::Bug;
 use run::search;
-use run::steer::Lineage;
 
 /// A batch of this size, as in `make test`, must have had each fault in each phase of a lease. Smaller batches can miss the
 /// rarest.
@@ -77,12 +75,11 @@ fn from_environment(name: &str) -> Option<u64> {
 #[test]
 fn batch() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Ok(text) = std::env::var("SIM_SEED") {
-        let seed: Lineage = text.parse().unwrap_or_else(|_| panic!("SIM_SEED={text} is no number and no list as 5/17"));
+    if let Some(seed) = from_environment("SIM_SEED") {
         let planted = std::env::var("SIM_BUG").unwrap_or_default();
         let bugs: Vec<Bug> = Bug::searched().filter(|bug| format!("{bug:?}") == planted).collect();
-        let (outcome, again) = (search::run(&seed, &bugs), search::run(&seed, &bugs));
-        assert!(outcome.broken.is_none(), "{}", search::report(&seed, &bugs));
+        let (outcome, again) = (search::run(seed, &bugs), search::run(seed, &bugs));
+        assert!(outcome.broken.is_none(), "{}", search::report(seed, &bugs));
         assert_eq!(outcome.hash, again.hash, "seed {seed} ran differently the second time");
         return;
     }
@@ -91,7 +88,7 @@ fn batch() {
     let limit = Duration::from_secs(seconds.unwrap_or(u64::MAX));
     let first = from_environment("SIM_FIRST").unwrap_or(1);
     let began = Instant::now();
-    let batch = search::batch(first, seconds.is_some(), |run, elapsed| run >= seeds || elapsed >= limit);
+    let batch = search::batch(first, |run, elapsed| run >= seeds || elapsed >= limit);
     let wall = began.elapsed().as_secs_f64();
     let simulated = batch.simulated as f64 / 1e6;
     println!("{}", batch.coverage.table());
@@ -120,13 +117,13 @@ fn fresh_seeds() {
     println!("SIM_FRESH={first}: {FRESH} seeds");
     let firsts = FAILED_ONCE.into_iter().map(|seed| (seed, 1)).chain([(first, FRESH)]);
     for (first, seeds) in firsts {
-        let batch = search::batch(first, false, |run, _| run >= seeds);
+        let batch = search::batch(first, |run, _| run >= seeds);
         assert!(batch.failure.is_none(), "{}", batch.failure.unwrap_or_default());
         assert_eq!(batch.seeds, seeds);
     }
 }
 
-/// How fast random search, plain and steered, finds each planted bug: from `SIM_STARTS` first seeds on (20), with at most `SIM_BUDGET` seeds each (3000).
+/// How fast random search finds each planted bug: from `SIM_STARTS` first seeds on (20), with at most `SIM_BUDGET` seeds each (3000).
 /// `cargo test -p redislease-sim figures -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement, which takes an hour"]
@@ -136,16 +133,13 @@ fn figures() {
         (from_environment("SIM_STARTS").unwrap_or(20), from_environment("SIM_BUDGET").unwrap_or(3000));
     let firsts: Vec<u64> = (0..starts).map(|start| 10_000_000 + start * 10_000).collect();
     let only = std::env::var("SIM_BUG").unwrap_or_default();
-    println!("| planted bug | found | seeds, median | steered: found | seeds, median |\n|---|---|---|---|---|");
+    println!("| planted bug | found | seeds, median |\n|---|---|---|");
     for bug in Bug::searched().filter(|bug| only.split(',').any(|text| format!("{bug:?}").contains(text))) {
-        let cells = [false, true].map(|steers| {
-            let mut tried: Vec<u64> = search::unbiased(bug, &firsts, budget, steers).into_iter().flatten().collect();
-            tried.sort_unstable();
-            assert!(tried.iter().all(|tried| (1..=budget).contains(tried)));
-            let median = tried.get(tried.len() / 2).map_or("-".to_owned(), u64::to_string);
-            format!("{} of {starts} | {median}", tried.len())
-        });
-        println!("| `{bug:?}` | {} |", cells.join(" | "));
+        let mut tried: Vec<u64> = search::unbiased(bug, &firsts, budget).into_iter().flatten().collect();
+        tried.sort_unstable();
+        let median = tried.get(tried.len() / 2).map_or("-".to_owned(), u64::to_string);
+        println!("| `{bug:?}` | {} of {starts} | {median} |", tried.len());
+        assert!(tried.iter().all(|tried| (1..=budget).contains(tried)));
     }
 }
 

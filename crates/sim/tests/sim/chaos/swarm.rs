@@ -198,20 +198,6 @@ impl Swarm {
         self
     }
 
-    /// A world with the same processes and leases, and with more of some faults and fewer of others.
-    pub fn varied(mut self, rng: &mut Rng) -> Self {
-        let kept = rng.pick(&[50, 80, 100]);
-        self.faults.retain(|&(fault, _)| fault == Fault::DeletePod || rng.percent(kept));
-        for (_, weight) in self.faults.iter_mut().chain(&mut self.meddlers) {
-            *weight = rng.pick(&[*weight, *weight, 1, 3, 10, 30]);
-        }
-        self.gap = rng.pick(&[self.gap, SECOND, 2 * SECOND, 4 * SECOND]);
-        self.effect_faults =
-            if self.keys.len() < WORKLOADS { rng.pick(&[0, 2, 10, 30, 60]) } else { self.effect_faults };
-        self.api_delay.1 = rng.pick(&[self.api_delay.1, 5 * MILLI, 50 * MILLI]);
-        self
-    }
-
     /// Changes the parameters so that a planted bug shows sooner.
     fn focused(mut self, bug: Bug) -> Self {
         if bug == Bug::Core(Mutant::ExtendShortens) {

@@ -1,6 +1,6 @@
 //! What happened in a batch of runs: a batch in which something never happened proves nothing about it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use redislease_plan::api::lease_status::HandoverState;
@@ -206,17 +206,11 @@ impl Sight {
     }
 }
 
-/// A fault in a phase of a lease, after another fault.
-pub type Cell = (Option<Fault>, Fault, Phase);
-
 /// How often each fault took place during each phase of a lease, and how often each sight was seen.
 #[derive(Default)]
 pub struct Coverage {
     hits: BTreeMap<(Fault, Phase), u64>,
     sights: BTreeMap<Sight, u64>,
-    cells: BTreeSet<Cell>,
-    /// The last fault that is not one of single messages, of which there are too many.
-    last: Option<Fault>,
 }
 
 impl Coverage {
@@ -224,16 +218,7 @@ impl Coverage {
     pub fn hit_all(&mut self, fault: Fault, phases: &[Phase]) {
         for &phase in phases {
             *self.hits.entry((fault, phase)).or_default() += 1;
-            self.cells.insert((self.last, fault, phase));
         }
-        if !fault.is_of_messages() {
-            self.last = Some(fault);
-        }
-    }
-
-    /// The pairs of faults that took place in this run.
-    pub const fn cells(&self) -> &BTreeSet<Cell> {
-        &self.cells
     }
 
     pub fn saw(&mut self, sight: Sight) {

@@ -1,4 +1,3 @@
 //! Runs many seeds.
 
 pub mod search;
-pub mod steer;

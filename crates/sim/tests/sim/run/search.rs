@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::chaos::bug::Bug;
+use crate::chaos::rng::Rng;
+use crate::chaos::swarm::Swarm;
 use crate::check::checker::Broken;
 use crate::check::coverage::Coverage;
 use crate::check::trace::{KEPT, Trace};
 use crate::redis::clock::Micros;
-use crate::run::steer::{Lineage, Steering};
 use crate::world::World;
 
 /// The result of a run.
@@ -28,9 +29,15 @@ pub struct Outcome {
     pub programs: BTreeMap<&'static str, u64>,
 }
 
-/// One run, from its first to its last event.
-pub fn run(run: &Lineage, bugs: &[Bug]) -> Outcome {
-    finish(run.world(bugs, bugs))
+/// One run of one seed, from its first to its last event.
+pub fn run(seed: u64, bugs: &[Bug]) -> Outcome {
+    finish(world(seed, bugs))
+}
+
+fn world(seed: u64, bugs: &[Bug]) -> World {
+    let mut rng = Rng::new(seed);
+    let swarm = Swarm::draw(&mut rng, bugs);
+    World::new(swarm, rng, bugs)
 }
 
 pub fn finish(mut world: World) -> Outcome {
@@ -51,16 +58,16 @@ pub fn finish(mut world: World) -> Outcome {
     }
 }
 
-/// A text about a failure: what broke, the events before it, how to replay it. Runs it again to record the events.
-pub fn report(run: &Lineage, bugs: &[Bug]) -> String {
+/// A text about a failure: what broke, the events before it, how to replay it. Runs the seed again to record the events.
+pub fn report(seed: u64, bugs: &[Bug]) -> String {
     let kept = std::env::var("SIM_EVENTS").ok().and_then(|kept| kept.parse().ok()).unwrap_or(KEPT);
-    let mut world = run.world(bugs, bugs);
+    let mut world = world(seed, bugs);
     world.trace = Trace::new(kept);
     let outcome = finish(world);
     let broken = outcome.broken.as_ref().map_or("nothing", |broken| &broken.0);
     format!(
-        "seed {run} {bugs:?} at {:.3} s: {broken}\nthe last events, in seconds of true time:\n{}\
-         replay with SIM_SEED={run} SIM_EVENTS=1000 cargo test -p redislease-sim batch",
+        "seed {seed} {bugs:?} at {:.3} s: {broken}\nthe last events, in seconds of true time:\n{}\
+         replay with SIM_SEED={seed} SIM_EVENTS=1000 cargo test -p redislease-sim batch",
         outcome.simulated as f64 / 1e6,
         outcome.last_events
     )
@@ -79,17 +86,15 @@ pub struct Batch {
     /// The first failure in full.
     pub failure: Option<String>,
     /// Each seed that failed, with what broke.
-    pub failed: Vec<(Lineage, String)>,
+    pub failed: Vec<(u64, String)>,
 }
 
 /// Every fourth seed runs twice and must give the same hash; most causes of a difference affect most seeds.
 const TWICE: u64 = 4;
 
-/// Runs seeds from `first` on until `enough` returns true or too many fail: each as it is, or steered by what the runs before it
-/// have reached.
-pub fn batch(first: u64, steers: bool, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch {
+/// Runs seeds from `first` on until `enough` returns true or too many fail.
+pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch {
     let (next, total, began) = (AtomicU64::new(first), Mutex::new(Batch::default()), Instant::now());
-    let steering = Mutex::new(Steering::default());
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -97,12 +102,8 @@ pub fn batch(first: u64, steers: bool, enough: impl Fn(u64, Duration) -> bool + 
             if failed >= FAILURES || enough(seed - first, began.elapsed()) {
                 return;
             }
-            let lineage = if steers { steering.lock().unwrap().next(seed) } else { seed.into() };
-            let outcome = run(&lineage, &[]);
-            if steers {
-                steering.lock().unwrap().learn(&lineage, &outcome.coverage);
-            }
-            let again = seed.is_multiple_of(TWICE).then(|| run(&lineage, &[]));
+            let outcome = run(seed, &[]);
+            let again = seed.is_multiple_of(TWICE).then(|| run(seed, &[]));
             let mut total = total.lock().unwrap();
             total.seeds += 1;
             total.simulated += outcome.simulated + again.as_ref().map_or(0, |again| again.simulated);
@@ -111,11 +112,11 @@ pub fn batch(first: u64, steers: bool, enough: impl Fn(u64, Duration) -> bool + 
             }
             total.coverage.add(&outcome.coverage);
             if let Some(broken) = &outcome.broken {
-                total.failure.get_or_insert_with(|| report(&lineage, &[]));
-                total.failed.push((lineage, broken.0.clone()));
+                total.failed.push((seed, broken.0.clone()));
+                total.failure.get_or_insert_with(|| report(seed, &[]));
             } else if again.is_some_and(|again| again.hash != outcome.hash) {
-                let text = format!("seed {lineage} ran differently the second time");
-                total.failed.push((lineage, text.clone()));
+                let text = format!("seed {seed} ran differently the second time");
+                total.failed.push((seed, text.clone()));
                 total.failure.get_or_insert(text);
             }
         }
@@ -124,25 +125,19 @@ pub fn batch(first: u64, steers: bool, enough: impl Fn(u64, Duration) -> bool + 
     total.into_inner().unwrap()
 }
 
-/// From each of these first seeds on, how many runs it took to find the bug; `None` if `budget` runs did not show it. The worlds are
-/// drawn as for a run without a bug, and steered or not.
-pub fn unbiased(bug: Bug, firsts: &[u64], budget: u64, steers: bool) -> Vec<Option<u64>> {
+/// From each of these first seeds on, how many seeds it took to find the bug; `None` if `budget` seeds did not show it. The worlds are
+/// drawn as for a run without a bug.
+pub fn unbiased(bug: Bug, firsts: &[u64], budget: u64) -> Vec<Option<u64>> {
     let (next, found) = (AtomicU64::new(0), Mutex::new(vec![None; firsts.len()]));
-    let tried = |first: u64| {
-        let mut steering = Steering::default();
-        (1..=budget).find(|run| {
-            let lineage = if steers { steering.next(first + run - 1) } else { (first + run - 1).into() };
-            let outcome = finish(lineage.world(&[], &[bug]));
-            steering.learn(&lineage, &outcome.coverage);
-            outcome.broken.is_some()
-        })
+    let shows = |seed: u64| {
+        let mut rng = Rng::new(seed);
+        let swarm = Swarm::draw(&mut rng, &[]);
+        finish(World::new(swarm, rng, &[bug])).broken.is_some()
     };
     let work = || {
-        while let Some((place, &first)) = {
-            let place = next.fetch_add(1, Ordering::Relaxed) as usize;
-            firsts.get(place).map(|first| (place, first))
-        } {
-            let tried = tried(first);
+        while let Some(&first) = firsts.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+            let tried = (0..budget).find(|at| shows(first + at)).map(|at| at + 1);
+            let place = firsts.iter().position(|other| *other == first).unwrap_or(0);
             found.lock().unwrap()[place] = tried;
         }
     };
@@ -169,7 +164,7 @@ pub fn search(first: u64, bug: Bug, budget: u64) -> Option<Found> {
             }
             // Another check may find it too. What counts is the check that it is planted for.
             let counts = |broken: &Broken| bug.must_say().is_none_or(|words| broken.0.contains(words));
-            if let Some(broken) = run(&seed.into(), &[bug]).broken.filter(counts) {
+            if let Some(broken) = run(seed, &[bug]).broken.filter(counts) {
                 let tried = seed - first + 1;
                 found.lock().unwrap().get_or_insert(Found { tried, took: began.elapsed(), broken });
             }
