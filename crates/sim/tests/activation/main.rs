@@ -19,5 +19,6 @@ mod process;
 mod rules;
 mod runs;
 mod search;
+mod step;
 mod tables;
 mod world;

@@ -8,7 +8,8 @@ use redislease_plan::plan::Authority;
 use crate::keeper::{Keys, Lock};
 use crate::objects::{self, Kind};
 use crate::planted::Planted;
-use crate::process::{Input, Process, Shared, step};
+use crate::process::{Input, Process};
+use crate::step::{Shared, step};
 use crate::tables::Tables;
 
 /// What is explored.

@@ -8,7 +8,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `world` | time, the queue of events, and the state that they change |
+//! | `world`, `event` | time, the queue of events, and the state that they change; what can happen |
 //! | `redis` | the Redis servers, their clocks and the network |
 //! | `api` | the API servers: objects, calls, watches |
 //! | `operator` | the shell around `redislease_core::lease`, `redislease_core::admission`, `redislease_plan::engine` and `redislease_plan::plan` |
@@ -36,6 +36,7 @@ mod api;
 mod chaos;
 mod check;
 mod core_check;
+mod event;
 mod operator;
 mod programs;
 mod queue;

@@ -3,38 +3,29 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use redislease_core::marker::Membership;
+use redislease_core::op::Attempt;
 use redislease_plan::api::ValidQuorum;
 use redislease_plan::api::validated::{Address as NodeAddress, ValidNode};
+use redislease_plan::plan::OpenQuorum;
 
-use redislease_core::lease::Round;
-use redislease_core::marker::Membership;
-use redislease_core::op::{Attempt, Holder, Vote};
-use redislease_core::quorum::Node;
-use redislease_plan::plan::{Effect as Planned, OpenQuorum, calls};
-
-use crate::api::calls::ApiCall;
-use crate::api::objects::{self, LeaseSpec, QUORUM, START};
-use crate::api::restore::Backup;
-use crate::api::server::ApiServer;
-use crate::api::watch::{Kind, Step};
+use crate::api::objects;
+use crate::api::objects::{LeaseSpec, QUORUM, START};
+use crate::api::server::{ApiServer, Backup};
 use crate::chaos::bug::Bug;
-use crate::chaos::nemesis::Heal;
-use crate::chaos::pods::PodStep;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Swarm, of_place};
-use crate::check::calls::Ran;
 use crate::check::checker::Checker;
 use crate::check::coverage::{Coverage, Sight};
-use crate::check::recovery::{Recovery, Stage};
-use crate::check::running::Running;
+use crate::check::state::{Programs, Ran, Recovery, Running};
 use crate::check::trace::{Note, Trace};
 use crate::core_check::Mutant;
-use crate::operator::process::{Life, Process};
-use crate::programs::{self, Programs, Step as ProgramStep};
+use crate::event::{Event, ProgramStage, Stage};
+use crate::operator::state::{Life, Process};
 use crate::queue::Queue;
 use crate::redis::clock::{Clock, Micros, SECOND, TRUE_RATE};
-use crate::redis::network::{Address, Delivery, Link};
-use crate::redis::server::{Answer, Server};
+use crate::redis::link::Link;
+use crate::redis::server::Server;
 
 /// The start of every run, in microseconds of Unix time.
 const UNIX: u64 = START as u64 * SECOND;
@@ -43,83 +34,6 @@ const UNIX: u64 = START as u64 * SECOND;
 const EVENTS_AT_ONE_INSTANT: u32 = 5000;
 /// More effects than this of one machine at one instant are a loop without an end.
 pub const EFFECTS_AT_ONE_INSTANT: u32 = 5000;
-
-/// An event at one instant. An event for a process carries the number of its boot: a later boot ignores it.
-#[derive(Clone, Debug)]
-pub enum Event {
-    // Redis servers and their connections.
-    Arrive(Delivery),
-    Reply { to: Address, id: u64, answer: Answer, clock: u64 },
-    Flush(Address),
-    Reset(Address),
-    Dial(Address),
-    Vote { process: usize, boot: u32, serial: u64, round: Round, node: Node, vote: Vote },
-    Gather { process: usize, boot: u32, node: usize },
-    // Inside a process.
-    Wake { process: usize, boot: u32 },
-    Work { process: usize, boot: u32 },
-    Order { process: usize, boot: u32, uid: u32, order: Box<Planned> },
-    Mail { process: usize, boot: u32, uid: u32 },
-    QuorumRead { process: usize, boot: u32 },
-    SecretSeen { process: usize, boot: u32 },
-    Dispatch { process: usize, boot: u32 },
-    LeaderTurn { process: usize, boot: u32 },
-    LeaderDue { process: usize, boot: u32 },
-    LossDue { process: usize, boot: u32, serial: u64, uid: u32, attempt: Attempt },
-    Terminate { process: usize, boot: u32 },
-    Exit { process: usize, boot: u32 },
-    Program { process: usize, boot: u32, step: ProgramStep },
-    Programs(programs::Stage),
-    Left { process: usize, holder: Holder, since: Micros, life: Micros },
-    // API servers.
-    ApiArrive(Box<ApiCall>),
-    ApiReply { process: usize, boot: u32, id: u64, answer: Box<calls::Answer> },
-    WatchOpen { process: usize, boot: u32, kind: Kind },
-    WatchRenew { process: usize, boot: u32 },
-    Watch { process: usize, boot: u32, kind: Kind, step: Box<Step> },
-    WatchedWorkload { process: usize, boot: u32, place: usize },
-    // Everything else.
-    Start(usize),
-    Resume { process: usize, boot: u32 },
-    Inject,
-    Heal { epoch: u32, heal: Heal },
-    Pod { cluster: usize, pod: u32, step: PodStep },
-    PodComes { cluster: usize, place: usize },
-    Meddle,
-    Fight { cluster: usize, place: usize, until: Micros },
-    Replicas { cluster: usize, place: usize, changes: u32, run: bool },
-    Snapshot,
-    Recovery(Stage),
-}
-
-impl Event {
-    /// The process that must run to handle it.
-    const fn process(&self) -> Option<(usize, u32)> {
-        match self {
-            Self::Reply { to, .. } | Self::Flush(to) | Self::Reset(to) | Self::Dial(to) => Some((to.process, to.boot)),
-            Self::Vote { process, boot, .. }
-            | Self::Gather { process, boot, .. }
-            | Self::Wake { process, boot }
-            | Self::Work { process, boot }
-            | Self::Order { process, boot, .. }
-            | Self::Mail { process, boot, .. }
-            | Self::QuorumRead { process, boot }
-            | Self::SecretSeen { process, boot }
-            | Self::Dispatch { process, boot }
-            | Self::LeaderTurn { process, boot }
-            | Self::LeaderDue { process, boot }
-            | Self::Terminate { process, boot }
-            | Self::LossDue { process, boot, .. }
-            | Self::ApiReply { process, boot, .. }
-            | Self::WatchOpen { process, boot, .. }
-            | Self::WatchRenew { process, boot }
-            | Self::Watch { process, boot, .. }
-            | Self::Program { process, boot, .. }
-            | Self::WatchedWorkload { process, boot, .. } => Some((*process, *boot)),
-            _ => None,
-        }
-    }
-}
 
 pub struct World {
     pub now: Micros,
@@ -285,7 +199,7 @@ impl World {
         }
         self.meddle_later();
         let end =
-            if self.swarm.programs > 0 { Event::Programs(programs::Stage::Heal) } else { Event::Recovery(Stage::Heal) };
+            if self.swarm.programs > 0 { Event::Programs(ProgramStage::Heal) } else { Event::Recovery(Stage::Heal) };
         self.at(self.swarm.chaos, end);
     }
 

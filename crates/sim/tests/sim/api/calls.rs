@@ -6,29 +6,19 @@ use kube::core::Expression;
 use redislease_core::op::Token;
 use redislease_plan::api::RedisLease;
 use redislease_plan::election::{Candidate, PodFacts};
-use redislease_plan::index::{Asked, WorkloadFound, WorkloadRead};
+use redislease_plan::index::{WorkloadFound, WorkloadRead};
 use redislease_plan::plan::calls::{Answer, Body, CallError, Request, Stored};
 use redislease_plan::plan::{PodChange, Read, RoleWrite, StatusWrite};
 
 use crate::api::objects;
-use crate::api::server::{Mode, Verdict};
+use crate::api::server::{ApiCall, Mode, Verdict};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
-use crate::chaos::pods::PodStep;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
+use crate::event::{Event, PodStep};
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::world::{Event, World};
-
-/// A call in flight.
-#[derive(Clone, Debug)]
-pub struct ApiCall {
-    pub process: usize,
-    pub boot: u32,
-    pub id: u64,
-    pub asked: Asked,
-    pub request: Arc<Request>,
-}
+use crate::world::World;
 
 /// The answer to a write.
 fn answer(verdict: Verdict, body: Option<Body>) -> Answer {

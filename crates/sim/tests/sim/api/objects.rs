@@ -7,15 +7,15 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, Time};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
+use redislease_plan::api;
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
 use redislease_plan::api::lease::{
     ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, QuorumRef, RetrySpec, RetryStrategy, ScaleSpec,
     WorkloadRef,
 };
 use redislease_plan::api::lease_status::HandoverState;
-use redislease_plan::api::names;
 use redislease_plan::api::quorum::{Leader, RedisQuorumSpec, RedisQuorumStatus};
-use redislease_plan::api::{self, RedisLease, RedisLeaseSpec, RedisQuorum};
+use redislease_plan::api::{RedisLease, RedisLeaseSpec, RedisQuorum, names};
 use redislease_plan::election::{Annotations, Cluster, PodFacts};
 
 use crate::redis::clock::{Micros, SECOND};

@@ -1,25 +1,11 @@
 //! etcd of a cluster is restored from a backup: versions go back, and what was written since is lost.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use redislease_plan::election::WorkloadFacts;
-
-use crate::api::objects::{self, LeaseSpec};
-use crate::api::server::{Mode, State};
+use crate::api::objects;
+use crate::api::server::{Backup, Mode};
 use crate::api::workloads::replicas;
-use crate::chaos::nemesis::Heal;
+use crate::event::{Event, Heal};
 use crate::redis::clock::Micros;
-use crate::world::{Event, World};
-
-/// What etcd contained.
-#[derive(Clone)]
-pub struct Backup {
-    state: State,
-    workloads: BTreeMap<u32, Arc<WorkloadFacts>>,
-    /// What the leases of the state ask for.
-    specs: Vec<LeaseSpec>,
-}
+use crate::world::World;
 
 impl World {
     pub fn back_up(&self, cluster: usize) -> Backup {

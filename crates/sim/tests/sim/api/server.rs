@@ -6,12 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease_plan::api::{RedisLease, names};
 use redislease_plan::election::{PodFacts, WorkloadFacts};
+use redislease_plan::index::Asked;
+use redislease_plan::plan::calls::Request;
 use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
 
-use crate::api::calls::ApiCall;
-use crate::api::objects::{self, Keys, LeaseSpec};
-use crate::api::watch::Kind;
-use crate::chaos::meddlers::Mutation;
+use crate::api::objects;
+use crate::api::objects::{Keys, LeaseSpec};
 use crate::redis::clock::Micros;
 
 /// How many changes a watch can be behind before it must list again.
@@ -39,6 +39,72 @@ pub enum Verdict {
     Gone,
     /// A rule of the schema, or an admission webhook.
     Refused,
+}
+
+/// A call in flight.
+#[derive(Clone, Debug)]
+pub struct ApiCall {
+    pub process: usize,
+    pub boot: u32,
+    pub id: u64,
+    pub asked: Asked,
+    pub request: Arc<Request>,
+}
+
+/// What etcd contained.
+#[derive(Clone)]
+pub struct Backup {
+    pub state: State,
+    pub workloads: BTreeMap<u32, Arc<WorkloadFacts>>,
+    /// What the leases of the state ask for.
+    pub specs: Vec<LeaseSpec>,
+}
+
+/// The kind of object that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Leases,
+    Pods,
+}
+
+impl Kind {
+    pub const ALL: [Self; 2] = [Self::Leases, Self::Pods];
+
+    pub fn concerns(self, change: &Change) -> bool {
+        change.kind() == self
+    }
+}
+
+/// One watch of one process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stream {
+    pub open: bool,
+    pub listed: bool,
+    /// The version of the newest change that was sent.
+    pub sent: u64,
+    /// When the last event arrives: events keep their order.
+    pub last: Micros,
+}
+
+/// An event of a watch.
+#[derive(Clone, Debug)]
+pub enum Step {
+    ListBegins,
+    /// A stale list lacks changes.
+    Listed {
+        state: Arc<State>,
+        is_stale: bool,
+    },
+    Changed(Change),
+}
+
+/// What a mutating webhook does to a write of the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// It removes the label with the role.
+    StripsLabel,
+    /// It allows one replica at most.
+    Clamps,
 }
 
 /// Everything a client can list, at one version.

@@ -1,6 +1,5 @@
 //! Lists and watches of leases and pods: events can be late, lists can be out of date, and a watch may have to list again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redislease_plan::api::RedisLease;
@@ -8,55 +7,18 @@ use redislease_plan::election::PodFacts;
 use redislease_plan::engine::{Input, Watched};
 
 use crate::api::objects;
-use crate::api::server::{Change, Mode, State};
+use crate::api::server::{Change, Kind, Mode, State, Step, Stream};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
-use crate::operator::process::Life;
+use crate::event::Event;
+use crate::operator::state::Life;
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// How long a request for a watch may take.
 const ANSWER_WITHIN: Micros = SECOND;
 /// How often a watch is opened again, by which a client detects that it gets no events.
 const RENEWAL: Micros = 5 * SECOND;
-
-/// The kind of object that is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Leases,
-    Pods,
-}
-
-impl Kind {
-    pub const ALL: [Self; 2] = [Self::Leases, Self::Pods];
-
-    fn concerns(self, change: &Change) -> bool {
-        change.kind() == self
-    }
-}
-
-/// One watch of one process.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stream {
-    open: bool,
-    listed: bool,
-    /// The version of the newest change that was sent.
-    sent: u64,
-    /// When the last event arrives: events keep their order.
-    last: Micros,
-}
-
-/// An event of a watch.
-#[derive(Clone, Debug)]
-pub enum Step {
-    ListBegins,
-    /// A stale list lacks changes.
-    Listed {
-        state: Arc<State>,
-        is_stale: bool,
-    },
-    Changed(Change),
-}
 
 impl World {
     pub fn start_watches(&mut self, process: usize) {

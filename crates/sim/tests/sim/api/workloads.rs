@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redislease_plan::api::names::{self, PodRole};
+use redislease_plan::api::names;
+use redislease_plan::api::names::PodRole;
 use redislease_plan::api::validated::WorkloadKind;
 use redislease_plan::election::{Run, WorkloadFacts};
 use redislease_plan::plan::{PodChange, RoleWrite};
 
-use crate::api::objects::{self, NAMESPACE, RUNNING};
-use crate::api::server::{ApiServer, Verdict};
-use crate::chaos::meddlers::Mutation;
+use crate::api::objects;
+use crate::api::objects::{NAMESPACE, RUNNING};
+use crate::api::server::{ApiServer, Mutation, Verdict};
 use crate::check::coverage::Sight;
-use crate::operator::process::{Life, Process};
+use crate::event::Event;
+use crate::operator::state::{Life, Process};
 use crate::redis::clock::MILLI;
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// The Deployment of the lease at this place.
 fn deployment(number: u32, place: usize, replicas: i32) -> WorkloadFacts {

@@ -4,22 +4,13 @@
 use redislease_plan::api::names;
 
 use crate::api::objects;
-use crate::api::server::Mode;
+use crate::api::server::{Mode, Mutation};
 use crate::chaos::fault::Fault;
-use crate::chaos::nemesis::Heal;
 use crate::check::trace::Note;
-use crate::operator::process::{Life, Process};
+use crate::event::{Event, Heal};
+use crate::operator::state::{Life, Process};
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::world::{Event, World};
-
-/// What a mutating webhook does to a write of the operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutation {
-    /// It removes the label with the role.
-    StripsLabel,
-    /// It allows one replica at most.
-    Clamps,
-}
+use crate::world::World;
 
 impl World {
     pub fn meddle_later(&mut self) {

@@ -7,41 +7,12 @@ use crate::api::server::Mode;
 use crate::chaos::fault::{Fault, Phase};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::operator::keeper::Machine;
-use crate::operator::process::{Life, Process};
+use crate::event::{Event, Heal};
+use crate::operator::state::{Life, Machine, Process, Spot};
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::redis::network::Address;
+use crate::redis::link::Address;
 use crate::redis::server::Memory;
-use crate::world::{Event, World};
-
-/// The end of a fault.
-#[derive(Clone, Debug)]
-pub enum Heal {
-    Server(usize, Memory, Fault),
-    Continue(usize),
-    CutTo(usize, usize),
-    CutFrom(usize, usize),
-    Isolate(usize),
-    Api(usize),
-    ApiCut(usize),
-    Webhook(usize),
-    Secret(usize),
-    Ready(usize, u32),
-    Suspension(usize, usize),
-    Recreate(usize, usize),
-    Mutation(usize),
-    Consent(usize, usize),
-    Workload(usize, usize),
-    Restored(usize),
-}
-
-/// The effect before which a fault is injected.
-#[derive(Clone, Copy, Debug)]
-pub struct Spot {
-    pub process: usize,
-    pub uid: u32,
-    pub node: Option<usize>,
-}
+use crate::world::World;
 
 impl World {
     /// The phases of the leases that a fault can affect: those of one process, or all.

@@ -5,28 +5,14 @@ use std::time::Duration;
 
 use redislease_plan::election::PodFacts;
 
-use crate::api::objects::{self, LeaseSpec};
+use crate::api::objects;
+use crate::api::objects::LeaseSpec;
 use crate::api::server::Change;
 use crate::chaos::fault::Fault;
-use crate::chaos::nemesis::Heal;
 use crate::check::trace::Note;
+use crate::event::{Event, Heal, PodStep};
 use crate::redis::clock::{MILLI, SECOND};
-use crate::world::{Event, World};
-
-/// A later step in the life of a pod.
-#[derive(Clone, Copy, Debug)]
-pub enum PodStep {
-    /// It is scheduled, because it has no gate any more.
-    Starts,
-    /// Its processes have ended, and its kubelet reports this.
-    Stops,
-    /// Its Kubernetes node loses power.
-    LosesPower,
-    /// An administrator marks its Kubernetes node as out of service.
-    NodeMarked,
-    /// The object is removed.
-    Leaves,
-}
+use crate::world::World;
 
 impl World {
     /// Returns whether the fault changed the pod.

@@ -12,33 +12,11 @@ use crate::chaos::fault::Phase;
 use crate::check::checker::{LOCK_HOLDER, Live};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::operator::engine::lease_of;
-use crate::operator::keeper::Machine;
-use crate::operator::leader::LOCK;
+use crate::operator::state::{LOCK, Machine};
+use crate::operator::writer::lease_of;
 use crate::redis::clock::Micros;
 use crate::redis::server::Server;
 use crate::world::World;
-
-/// What the checks know about one machine.
-#[derive(Default)]
-pub struct Seen {
-    /// Whether the checker knows until when the view is valid.
-    pub is_reported: bool,
-    /// Whether effects of an earlier input are still to be carried out.
-    pub behind: bool,
-    /// A term that has ended, until a view shows it.
-    ended: Option<Attempt>,
-    began: Option<Attempt>,
-    confirming: bool,
-    renewing: bool,
-    releasing: u32,
-    /// The rounds whose requests were sent.
-    rounds: Vec<Round>,
-    /// Renewals without a failure, since something disturbed them.
-    steady: u32,
-    /// The last term that was given up because nodes did not hold it.
-    missed: Option<Attempt>,
-}
 
 impl Machine {
     /// Its phases, for the table of faults.

@@ -1,23 +1,14 @@
 //! What the servers execute: each request once, and in the order that its lease needs.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use redislease_core::op::{Op, Vote};
-use redislease_core::wire::replies::{self, Answer as Read, NoAnswer};
+use redislease_core::wire::replies;
+use redislease_core::wire::replies::{Answer as Read, NoAnswer};
 
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::redis::network::{Address, Batch};
+use crate::redis::link::{Address, Batch};
 use crate::redis::server::Answer;
 use crate::world::World;
-
-/// The requests that servers have executed.
-#[derive(Default)]
-pub struct Ran {
-    requests: BTreeSet<u64>,
-    /// By process, its start, node, connection and lease: the last acquire or confirm.
-    votes: BTreeMap<(usize, u32, usize, u32, u64), u64>,
-}
 
 impl World {
     /// A server has executed a batch, or refused to.

@@ -1,11 +1,9 @@
 //! What must follow the status during the recovery: a difference may last for a while, and is a failure after that.
 
-use std::collections::BTreeMap;
-
-use redislease_core::op::Attempt;
 use redislease_plan::election::PodFacts;
 
 use crate::api::objects;
+use crate::check::state::Kind;
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::World;
 
@@ -15,35 +13,8 @@ const FOLLOW: Micros = 8 * SECOND;
 /// How often a workload is read that is a candidate itself.
 const READ_AGAIN: Micros = 10 * SECOND;
 
-/// What differs from the status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// I4: the status names a term that no process treats as held.
-    Status(Attempt),
-    Labels,
-    /// Which pods run.
-    Gate,
-    /// Which workloads run.
-    Workload,
-}
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Status(_) => "I4",
-            Self::Labels => "labels",
-            Self::Gate => "gate",
-            Self::Workload => "workload",
-        }
-    }
-}
-
 /// One difference, how long it may last, and its description.
 type Difference = (Kind, Micros, String);
-
-/// The differences by cluster and lease, and since when each one exists.
-#[derive(Default)]
-pub struct Lasting(BTreeMap<(usize, usize), BTreeMap<Kind, Micros>>);
 
 impl World {
     /// `election` is how long no replica may lead, in addition to the bound of each difference.

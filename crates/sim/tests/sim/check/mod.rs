@@ -7,4 +7,5 @@ pub mod coverage;
 pub mod lasting;
 pub mod recovery;
 pub mod running;
+pub mod state;
 pub mod trace;

@@ -3,80 +3,22 @@
 use std::sync::Arc;
 
 use redislease_core::lease::Standing;
-use redislease_core::op::Attempt;
 use redislease_plan::api::lease_status::HandoverState;
 use redislease_plan::election::PodFacts;
 
-use crate::api::objects::{self, Keys};
+use crate::api::objects;
+use crate::api::objects::Keys;
 use crate::api::server::Mode;
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
-use crate::check::lasting::Lasting;
+use crate::check::state::Subject;
 use crate::check::trace::Note;
-use crate::operator::process::Life;
+use crate::event::{Event, Stage};
+use crate::operator::state::Life;
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::redis::network::Link;
+use crate::redis::link::Link;
 use crate::redis::server::Memory;
-use crate::world::{Event, World};
-
-/// The steps of the recovery, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// All faults end.
-    Heal,
-    /// Wall clocks are synchronized, once every process has seen the steps.
-    Clocks,
-    /// I6: every lease is held. A holder is deleted and stops.
-    Settled,
-    /// I6: the next one holds, soon after the proof. That one is deleted by force.
-    Released,
-    /// I6: the next one holds, after the rest of the TTL. A lease is deleted.
-    Expired,
-    /// I7: nothing is left of it.
-    Gone,
-    /// I4 and the labels, once a second.
-    Watch,
-}
-
-impl Stage {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Heal => "heal",
-            Self::Clocks => "clocks",
-            Self::Settled => "settled",
-            Self::Released => "released",
-            Self::Expired => "expired",
-            Self::Gone => "gone",
-            Self::Watch => "watch",
-        }
-    }
-}
-
-/// The holder whose end is checked.
-#[derive(Clone, Copy, Debug)]
-struct Subject {
-    of: (usize, usize),
-    attempt: Attempt,
-    pod: u32,
-}
-
-#[derive(Default)]
-pub struct Recovery {
-    subject: Option<Subject>,
-    proof: Option<Micros>,
-    pub lasting: Lasting,
-    /// The cluster whose API server does not come back.
-    pub without_api: Option<usize>,
-}
-
-impl Recovery {
-    /// A process acted on the proof that this pod stopped.
-    pub fn proof_seen(&mut self, now: Micros, pod: u32) {
-        if self.subject.is_some_and(|subject| subject.pod == pod) {
-            self.proof.get_or_insert(now);
-        }
-    }
-}
+use crate::world::World;
 
 impl World {
     /// How long a lease may be without a holder, from the last time its keys may have been set.

@@ -9,133 +9,22 @@
 //! force or its lease is deleted. A workload is counted if an operator started it, and its cluster must be able to stop it: its API
 //! server answered and its processes ran for the last two leases.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use redislease_core::op::{Stage, Token, Vote};
-use redislease_plan::api::names::{self, PodRole};
+use redislease_plan::api::names;
+use redislease_plan::api::names::PodRole;
 use redislease_plan::election::WorkloadFacts;
 use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::calls::place_of;
-use crate::api::objects::{self, Named};
+use crate::api::objects;
 use crate::api::server::Mode;
 use crate::api::workloads::replicas;
 use crate::chaos::fault::Fault;
-use crate::check::checker::{Checker, Window};
-use crate::operator::process::Life;
+use crate::check::state::Of;
+use crate::event::Event;
+use crate::operator::state::Life;
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::world::{Event, World};
-
-/// R2: the most writes of one lease to one object within [`WITHIN`].
-const WRITES: u64 = 120;
-const WITHIN: Micros = 60 * SECOND;
-
-/// A lease of a cluster: the cluster and the place.
-type Of = (usize, usize);
-
-/// A workload.
-#[derive(Clone, Copy, Debug, Default)]
-struct Workload {
-    /// Its replicas were changed this often: an earlier change has no effect any more.
-    changes: u32,
-    /// The place of the lease for which an operator started it, if nobody else has changed the replicas since.
-    lease: Option<usize>,
-    /// Since when its processes run.
-    runs_since: Option<Micros>,
-}
-
-/// What runs, and what is known about the terms that allow it.
-#[derive(Default)]
-pub struct Running {
-    /// The pods that an operator started and whose processes run, and until when each of them counts.
-    pods: BTreeMap<Of, BTreeMap<u32, Micros>>,
-    /// The lease for which a pod was started: the number of its UID.
-    started_for: BTreeMap<u32, u32>,
-    /// By cluster and the place of the workload.
-    workloads: BTreeMap<Of, Workload>,
-    /// The version at which a status ceased to name a term.
-    named_until: BTreeMap<(Of, Token), u64>,
-    /// The version of an object to which `standby` was written, by cluster and the number of its UID, if the write changed nothing.
-    withdrawn: BTreeMap<(usize, u32), u64>,
-    /// The workloads for which a term was held, by the numbers of their UIDs.
-    terms: BTreeSet<(usize, u32)>,
-    /// When a term of another holder last refused an attempt of the lease.
-    refused_at: BTreeMap<Of, Micros>,
-    /// When the processes or the API server of a cluster were last disturbed.
-    disturbed_at: BTreeMap<usize, Micros>,
-    writes: BTreeMap<(usize, u32, u32, u32), Window>,
-}
-
-impl Running {
-    /// A status is written, or the lease is deleted: it may cease to name its term.
-    pub fn status_changes(&mut self, of: Of, version: u64, before: Option<Named>, after: Option<Named>) {
-        let term = |named: Option<Named>| named.filter(|named| named.active != Some(false)).map(|named| named.token);
-        if let Some(token) = term(before).filter(|token| term(after) != Some(*token)) {
-            self.named_until.insert((of, token), version);
-        }
-        // A withdrawal from before a term says nothing about the start for it.
-        if let Some(named) = after.filter(|_| term(after) != term(before)) {
-            self.withdrawn.remove(&(of.0, named.pod));
-        }
-    }
-
-    /// The lease is deleted: what it has started runs on, and counts no longer.
-    pub fn lease_deleted(&mut self, of: Of) {
-        self.pods.remove(&of);
-        let of_cluster = self.workloads.iter_mut().filter(|((cluster, _), _)| *cluster == of.0);
-        for (_, workload) in of_cluster.filter(|(_, workload)| workload.lease == Some(of.1)) {
-            workload.lease = None;
-        }
-    }
-
-    /// An operator let this pod start for the lease with this UID.
-    pub fn pod_started(&mut self, pod: u32, uid: u32) {
-        self.started_for.insert(pod, uid);
-    }
-
-    /// The pod is asked to stop: it counts until its grace period has passed.
-    pub fn pod_must_stop(&mut self, pod: u32, until: Micros) {
-        for counted in self.pods.values_mut().filter_map(|pods| pods.get_mut(&pod)) {
-            *counted = (*counted).min(until);
-        }
-    }
-
-    /// The processes of the pod have ended, or it was deleted by force.
-    pub fn pod_ended(&mut self, pod: u32) {
-        for pods in self.pods.values_mut() {
-            pods.remove(&pod);
-        }
-    }
-
-    /// A term of this workload was held.
-    pub fn term_held(&mut self, cluster: usize, holder: u32) {
-        self.terms.insert((cluster, holder));
-    }
-
-    /// What is known by version says nothing any more. The restored statuses may lack the terms that were named last.
-    pub fn versions_go_back(&mut self, cluster: usize, named: impl Iterator<Item = (usize, Token)>) {
-        self.named_until.retain(|((of, _), _), _| *of != cluster);
-        self.named_until.extend(named.map(|(place, token)| (((cluster, place), token), u64::MAX)));
-        self.withdrawn.retain(|(of, _), _| *of != cluster);
-    }
-
-    pub fn disturbed(&mut self, cluster: usize, now: Micros) {
-        self.disturbed_at.insert(cluster, now);
-    }
-
-    /// R2: counts an attempt to write the role of an object.
-    pub fn role_write(&mut self, check: &mut Checker, now: Micros, by: (usize, u32, u32), object: u32) {
-        let window = self.writes.entry((by.0, by.1, by.2, object)).or_insert_with(|| Window::new(now));
-        let percent = window.count(now, WITHIN, WRITES);
-        check.busiest[3] = check.busiest[3].max(percent);
-        if percent > 100 {
-            let (process, _, lease) = by;
-            check.fail(format!(
-                "R2: process {process} wrote more than {WRITES} times a minute to object {object} for lease {lease}"
-            ));
-        }
-    }
-}
+use crate::world::World;
 
 impl World {
     /// R4: a start is stored.

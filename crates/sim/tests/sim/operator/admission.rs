@@ -3,58 +3,33 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use redislease_core::admission::{self, Admission, Standing};
+use redislease_core::admission::{Admission, Standing};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
 use redislease_core::time::{Drift, Millis, Time};
-use redislease_core::wire;
+use redislease_core::{admission, wire};
 use redislease_plan::api::conditions::LeaseReady;
 use redislease_plan::engine::Input;
 use redislease_plan::plan::{QuorumFacts, calls};
 
 use crate::api::objects::QUORUM;
 use crate::chaos::bug::Bug;
-use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::core_check::seed_with;
-use crate::operator::calls::Ticket;
-use crate::operator::process::Life;
+use crate::event::Event;
+use crate::operator::state::{Gather, Life, Peer};
+use crate::operator::writer::Ticket;
 use crate::redis::clock::{MILLI, Micros};
-use crate::redis::network::{Conn, Own};
-use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
+use crate::redis::link::Own;
+use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
 
 /// How often the marker of a node is read.
 const HEARTBEAT: Millis = Millis(1000);
 
 /// How often it is checked whether the leases have been listed.
 const FLOOR_AGAIN: Micros = 50 * MILLI;
-
-/// The state of one node in a process.
-pub struct Peer {
-    pub admission: Admission,
-    pub conn: Option<Conn>,
-    /// Whether a connection was opened or has failed.
-    pub tried: bool,
-    pub gather: Option<Gather>,
-    /// How often the statuses were to be read to seed its counter. Only the answer to the last request counts.
-    pub tokens_asked: u64,
-    /// The fault that set its clock, until the next answer of the node.
-    pub stepped: Option<Fault>,
-    /// Since when it is unknown whether its clock or that of the process jumped.
-    pub doubted_at: Option<Micros>,
-    run_id: Option<RunId>,
-}
-
-/// The fences that an admission waits for.
-pub struct Gather {
-    outstanding: BTreeSet<usize>,
-    /// Whether the statuses were read after the wait.
-    is_current: bool,
-    target: Option<FenceReport>,
-    others: Vec<FenceReport>,
-}
 
 impl World {
     pub fn new_peers(&self) -> Vec<Peer> {

@@ -1,6 +1,5 @@
 //! Carries out the effects of a reconciler, and returns their outcomes.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redislease_core::lease::Standing;
@@ -15,29 +14,21 @@ use redislease_plan::plan::{
 };
 use redislease_plan::status::{NoticeReason, TermEnd};
 
-use crate::api::objects::{self, Named, QUORUM};
+use crate::api::objects;
+use crate::api::objects::{Named, QUORUM};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
-use crate::operator::calls::{Ticket, lease_name};
-use crate::operator::engine::lease_of;
+use crate::event::Event;
+use crate::operator::calls::lease_name;
+use crate::operator::writer::{Ticket, lease_of};
 use crate::redis::clock::{Micros, SECOND};
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// How many pods of one lease may be written at a time: eight, and the holder.
 const ROLES_AT_ONCE: usize = 9;
 
 /// How soon a loss must be counted, beside the delay of the engine.
 const COUNTED_WITHIN: Micros = SECOND;
-
-/// The state by which the effects of one lease are checked.
-#[derive(Default)]
-pub struct Checks {
-    /// Whether it has counted the loss of a term.
-    pub lost: bool,
-    /// The terms whose end was counted.
-    pub counted: BTreeSet<Attempt>,
-    last_counted: Option<Attempt>,
-}
 
 impl World {
     pub fn carry_out_plan(&mut self, process: usize, uid: u32, subject: &Subject, effect: Effect) {

@@ -1,58 +1,26 @@
 //! Drives the operator's engine: gives it inputs and turns, and carries out its effects, between which the process may crash or
 //! pause.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
-
 use redislease_core::time::Time;
-use redislease_plan::engine::{Config, Effect, Engine, Input, Surroundings};
-use redislease_plan::index::{Index, LeaseId};
+use redislease_plan::engine::{Effect, Input, Surroundings};
+use redislease_plan::index::LeaseId;
 use redislease_plan::plan::calls::{Outcome, Request};
-use redislease_plan::plan::{Allowed, News, PermitUse, Views};
+use redislease_plan::plan::{News, PermitUse};
 
-use super::planted::Planted;
-use crate::api::objects::{self, NAMESPACE};
+use crate::api::objects;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::{Brief, Note};
-use crate::operator::calls::Ticket;
-use crate::operator::effects::Checks;
-use crate::operator::leader::LOCK;
-use crate::operator::process::{BeforeEffect, Life};
+use crate::event::Event;
+use crate::operator::state::{BeforeEffect, Checks, LOCK, Life, Unit};
+use crate::operator::writer::{AGAIN, Ticket};
 use crate::redis::clock::MILLI;
-use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
+use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
 
-/// The difference between the numbers of units for the same lease.
-const AGAIN: u32 = 1_000_000;
 /// How many of a hundred turns end a time slice: other events may happen before the next turn.
 const SLICE_ENDS: u64 = 30;
 /// How many turns a time slice has at most.
 const MOST_IN_SLICE: usize = 20;
-
-/// The views of one keeper machine, for its reader.
-pub type SharedViews = Rc<RefCell<Views>>;
-
-/// What the simulator keeps about one lease in one process.
-pub struct Unit {
-    pub id: LeaseId,
-    /// The number of the lease's UID. If an old list lacks the lease, and it is seen again later, the index takes it for
-    /// another lease. The unit of that has a greater number: [`lease_of`] is the same.
-    pub uid: u32,
-    pub place: usize,
-    /// The views of its keeper. `None` until its machine is opened.
-    pub views: Option<SharedViews>,
-    /// How many machines are still to be opened: views of an earlier one are ignored.
-    pub opening: u32,
-    pub checks: Checks,
-}
-
-/// An engine without facts.
-pub fn new_engine(cluster: usize, permits: usize, bugs: &[Bug]) -> Engine<Planted> {
-    let allowed = Allowed { scheduling_gate: true, scale: true, suspend: true };
-    let cluster = Arc::new(objects::cluster(cluster));
-    Engine::new(Config { cluster, allowed, permits, machines: bugs.to_vec() }, Index::new(NAMESPACE))
-}
 
 impl World {
     pub fn unit(&mut self, process: usize, uid: u32) -> Option<&mut Unit> {
@@ -236,9 +204,4 @@ impl World {
             Effect::FloorsComplete => operator.floor_complete = true,
         }
     }
-}
-
-/// The number of the UID of a lease.
-pub const fn lease_of(unit: u32) -> u32 {
-    unit % AGAIN
 }

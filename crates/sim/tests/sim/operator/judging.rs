@@ -1,18 +1,17 @@
 //! The clocks of the nodes and of one process: carries out what the judge of the core finds, and checks it.
 
-use redislease_core::admission;
 use redislease_core::clock::Sample;
 use redislease_core::driver::Input;
 use redislease_core::judge::{Effect, Judge};
 use redislease_core::lease::Standing;
 use redislease_core::quorum::Node;
 use redislease_core::time::{Drift, Time};
-use redislease_core::wire;
+use redislease_core::{admission, wire};
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::redis::clock::{MILLI, Micros};
-use crate::redis::network::Own;
+use crate::redis::link::Own;
 use crate::world::World;
 
 impl World {

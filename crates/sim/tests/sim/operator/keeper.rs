@@ -3,65 +3,21 @@
 use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
-use redislease_core::driver::{self, Command, Driver, Fresh, Input, LeaseId};
+use redislease_core::driver;
+use redislease_core::driver::{Command, Driver, Fresh, Input, LeaseId};
 use redislease_core::lease::{Config, Effect, Input as LeaseInput, Round, View};
-use redislease_core::op::{Attempt, Holder, Vote};
+use redislease_core::op::{Attempt, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 use redislease_plan::plan::{Effect as Planned, OpenQuorum};
 
-use crate::api::objects::{self, Keys};
+use crate::api::objects;
 use crate::chaos::bug::Bug;
-use crate::check::beliefs::Seen;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::operator::engine::SharedViews;
-use crate::operator::leader::{LOCK, lock_key};
-use crate::operator::process::{BeforeEffect, Life, Process};
-use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
-
-/// The machine of one lease, from `Open` to its end.
-pub struct Machine {
-    /// The number of the lease's UID.
-    pub uid: u32,
-    pub place: usize,
-    /// Distinguishes it from all other machines of its process: the number of its lease.
-    pub serial: u64,
-    pub driver: Driver,
-    /// Without a quorum no request can be sent.
-    quorum: Option<Arc<OpenQuorum>>,
-    keys: Vec<u8>,
-    /// Those that its reader has not taken.
-    views: SharedViews,
-    /// An effect that was polled when the process was paused. It is carried out when the process continues.
-    held_back: Option<driver::Effect>,
-    pub seen: Seen,
-    /// The holder of attempts that it repeats by itself: only a planted bug does so.
-    desired: Option<Holder>,
-}
-
-impl Machine {
-    /// The keys as bits.
-    pub fn bits(&self) -> Keys {
-        self.keys.iter().fold(0, |bits, key| bits | 1 << key)
-    }
-
-    /// Until when this process may treat the running term as held.
-    pub fn stop_at(&self) -> Option<Time> {
-        self.driver.view().standing.term().and_then(|term| term.stop_at)
-    }
-
-    pub fn next_deadline(&self) -> Option<Time> {
-        self.driver.next_deadline()
-    }
-}
-
-impl Process {
-    /// The machine of a lease. Those that were closed and wait for their last answers are nobody's.
-    pub fn machine_of(&self, uid: u32) -> Option<&Machine> {
-        self.machines.iter().rev().find(|machine| machine.uid == uid && !machine.driver.is_closing())
-    }
-}
+use crate::event::Event;
+use crate::operator::state::{BeforeEffect, LOCK, Life, Machine, Process, Seen, SharedViews, lock_key};
+use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
 
 impl World {
     pub fn machine(&mut self, process: usize, serial: u64) -> Option<&mut Machine> {

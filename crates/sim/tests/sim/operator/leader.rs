@@ -8,43 +8,19 @@ use redislease_plan::plan::{
     Authority, Command, Effect as Planned, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, News,
 };
 
-use crate::api::objects::{self, KEYS, NAMESPACE, QUORUM, cluster};
+use crate::api::objects;
+use crate::api::objects::{NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::operator::calls::Ticket;
-use crate::operator::engine::SharedViews;
-use crate::operator::keeper::Machine;
-use crate::operator::process::{BeforeEffect, Life};
+use crate::event::Event;
+use crate::operator::state::{BeforeEffect, LOCK, Leader, Life, Machine, instance};
+use crate::operator::writer::Ticket;
 use crate::redis::clock::{MILLI, Micros};
-use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
+use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
 
-/// The UID of the lock of the replicas, in place of that of a lease.
-pub const LOCK: u32 = u32::MAX;
 /// How long a replica that stops waits for the release of its lock.
 const LAST_ANSWERS: Micros = 300 * MILLI;
-
-/// What one process knows of the election.
-pub struct Leader {
-    machine: Leadership,
-    /// The leader by the newest event, read or answer: the resource version, and the instance.
-    named: (u64, Option<String>),
-    /// The views of its lock. `None` until its machine is opened.
-    pub views: Option<SharedViews>,
-    due: bool,
-    wake_at: Option<Micros>,
-    held_back: Option<LeadershipEffect>,
-}
-
-/// The key of the lock on the Redis nodes.
-pub const fn lock_key(cluster: usize) -> u8 {
-    (KEYS - 1 - cluster) as u8
-}
-
-/// The name of a replica. Each start of it has another process name.
-pub fn instance(process: usize) -> String {
-    format!("operator-{process}")
-}
 
 impl World {
     pub fn new_leader(&self, process: usize) -> Option<Leader> {

@@ -9,5 +9,7 @@ pub mod keeper;
 pub mod leader;
 pub mod planted;
 pub mod process;
+pub mod state;
 pub mod wires;
 pub mod workloads;
+pub mod writer;

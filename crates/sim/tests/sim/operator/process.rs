@@ -1,143 +1,20 @@
 //! One operator process: start, crash, pause and wake.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redislease_core::driver::{Ids, Turns};
-use redislease_core::judge::Judge;
 use redislease_core::op::Token;
-use redislease_core::quorum::Quorum;
-use redislease_core::time::{Drift, Millis, Time};
-use redislease_plan::engine::{Effect, Engine};
-use redislease_plan::plan::{PERMITS, QuorumFacts};
+use redislease_core::time::Time;
 
-use crate::api::watch::Stream;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::{Fault, Phase};
-use crate::chaos::nemesis::Spot;
-use crate::operator::admission::Peer;
-use crate::operator::calls::Writer;
-use crate::operator::engine::{Unit, new_engine};
-use crate::operator::keeper::Machine;
-use crate::operator::leader::Leader;
-use crate::operator::planted::Planted;
-use crate::programs::Worker;
-use crate::redis::clock::{Clock, MILLI, Micros};
-use crate::redis::network::Address;
+use crate::event::Event;
+use crate::operator::state::{BeforeEffect, Life, Machine, Spot, new_engine};
+use crate::operator::writer::Writer;
+use crate::redis::clock::{MILLI, Micros};
+use crate::redis::link::Address;
 use crate::redis::server::Memory;
-use crate::world::{Event, World};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    Down,
-    Running,
-    Frozen,
-}
-
-/// What happens to a process before an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BeforeEffect {
-    Continue,
-    Crashed,
-    Paused,
-}
-
-pub struct Process {
-    pub cluster: usize,
-    pub boot: u32,
-    pub life: Life,
-    /// Counts suspend.
-    pub clock: Clock,
-    pub wall: Clock,
-    /// Its state of each Redis node.
-    pub peers: Vec<Peer>,
-    pub judge: Judge,
-    /// When its clock stood still, and for how long.
-    pub losses: Vec<(Time, Micros)>,
-    /// Whether a node was in doubt for one longest lease.
-    pub waited_out_a_doubt: bool,
-    /// While its clock stands still: what it shows, and since when.
-    pub losing: Option<(u64, Micros)>,
-    pub machines: Vec<Machine>,
-    /// The turns of their drivers, and the numbers of their leases.
-    pub turns: Turns,
-    pub lease_ids: Ids,
-    /// The tasks of a program.
-    pub workers: Vec<Worker>,
-    /// When it last continued after a pause.
-    pub continued_at: Micros,
-    pub units: Vec<Unit>,
-    /// How many units each lease has had, by the number of its UID.
-    pub earlier_units: BTreeMap<u32, u32>,
-    pub engine: Engine<Planted>,
-    /// Whether a time slice of the engine is scheduled.
-    pub work_due: bool,
-    /// An effect of the engine that was polled when the process was paused. It is carried out when the process continues.
-    pub held_back: Option<Effect>,
-    /// Whether every status was read once.
-    pub floor_complete: bool,
-    /// The newest version of any object that it has observed.
-    pub newest: u64,
-    pub quorum: Arc<QuorumFacts>,
-    pub writer: Writer,
-    /// `None`: every process decides as if it led.
-    pub leader: Option<Leader>,
-    pub streams: [Stream; 2],
-    /// The events that arrived while it was paused.
-    pub inbox: Vec<Event>,
-    /// It was asked to stop gracefully.
-    pub stops: bool,
-    /// The fault that paused it, and the phases of its leases at that time.
-    stopped_by: Option<(Fault, Vec<Phase>)>,
-    pub floor: Token,
-    /// How many faults cut it off from its API server.
-    pub api_cut: u32,
-    pub last_command: Micros,
-    /// How many changes of workloads its watch has shown.
-    pub saw_workloads: u32,
-    wake_at: Option<Micros>,
-}
-
-impl Process {
-    pub fn new(cluster: usize, quorum: Quorum, clock: Clock, wall: Clock, calls_at_once: usize) -> Self {
-        Self {
-            cluster,
-            boot: 0,
-            life: Life::Down,
-            clock,
-            wall,
-            peers: Vec::new(),
-            judge: Judge::new(quorum, Millis(0), Drift::STANDARD),
-            losses: Vec::new(),
-            waited_out_a_doubt: false,
-            losing: None,
-            machines: Vec::new(),
-            turns: Turns::new(),
-            lease_ids: Ids::default(),
-            workers: Vec::new(),
-            continued_at: 0,
-            units: Vec::new(),
-            earlier_units: BTreeMap::new(),
-            engine: new_engine(cluster, PERMITS, &[]),
-            work_due: false,
-            held_back: None,
-            floor_complete: false,
-            newest: 0,
-            quorum: Arc::default(),
-            writer: Writer::new(calls_at_once),
-            leader: None,
-            streams: [Stream::default(); 2],
-            inbox: Vec::new(),
-            stops: false,
-            stopped_by: None,
-            floor: Token(0),
-            api_cut: 0,
-            last_command: 0,
-            saw_workloads: 0,
-            wake_at: None,
-        }
-    }
-}
+use crate::world::World;
 
 impl World {
     /// Milliseconds on the clock of a process.

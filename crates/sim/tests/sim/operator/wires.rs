@@ -11,11 +11,12 @@ use redislease_core::wire::{Call, Effect, Input, Request, Why};
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
-use crate::operator::process::Life;
+use crate::event::Event;
+use crate::operator::state::Life;
 use crate::redis::clock::MILLI;
-use crate::redis::network::{Address, Own, Ticket, Wire};
+use crate::redis::link::{Address, Own, Ticket, Wire};
 use crate::redis::server::Answer;
-use crate::world::{EFFECTS_AT_ONE_INSTANT, Event, World};
+use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
 
 impl World {
     /// Gives one request of a lease to the wire. It has exactly one answer. Without `keys` no request can be sent.

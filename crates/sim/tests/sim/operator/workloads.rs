@@ -8,11 +8,13 @@ use redislease_plan::election::WorkloadFacts;
 use redislease_plan::engine::Input;
 use redislease_plan::index::{WorkloadFound, WorkloadKey};
 
-use crate::api::objects::{self, NAMESPACE};
+use crate::api::objects;
+use crate::api::objects::NAMESPACE;
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
+use crate::event::Event;
 use crate::redis::clock::SECOND;
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// The workload as if it named its lease.
 fn with_consent(object: Arc<WorkloadFacts>) -> Arc<WorkloadFacts> {

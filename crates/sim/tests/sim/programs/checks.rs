@@ -4,13 +4,15 @@ use redislease_core::lease::TermId;
 use redislease_core::op::{Holder, Stage};
 use redislease_core::time::Time;
 
-use super::{Kept, Step};
+use super::Step;
 use crate::api::objects::{KEYS, Keys};
 use crate::chaos::fault::Fault;
 use crate::check::checker::Live;
+use crate::check::state::Kept;
 use crate::check::trace::Note;
+use crate::event::Event;
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::world::{Event, World};
+use crate::world::World;
 
 impl World {
     /// How long after its wait a request may be without an answer: the last attempt takes two rounds and the releases of the one
@@ -96,7 +98,7 @@ impl World {
     /// After a program let go, or cancelled its request, its term exists for no longer than the TTL.
     pub fn nothing_is_left_of(&mut self, process: usize, holder: Holder, since: Micros, life: Micros) {
         let continued_at = self.processes[process].continued_at.max(since);
-        let is_paused = self.processes[process].life == crate::operator::process::Life::Frozen;
+        let is_paused = self.processes[process].life == crate::operator::state::Life::Frozen;
         if continued_at > since || is_paused {
             // A process that was paused lets go when it continues.
             let since = if is_paused { self.now } else { continued_at };

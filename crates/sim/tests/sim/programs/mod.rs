@@ -8,94 +8,12 @@ mod checks;
 mod search;
 mod tasks;
 
-use std::collections::BTreeMap;
+use redislease_core::op::Holder;
 
-use redislease_core::driver::Command;
-use redislease_core::lease::Config;
-use redislease_core::lock::Lock;
-use redislease_core::op::{Attempt, Holder};
-
-use crate::api::objects::Keys;
+use crate::event::{Event, ProgramStage as Stage, ProgramStep as Step};
+use crate::operator::state::{Process, Worker};
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::world::{Event, World};
-
-/// Something that a program does.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// The task with this number requests a lock.
-    Ask(u32),
-    /// The lease gets a command.
-    Command(u64, Command),
-    /// The task is woken, because of a report or a deadline.
-    Wake(u64),
-    /// The program takes the lock that it has won.
-    Take(u64),
-    /// The program writes to what the lock protects, if it holds the lock.
-    Write(u64),
-    /// The program cancels its request, or releases its lock.
-    LetGo(u64),
-    /// The program drops its lock and leaves the keys.
-    Abandon(u64),
-    /// The request must have been answered.
-    Overdue(u64),
-}
-
-/// The end of a run.
-#[derive(Clone, Copy, Debug)]
-pub enum Stage {
-    /// All faults end, and all programs let go.
-    Heal,
-    /// Wall clocks are synchronized, once every process has seen the steps.
-    Clocks,
-    /// No keys are left. All tasks request the same key.
-    Contest,
-    /// All of them have had it.
-    End,
-}
-
-/// One request of a task, and the lock that comes from it.
-pub struct Worker {
-    /// The number of the task in its program.
-    task: u32,
-    /// The number of its lease.
-    serial: u64,
-    keys: Keys,
-    lock: Lock,
-    config: Config,
-    /// True time.
-    asked_at: Micros,
-    taken: Option<Taken>,
-    /// A write was refused: the program has stopped its work.
-    knows_loss: bool,
-    wake_at: Option<Micros>,
-}
-
-/// When a program got its lock.
-#[derive(Clone, Copy)]
-struct Taken {
-    /// True time.
-    at: Micros,
-    /// On the clock of the process.
-    local: u64,
-    attempt: Attempt,
-}
-
-/// A lock that was released and must be kept.
-struct Kept {
-    keys: Keys,
-    attempt: Attempt,
-    until: Micros,
-}
-
-/// What happened in one run.
-#[derive(Default)]
-pub struct Programs {
-    pub seen: BTreeMap<&'static str, u64>,
-    kept: Vec<Kept>,
-    /// The tasks that have not held the lock in the contest.
-    contest: Option<Vec<(usize, u32)>>,
-    released_at: Option<Micros>,
-}
+use crate::world::World;
 
 impl World {
     pub fn start_program(&mut self, process: usize) {
@@ -130,7 +48,7 @@ impl World {
 
     pub fn programs_stage(&mut self, stage: Stage) {
         let everywhere = |world: &Self| -> Vec<(usize, u64)> {
-            let of = |(process, program): (usize, &crate::operator::process::Process)| {
+            let of = |(process, program): (usize, &Process)| {
                 program.workers.iter().map(move |worker| (process, worker.serial)).collect::<Vec<_>>()
             };
             world.processes.iter().enumerate().flat_map(of).collect()

@@ -6,12 +6,15 @@ use redislease_core::lease::{Config, OnDeadline, View};
 use redislease_core::lock::{Input, Lock, Request};
 use redislease_core::time::{Drift, Millis, Time};
 
-use super::{Step, Taken, Worker};
-use crate::api::objects::{self, Keys};
+use super::Step;
+use crate::api::objects;
+use crate::api::objects::Keys;
 use crate::chaos::fault::Fault;
-use crate::operator::process::BeforeEffect;
+use crate::event::Event;
+use crate::operator::state::BeforeEffect;
+use crate::operator::state::{Taken, Worker};
 use crate::redis::clock::{MILLI, SECOND};
-use crate::world::{Event, World};
+use crate::world::World;
 
 impl World {
     pub fn program_step(&mut self, process: usize, step: Step) {

@@ -8,7 +8,7 @@ use redislease_core::wire::replies::Value;
 
 use crate::core_check::Node;
 use crate::redis::clock::{Clock, MILLI, Micros};
-use crate::redis::network::{Batch, Call, Delivery, Own};
+use crate::redis::link::{Batch, Call, Delivery, Own};
 
 /// How many snapshots are kept for restarts.
 const SNAPSHOTS: usize = 8;

@@ -11,8 +11,9 @@ use crate::api::objects;
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
+use crate::event::Event;
 use crate::redis::clock::{MILLI, SECOND};
-use crate::world::{Event, World};
+use crate::world::World;
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 

@@ -16,14 +16,16 @@ use redislease_core::time::Millis;
 use redislease_core::wire::Limits;
 use redislease_plan::plan::{Authority, PERMITS};
 
-use crate::api::objects::{self, LeaseSpec};
+use crate::api::objects;
+use crate::api::objects::LeaseSpec;
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Network, Swarm};
 use crate::check::trace::{KEPT, Trace};
-use crate::operator::process::Life;
+use crate::event::Event;
+use crate::operator::state::Life;
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::world::{Event, World};
+use crate::world::World;
 
 /// A world without random faults: three nodes, one lease of six seconds on one key, two candidates in each
 /// cluster. `processes` names the cluster of each operator process.

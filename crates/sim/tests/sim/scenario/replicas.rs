@@ -3,9 +3,10 @@
 use super::{Outcome, all_pass, failures, of_fifteen_seconds};
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
-use crate::operator::leader::instance;
+use crate::event::Event;
+use crate::operator::state::instance;
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::world::{Event, World};
+use crate::world::World;
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=10;
 

@@ -1,0 +1,199 @@
+//! What the checks remember.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use redislease_core::op::{Attempt, Token};
+
+use crate::api::objects::{Keys, Named};
+use crate::check::checker::{Checker, Window};
+use crate::redis::clock::{Micros, SECOND};
+
+/// The requests that servers have executed.
+#[derive(Default)]
+pub struct Ran {
+    pub requests: BTreeSet<u64>,
+    /// By process, its start, node, connection and lease: the last acquire or confirm.
+    pub votes: BTreeMap<(usize, u32, usize, u32, u64), u64>,
+}
+
+/// What differs from the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// I4: the status names a term that no process treats as held.
+    Status(Attempt),
+    Labels,
+    /// Which pods run.
+    Gate,
+    /// Which workloads run.
+    Workload,
+}
+
+impl Kind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Status(_) => "I4",
+            Self::Labels => "labels",
+            Self::Gate => "gate",
+            Self::Workload => "workload",
+        }
+    }
+}
+
+/// The differences by cluster and lease, and since when each one exists.
+#[derive(Default)]
+pub struct Lasting(pub BTreeMap<(usize, usize), BTreeMap<Kind, Micros>>);
+
+/// The holder whose end is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    pub of: (usize, usize),
+    pub attempt: Attempt,
+    pub pod: u32,
+}
+
+#[derive(Default)]
+pub struct Recovery {
+    pub subject: Option<Subject>,
+    pub proof: Option<Micros>,
+    pub lasting: Lasting,
+    /// The cluster whose API server does not come back.
+    pub without_api: Option<usize>,
+}
+
+impl Recovery {
+    /// A process acted on the proof that this pod stopped.
+    pub fn proof_seen(&mut self, now: Micros, pod: u32) {
+        if self.subject.is_some_and(|subject| subject.pod == pod) {
+            self.proof.get_or_insert(now);
+        }
+    }
+}
+
+/// R2: the most writes of one lease to one object within [`WITHIN`].
+pub const WRITES: u64 = 120;
+
+pub const WITHIN: Micros = 60 * SECOND;
+
+/// A lease of a cluster: the cluster and the place.
+pub type Of = (usize, usize);
+
+/// A workload.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Workload {
+    /// Its replicas were changed this often: an earlier change has no effect any more.
+    pub changes: u32,
+    /// The place of the lease for which an operator started it, if nobody else has changed the replicas since.
+    pub lease: Option<usize>,
+    /// Since when its processes run.
+    pub runs_since: Option<Micros>,
+}
+
+/// What runs, and what is known about the terms that allow it.
+#[derive(Default)]
+pub struct Running {
+    /// The pods that an operator started and whose processes run, and until when each of them counts.
+    pub pods: BTreeMap<Of, BTreeMap<u32, Micros>>,
+    /// The lease for which a pod was started: the number of its UID.
+    pub started_for: BTreeMap<u32, u32>,
+    /// By cluster and the place of the workload.
+    pub workloads: BTreeMap<Of, Workload>,
+    /// The version at which a status ceased to name a term.
+    pub named_until: BTreeMap<(Of, Token), u64>,
+    /// The version of an object to which `standby` was written, by cluster and the number of its UID, if the write changed nothing.
+    pub withdrawn: BTreeMap<(usize, u32), u64>,
+    /// The workloads for which a term was held, by the numbers of their UIDs.
+    pub terms: BTreeSet<(usize, u32)>,
+    /// When a term of another holder last refused an attempt of the lease.
+    pub refused_at: BTreeMap<Of, Micros>,
+    /// When the processes or the API server of a cluster were last disturbed.
+    pub disturbed_at: BTreeMap<usize, Micros>,
+    pub writes: BTreeMap<(usize, u32, u32, u32), Window>,
+}
+
+impl Running {
+    /// A status is written, or the lease is deleted: it may cease to name its term.
+    pub fn status_changes(&mut self, of: Of, version: u64, before: Option<Named>, after: Option<Named>) {
+        let term = |named: Option<Named>| named.filter(|named| named.active != Some(false)).map(|named| named.token);
+        if let Some(token) = term(before).filter(|token| term(after) != Some(*token)) {
+            self.named_until.insert((of, token), version);
+        }
+        // A withdrawal from before a term says nothing about the start for it.
+        if let Some(named) = after.filter(|_| term(after) != term(before)) {
+            self.withdrawn.remove(&(of.0, named.pod));
+        }
+    }
+
+    /// The lease is deleted: what it has started runs on, and counts no longer.
+    pub fn lease_deleted(&mut self, of: Of) {
+        self.pods.remove(&of);
+        let of_cluster = self.workloads.iter_mut().filter(|((cluster, _), _)| *cluster == of.0);
+        for (_, workload) in of_cluster.filter(|(_, workload)| workload.lease == Some(of.1)) {
+            workload.lease = None;
+        }
+    }
+
+    /// An operator let this pod start for the lease with this UID.
+    pub fn pod_started(&mut self, pod: u32, uid: u32) {
+        self.started_for.insert(pod, uid);
+    }
+
+    /// The pod is asked to stop: it counts until its grace period has passed.
+    pub fn pod_must_stop(&mut self, pod: u32, until: Micros) {
+        for counted in self.pods.values_mut().filter_map(|pods| pods.get_mut(&pod)) {
+            *counted = (*counted).min(until);
+        }
+    }
+
+    /// The processes of the pod have ended, or it was deleted by force.
+    pub fn pod_ended(&mut self, pod: u32) {
+        for pods in self.pods.values_mut() {
+            pods.remove(&pod);
+        }
+    }
+
+    /// A term of this workload was held.
+    pub fn term_held(&mut self, cluster: usize, holder: u32) {
+        self.terms.insert((cluster, holder));
+    }
+
+    /// What is known by version says nothing any more. The restored statuses may lack the terms that were named last.
+    pub fn versions_go_back(&mut self, cluster: usize, named: impl Iterator<Item = (usize, Token)>) {
+        self.named_until.retain(|((of, _), _), _| *of != cluster);
+        self.named_until.extend(named.map(|(place, token)| (((cluster, place), token), u64::MAX)));
+        self.withdrawn.retain(|(of, _), _| *of != cluster);
+    }
+
+    pub fn disturbed(&mut self, cluster: usize, now: Micros) {
+        self.disturbed_at.insert(cluster, now);
+    }
+
+    /// R2: counts an attempt to write the role of an object.
+    pub fn role_write(&mut self, check: &mut Checker, now: Micros, by: (usize, u32, u32), object: u32) {
+        let window = self.writes.entry((by.0, by.1, by.2, object)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, WITHIN, WRITES);
+        check.busiest[3] = check.busiest[3].max(percent);
+        if percent > 100 {
+            let (process, _, lease) = by;
+            check.fail(format!(
+                "R2: process {process} wrote more than {WRITES} times a minute to object {object} for lease {lease}"
+            ));
+        }
+    }
+}
+
+/// A lock that was released and must be kept.
+pub struct Kept {
+    pub keys: Keys,
+    pub attempt: Attempt,
+    pub until: Micros,
+}
+
+/// What happened in one run.
+#[derive(Default)]
+pub struct Programs {
+    pub seen: BTreeMap<&'static str, u64>,
+    pub kept: Vec<Kept>,
+    /// The tasks that have not held the lock in the contest.
+    pub contest: Option<Vec<(usize, u32)>>,
+    pub released_at: Option<Micros>,
+}

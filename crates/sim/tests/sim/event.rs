@@ -1,0 +1,193 @@
+//! What can happen at an instant.
+
+use redislease_core::driver::Command;
+use redislease_core::lease::Round;
+use redislease_core::op::{Attempt, Holder, Vote};
+use redislease_core::quorum::Node;
+use redislease_plan::plan::{Effect as Planned, calls};
+
+use crate::api::server::{ApiCall, Kind, Step};
+use crate::chaos::fault::Fault;
+use crate::redis::clock::Micros;
+use crate::redis::link::{Address, Delivery};
+use crate::redis::server::{Answer, Memory};
+
+/// An event at one instant. An event for a process carries the number of its boot: a later boot ignores it.
+#[derive(Clone, Debug)]
+pub enum Event {
+    // Redis servers and their connections.
+    Arrive(Delivery),
+    Reply { to: Address, id: u64, answer: Answer, clock: u64 },
+    Flush(Address),
+    Reset(Address),
+    Dial(Address),
+    Vote { process: usize, boot: u32, serial: u64, round: Round, node: Node, vote: Vote },
+    Gather { process: usize, boot: u32, node: usize },
+    // Inside a process.
+    Wake { process: usize, boot: u32 },
+    Work { process: usize, boot: u32 },
+    Order { process: usize, boot: u32, uid: u32, order: Box<Planned> },
+    Mail { process: usize, boot: u32, uid: u32 },
+    QuorumRead { process: usize, boot: u32 },
+    SecretSeen { process: usize, boot: u32 },
+    Dispatch { process: usize, boot: u32 },
+    LeaderTurn { process: usize, boot: u32 },
+    LeaderDue { process: usize, boot: u32 },
+    LossDue { process: usize, boot: u32, serial: u64, uid: u32, attempt: Attempt },
+    Terminate { process: usize, boot: u32 },
+    Exit { process: usize, boot: u32 },
+    Program { process: usize, boot: u32, step: ProgramStep },
+    Programs(ProgramStage),
+    Left { process: usize, holder: Holder, since: Micros, life: Micros },
+    // API servers.
+    ApiArrive(Box<ApiCall>),
+    ApiReply { process: usize, boot: u32, id: u64, answer: Box<calls::Answer> },
+    WatchOpen { process: usize, boot: u32, kind: Kind },
+    WatchRenew { process: usize, boot: u32 },
+    Watch { process: usize, boot: u32, kind: Kind, step: Box<Step> },
+    WatchedWorkload { process: usize, boot: u32, place: usize },
+    // Everything else.
+    Start(usize),
+    Resume { process: usize, boot: u32 },
+    Inject,
+    Heal { epoch: u32, heal: Heal },
+    Pod { cluster: usize, pod: u32, step: PodStep },
+    PodComes { cluster: usize, place: usize },
+    Meddle,
+    Fight { cluster: usize, place: usize, until: Micros },
+    Replicas { cluster: usize, place: usize, changes: u32, run: bool },
+    Snapshot,
+    Recovery(Stage),
+}
+
+impl Event {
+    /// The process that must run to handle it.
+    pub const fn process(&self) -> Option<(usize, u32)> {
+        match self {
+            Self::Reply { to, .. } | Self::Flush(to) | Self::Reset(to) | Self::Dial(to) => Some((to.process, to.boot)),
+            Self::Vote { process, boot, .. }
+            | Self::Gather { process, boot, .. }
+            | Self::Wake { process, boot }
+            | Self::Work { process, boot }
+            | Self::Order { process, boot, .. }
+            | Self::Mail { process, boot, .. }
+            | Self::QuorumRead { process, boot }
+            | Self::SecretSeen { process, boot }
+            | Self::Dispatch { process, boot }
+            | Self::LeaderTurn { process, boot }
+            | Self::LeaderDue { process, boot }
+            | Self::Terminate { process, boot }
+            | Self::LossDue { process, boot, .. }
+            | Self::ApiReply { process, boot, .. }
+            | Self::WatchOpen { process, boot, .. }
+            | Self::WatchRenew { process, boot }
+            | Self::Watch { process, boot, .. }
+            | Self::Program { process, boot, .. }
+            | Self::WatchedWorkload { process, boot, .. } => Some((*process, *boot)),
+            _ => None,
+        }
+    }
+}
+
+/// The end of a fault.
+#[derive(Clone, Debug)]
+pub enum Heal {
+    Server(usize, Memory, Fault),
+    Continue(usize),
+    CutTo(usize, usize),
+    CutFrom(usize, usize),
+    Isolate(usize),
+    Api(usize),
+    ApiCut(usize),
+    Webhook(usize),
+    Secret(usize),
+    Ready(usize, u32),
+    Suspension(usize, usize),
+    Recreate(usize, usize),
+    Mutation(usize),
+    Consent(usize, usize),
+    Workload(usize, usize),
+    Restored(usize),
+}
+
+/// A later step in the life of a pod.
+#[derive(Clone, Copy, Debug)]
+pub enum PodStep {
+    /// It is scheduled, because it has no gate any more.
+    Starts,
+    /// Its processes have ended, and its kubelet reports this.
+    Stops,
+    /// Its Kubernetes node loses power.
+    LosesPower,
+    /// An administrator marks its Kubernetes node as out of service.
+    NodeMarked,
+    /// The object is removed.
+    Leaves,
+}
+
+/// The steps of the recovery, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// All faults end.
+    Heal,
+    /// Wall clocks are synchronized, once every process has seen the steps.
+    Clocks,
+    /// I6: every lease is held. A holder is deleted and stops.
+    Settled,
+    /// I6: the next one holds, soon after the proof. That one is deleted by force.
+    Released,
+    /// I6: the next one holds, after the rest of the TTL. A lease is deleted.
+    Expired,
+    /// I7: nothing is left of it.
+    Gone,
+    /// I4 and the labels, once a second.
+    Watch,
+}
+
+impl Stage {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Heal => "heal",
+            Self::Clocks => "clocks",
+            Self::Settled => "settled",
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::Gone => "gone",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// Something that a program does.
+#[derive(Clone, Debug)]
+pub enum ProgramStep {
+    /// The task with this number requests a lock.
+    Ask(u32),
+    /// The lease gets a command.
+    Command(u64, Command),
+    /// The task is woken, because of a report or a deadline.
+    Wake(u64),
+    /// The program takes the lock that it has won.
+    Take(u64),
+    /// The program writes to what the lock protects, if it holds the lock.
+    Write(u64),
+    /// The program cancels its request, or releases its lock.
+    LetGo(u64),
+    /// The program drops its lock and leaves the keys.
+    Abandon(u64),
+    /// The request must have been answered.
+    Overdue(u64),
+}
+
+/// The end of a run.
+#[derive(Clone, Copy, Debug)]
+pub enum ProgramStage {
+    /// All faults end, and all programs let go.
+    Heal,
+    /// Wall clocks are synchronized, once every process has seen the steps.
+    Clocks,
+    /// No keys are left. All tasks request the same key.
+    Contest,
+    /// All of them have had it.
+    End,
+}
