@@ -186,8 +186,7 @@ else
 fi
 if command -v python3 >/dev/null; then
     step "comparison page" python3 bench/report.py --check
-    # The simulator still has circles.
-    step "circles" hack/circles.py crates/{core,lab,lock,locker,plan,run}/src src/
+    step "circles" hack/circles.py
 else
     skip "circles" "python3 is missing"
     skip "comparison page" "python3 is missing"

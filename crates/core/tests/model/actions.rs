@@ -6,9 +6,10 @@ use redislease_core::op::{Op, Stage};
 use redislease_core::time::Millis;
 use stateright::{Model, Property};
 
+use crate::node::NOW;
 use crate::node::{Late, Node};
 use crate::step::Step;
-use crate::world::{NODES, NOW, Process, Setup, World, Write, attempt, index};
+use crate::world::{NODES, Process, Setup, World, Write, attempt, index};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {

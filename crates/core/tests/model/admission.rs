@@ -13,8 +13,9 @@ use redislease_core::time::{Drift, Millis, Time};
 use stateright::{Model, Property};
 
 use crate::interned::Interned;
+use crate::node::NOW;
 use crate::server::{Admitter, Ballot, Server, run_id};
-use crate::world::{NODES, NOW, attempt, holder};
+use crate::world::{NODES, attempt, holder};
 
 /// What one run explores.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 
 use crate::interned::{Interned, Memo, Mixer, Part, Pool, remembered};
-use crate::world::NOW;
+use crate::node::NOW;
 use std::hash::Hasher;
 
 /// What happens to a machine.

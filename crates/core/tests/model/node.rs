@@ -8,7 +8,9 @@ use redislease_core::op::{Attempt, Grant, Op, Stage, Token, Vote};
 use redislease_core::time::{Millis, Time};
 
 use crate::interned::{Interned, Memo, Part, Pool, hash_of, remembered};
-use crate::world::NOW;
+
+/// Every state is seen at this instant. A tick moves all other instants instead.
+pub const NOW: Time = Time(100);
 
 /// A request whose sender waits for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

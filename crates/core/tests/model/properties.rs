@@ -7,7 +7,8 @@ use redislease_core::time::{Drift, Millis};
 use redislease_core::{lease::TermView, quorum::Quorum};
 use stateright::Property;
 
-use crate::world::{Flaw, NOW, Setup, World, Write, attempt, index};
+use crate::node::NOW;
+use crate::world::{Flaw, Setup, World, Write, attempt, index};
 
 impl Setup {
     pub fn all_properties(&self) -> Vec<Property<Self>> {

@@ -7,7 +7,7 @@ use redislease_core::op::{Grant, Op, Token, Vote};
 use redislease_core::time::Millis;
 
 use crate::interned::{Part, Pool};
-use crate::world::NOW;
+use crate::node::NOW;
 
 /// One server, and how far it is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

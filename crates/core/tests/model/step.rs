@@ -9,8 +9,9 @@ use redislease_core::time::{Millis, Time};
 
 use crate::interned::Interned;
 use crate::machine::{Order, Stimulus, react};
+use crate::node::NOW;
 use crate::node::{self, Change, Late, Request};
-use crate::world::{Flaw, NODES, NOW, Process, Setup, World, Write, attempt, holder, index};
+use crate::world::{Flaw, NODES, Process, Setup, World, Write, attempt, holder, index};
 use std::sync::LazyLock;
 
 static UNKNOWN: LazyLock<Interned<Vote>> = LazyLock::new(|| Interned::new(Vote::Unknown));

@@ -12,15 +12,12 @@ use redislease_core::time::{Drift, Millis, Time};
 
 use crate::interned::{Interned, Mixer};
 use crate::machine::{Stimulus, react};
-use crate::node::Node;
+use crate::node::{NOW, Node};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 
 pub const NODES: usize = 3;
-
-/// Every state is seen at this instant. A tick moves all other instants instead.
-pub const NOW: Time = Time(100);
 
 /// What one run explores. There are two attempts, A and B, and two processes.
 #[derive(Clone, Debug)]

@@ -7,23 +7,12 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::cases::{Case, Fault, Place, Shape};
 use crate::container;
-use crate::losses::{Case, Place, Shape};
 use crate::process_log;
 use crate::store::Store;
 use crate::support::{Run, Running, Servers, child_of, eventually, program};
 use crate::worker;
-
-/// How the lock is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    StopRun,
-    StopGuard,
-    StopBoth,
-    /// The test does this for all locks.
-    StopServers,
-    DeleteKeys,
-}
 
 /// What was seen.
 pub struct Loss {

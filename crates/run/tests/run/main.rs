@@ -3,6 +3,7 @@
 
 mod adversity;
 mod basics;
+mod cases;
 mod container;
 mod crontabs;
 mod ends;

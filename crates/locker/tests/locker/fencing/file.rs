@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Store;
+use super::late_write::Store;
 
 pub struct File(PathBuf);
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use super::Store;
+use super::late_write::Store;
 
 /// The greatest token, and the value.
 type State = Arc<Mutex<(u64, String)>>;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use redislease_lab::{Error, ObjectStore, read, repository};
 
-use super::{Store, late_write_is_rejected, skipped};
+use super::late_write::{Store, late_write_is_rejected, skipped};
 use crate::support::{PATIENCE, ms, on, once, three};
 
 const SCRIPT: &str = "examples/fencing/object-store.sh";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use super::{Store, recipe, skipped};
+use super::late_write::{Store, recipe, skipped};
 use crate::support::{PATIENCE, ms};
 
 pub struct Database {
