@@ -194,10 +194,10 @@ fi
 step "chart's CRDs" hack/generate-chart.sh --check-crds
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --no-fail-fast
-    export MODEL=quick
+    export MODEL=quick SIM_SEEDS=150
     step_of "model and simulator" crates/core crates/plan crates/sim -- \
         cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*' -- \
-        --exact --skip planted_bugs_are_found --skip programs::search::bugs_in_the_lock_of_a_program_are_found
+        --skip planted_bugs_are_found --skip bugs_in_the_lock_of_a_program_are_found --skip scenario::crash_points
 elif [[ -z $failed ]]; then
     export SIM_SEEDS=3000
     # Every step selects from the whole workspace: with fewer packages, dependencies would be built again with other
