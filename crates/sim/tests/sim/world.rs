@@ -97,39 +97,11 @@ impl World {
             longest_lease: swarm.longest,
             command_timeout: swarm.command_timeout,
         });
-        let mut servers: Vec<Server> = (0..swarm.quorum.size())
-            .map(|number| {
-                let unix = UNIX + rng.between(0, 3 * SECOND);
-                Server::new(number, Clock::new(unix, swarm.rate(&mut rng)))
-            })
-            .collect();
-        for server in &mut servers {
-            server.node.mutant = bugs.iter().find_map(|bug| bug.mutant());
-            if swarm.installed {
-                server.node.marker = Some(membership.marker(server.node.run_id.clone()));
-                server.node.fence = UNIX + if swarm.clocks_behind { 3600 * SECOND } else { 0 };
-            }
-        }
-        let processes: Vec<Process> = swarm
-            .processes
-            .iter()
-            .map(|&cluster| {
-                let clock = Clock::new(rng.between(SECOND, 1000 * SECOND), swarm.rate(&mut rng));
-                let wall = Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE);
-                Process::new(cluster, swarm.quorum, clock, wall, swarm.calls_at_once)
-            })
-            .collect();
+        let servers = new_servers(&swarm, &mut rng, bugs, &membership);
+        let processes = new_processes(&swarm, &mut rng);
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
         let apis = (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect();
-        let mut spec = || swarm.specs[rng.index(swarm.specs.len())].clone();
-        let mut spec_of = |place: usize| LeaseSpec {
-            excludes: place == 0 && swarm.excludes,
-            gated: of_place(swarm.gated, place),
-            clustered: of_place(swarm.clustered, place),
-            ..spec()
-        };
-        let places = 0..swarm.keys.len();
-        let specs = (0..swarm.clusters).map(|_| places.clone().map(&mut spec_of).collect()).collect();
+        let specs = new_specs(&swarm, &mut rng);
         let mut check = Checker::default();
         check.published_only = swarm.clocks_behind;
         check.storms_pass = swarm.programs > 0 || bugs.iter().any(|&bug| bug != Bug::NoPace);
@@ -342,4 +314,40 @@ fn valid_quorum(swarm: &Swarm) -> ValidQuorum {
         tls: None,
         allowed_namespaces: None,
     }
+}
+
+fn new_servers(swarm: &Swarm, rng: &mut Rng, bugs: &[Bug], membership: &Membership) -> Vec<Server> {
+    let new = |number| {
+        let unix = UNIX + rng.between(0, 3 * SECOND);
+        Server::new(number, Clock::new(unix, swarm.rate(rng)))
+    };
+    let mut servers: Vec<Server> = (0..swarm.quorum.size()).map(new).collect();
+    for server in &mut servers {
+        server.node.mutant = bugs.iter().find_map(|bug| bug.mutant());
+        if swarm.installed {
+            server.node.marker = Some(membership.marker(server.node.run_id.clone()));
+            server.node.fence = UNIX + if swarm.clocks_behind { 3600 * SECOND } else { 0 };
+        }
+    }
+    servers
+}
+
+fn new_processes(swarm: &Swarm, rng: &mut Rng) -> Vec<Process> {
+    let new = |&cluster| {
+        let clock = Clock::new(rng.between(SECOND, 1000 * SECOND), swarm.rate(rng));
+        let wall = Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE);
+        Process::new(cluster, swarm.quorum, clock, wall, swarm.calls_at_once)
+    };
+    swarm.processes.iter().map(new).collect()
+}
+
+/// The specs of the leases, by cluster and place.
+fn new_specs(swarm: &Swarm, rng: &mut Rng) -> Vec<Vec<LeaseSpec>> {
+    let mut spec = |place: usize| LeaseSpec {
+        excludes: place == 0 && swarm.excludes,
+        gated: of_place(swarm.gated, place),
+        clustered: of_place(swarm.clustered, place),
+        ..swarm.specs[rng.index(swarm.specs.len())].clone()
+    };
+    (0..swarm.clusters).map(|_| (0..swarm.keys.len()).map(&mut spec).collect()).collect()
 }

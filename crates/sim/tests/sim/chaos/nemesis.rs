@@ -93,17 +93,6 @@ impl World {
                 self.pause(process, delay, fault == Fault::Suspend);
             }
             Fault::LoseTime if self.processes[process].life == Life::Running => self.stop_clock(process),
-            Fault::RestartFull => self.stop_server(node, Memory::Full, fault),
-            Fault::RestartOlder => self.stop_server(node, Memory::Older, fault),
-            Fault::RestartEmpty => self.stop_server(node, Memory::Empty, fault),
-            Fault::Promote => self.stop_server(node, Memory::Latest, fault),
-            Fault::LoseAll => {
-                (0..self.servers.len()).for_each(|node| self.stop_server(node, Memory::Empty, fault));
-            }
-            Fault::Flush if self.servers[node].up && !self.servers[node].stalled && self.servers[node].flush() => {
-                self.hit(fault, None);
-            }
-            Fault::FlushScripts => self.servers[node].has_scripts = false,
             Fault::Reset => {
                 let conn = self.processes[process].peers.get(node).and_then(|peer| peer.conn.as_ref());
                 if conn.is_some_and(|conn| conn.ready && conn.wire.oldest().is_some()) {
@@ -111,10 +100,6 @@ impl World {
                     let to = self.address(process, node);
                     self.after(0, Event::Reset(to));
                 }
-            }
-            Fault::Stall if self.servers[node].up => {
-                self.servers[node].stalled = true;
-                self.heal_later(Heal::Continue(node));
             }
             Fault::CutTo => {
                 self.links[process][node].cut_to += 1;
@@ -128,6 +113,31 @@ impl World {
                 self.links[process].iter_mut().for_each(|link| link.isolated += 1);
                 self.heal_later(Heal::Isolate(process));
             }
+            Fault::ApiCut => {
+                self.processes[process].api_cut += 1;
+                self.heal_later(Heal::ApiCut(process));
+            }
+            _ => self.harm_server(node, cluster, fault, at),
+        }
+    }
+
+    fn harm_server(&mut self, node: usize, cluster: usize, fault: Fault, at: Option<Spot>) {
+        match fault {
+            Fault::RestartFull => self.stop_server(node, Memory::Full, fault),
+            Fault::RestartOlder => self.stop_server(node, Memory::Older, fault),
+            Fault::RestartEmpty => self.stop_server(node, Memory::Empty, fault),
+            Fault::Promote => self.stop_server(node, Memory::Latest, fault),
+            Fault::LoseAll => {
+                (0..self.servers.len()).for_each(|node| self.stop_server(node, Memory::Empty, fault));
+            }
+            Fault::Flush if self.servers[node].up && !self.servers[node].stalled && self.servers[node].flush() => {
+                self.hit(fault, None);
+            }
+            Fault::FlushScripts => self.servers[node].has_scripts = false,
+            Fault::Stall if self.servers[node].up => {
+                self.servers[node].stalled = true;
+                self.heal_later(Heal::Continue(node));
+            }
             Fault::Step => {
                 let by = self.rng.between(5, 20) * SECOND;
                 self.step_clocks(node, by, fault, 100 * SECOND);
@@ -135,10 +145,6 @@ impl World {
             Fault::SmallStep => {
                 let by = self.rng.between(3, 100) * MILLI;
                 self.step_clocks(node, by, fault, 3 * self.swarm.key_life());
-            }
-            Fault::ApiCut => {
-                self.processes[process].api_cut += 1;
-                self.heal_later(Heal::ApiCut(process));
             }
             Fault::ApiRefuses | Fault::ApiHangs => self.take_api_away(cluster, fault == Fault::ApiHangs),
             Fault::Webhook => {

@@ -101,9 +101,17 @@ pub struct Swarm {
 impl Swarm {
     pub fn draw(rng: &mut Rng, bugs: &[Bug]) -> Self {
         let bug = bugs.first().copied();
+        let (drawn, mut apart) = Self::draw_all(rng, bug);
+        match bug {
+            Some(bug) => drawn.focused(bug),
+            None => drawn.widened(&mut apart),
+        }
+    }
+
+    /// Returns also the generator of the choices that were added later.
+    fn draw_all(rng: &mut Rng, bug: Option<Bug>) -> (Self, Rng) {
         let clusters = if bug.is_some_and(needs_two_clusters) || rng.percent(35) { 2 } else { 1 };
-        let count = rng.between(clusters as u64, 3) as usize;
-        let processes = (0..count).map(|process| process % clusters).collect();
+        let processes = (0..rng.between(clusters as u64, 3) as usize).map(|process| process % clusters).collect();
         let clocks_behind =
             clusters == 1 && rng.percent(if bug == Some(Bug::SeedFromReadableFences) { 80 } else { 12 });
         let keys =
@@ -121,13 +129,7 @@ impl Swarm {
         let clustered = apart.pick(&[0, 0, 0, 0, 0b001, 0b010, 0b111]) & !gated;
         let permits = apart.pick(&[PERMITS, PERMITS, 1, 2]);
         let has = |fault| faults.iter().any(|&(other, _)| other == fault);
-        let network = Network {
-            delay: (100, rng.pick(&[300, 2 * MILLI, 20 * MILLI])),
-            slow: if has(Fault::Delay) { rng.pick(&[2, 20, 100]) } else { 0 },
-            slowest: rng.pick(&[command_timeout.0 * MILLI, 2 * SECOND, 8 * SECOND]),
-            loss: if has(Fault::Loss) { rng.pick(&[2, 20, 100]) } else { 0 },
-            repeat: if has(Fault::Repeat) { rng.pick(&[2, 20, 200]) } else { 0 },
-        };
+        let network = draw_network(rng, command_timeout, has);
         let drawn = Self {
             quorum: Quorum::of(nodes).unwrap(),
             command_timeout,
@@ -165,10 +167,7 @@ impl Swarm {
             chaos: rng.between(40, 150) * SECOND,
             stays_away: (clusters == 2 && rng.percent(50)).then(|| rng.index(2)),
         };
-        match bug {
-            Some(bug) => drawn.focused(bug),
-            None => drawn.widened(&mut apart),
-        }
+        (drawn, apart)
     }
 
     /// What was added later. It is drawn last, so that the other choices of a seed stay the same.
@@ -330,6 +329,16 @@ impl Swarm {
     /// The longest time that a node that may have lost data does not vote, from the time a process connects to it.
     pub fn quarantine(&self) -> Micros {
         (self.longest.0 * 1025 / 1000 + 10) * MILLI
+    }
+}
+
+fn draw_network(rng: &mut Rng, command_timeout: Millis, has: impl Fn(Fault) -> bool) -> Network {
+    Network {
+        delay: (100, rng.pick(&[300, 2 * MILLI, 20 * MILLI])),
+        slow: if has(Fault::Delay) { rng.pick(&[2, 20, 100]) } else { 0 },
+        slowest: rng.pick(&[command_timeout.0 * MILLI, 2 * SECOND, 8 * SECOND]),
+        loss: if has(Fault::Loss) { rng.pick(&[2, 20, 100]) } else { 0 },
+        repeat: if has(Fault::Repeat) { rng.pick(&[2, 20, 200]) } else { 0 },
     }
 }
 
