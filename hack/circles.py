@@ -146,7 +146,8 @@ def circles(edges):
 def main():
     sys.setrecursionlimit(10_000)
     wanted = sys.argv[1:] or [""]
-    roots = [ROOT / "src/lib.rs", *sorted(ROOT.glob("crates/*/src/lib.rs")), *sorted(ROOT.glob("crates/*/tests/*/main.rs"))]
+    trees = ("crates/*/src/lib.rs", "crates/*/tests/*/main.rs", "crates/*/examples/*/main.rs", "tests/*/main.rs")
+    roots = [ROOT / "src/lib.rs", *(root for tree in trees for root in sorted(ROOT.glob(tree)))]
     files = arrows = 0
     failed = False
     for root in roots:

@@ -52,7 +52,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "crates/lab/examples/e2e/story.rs",
         "\"test\", RELEASE, \"--namespace\", SYSTEM, \"--logs\"",
     ),
-    ("kubectl apply --server-side --filename crds", "crates/lab/src/control_plane/mod.rs", "\"--server-side\""),
+    ("kubectl apply --server-side --filename crds", "crates/lab/src/control_plane/plane.rs", "\"--server-side\""),
     ("kubectl apply --server-side --filename -", "tests/chart/manifests.rs", "block(\"deploy/redislease.yaml |\")"),
     ("kubectl apply --server-side -f -", "tests/kube/cel.rs", "\"--server-side\", \"-f\", \"-\""),
     ("kubectl get redislease -n shop", "crates/lab/examples/demo/story.rs", "$ kubectl get redislease -n {NAMESPACE}"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Case, lease};
+use super::case::{Case, lease};
 
 fn spec(patch: &Value) -> Value {
     lease(json!({"spec": patch}))

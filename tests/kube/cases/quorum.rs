@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Case, nodes, quorum};
+use super::case::{Case, nodes, quorum};
 
 fn spec(patch: &Value) -> Value {
     quorum(json!({"spec": patch}))

@@ -8,11 +8,8 @@ use redislease_lab::{
 };
 
 use crate::{
-    setup::STOP_SECONDS,
-    story::{
-        LEASE_DURATION, NAMESPACE, Outcome, RENEW_INTERVAL, REPLICAS, SOON, Story, WORKLOAD, container, holder,
-        same_term, token,
-    },
+    setup::{NAMESPACE, Outcome, REPLICAS, STOP_SECONDS, WORKLOAD},
+    story::{LEASE_DURATION, RENEW_INTERVAL, SOON, Story, container, holder, same_term, token},
 };
 
 impl Story<'_> {

@@ -6,8 +6,8 @@ use redislease_lab::{Lease, LeaseState, node::Container};
 use serde_json::{Value, json};
 
 use crate::{
-    setup::{STOP_SECONDS, WORKLOAD_IMAGE},
-    story::{NAMESPACE, Outcome, SOON, Story, container, holder, token},
+    setup::{NAMESPACE, Outcome, STOP_SECONDS, WORKLOAD_IMAGE},
+    story::{SOON, Story, container, holder, token},
 };
 
 const GATED: &str = "reports";

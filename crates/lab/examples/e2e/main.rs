@@ -17,8 +17,8 @@ use std::{env, path::PathBuf, process::ExitCode};
 
 use narrator::Narrator;
 use redislease_lab::node::{Entered, Node, Sandbox};
-use setup::{Impossible, Parts};
-use story::{Outcome, Story};
+use setup::{Impossible, Outcome, Parts};
+use story::Story;
 
 const IMPOSSIBLE: u8 = 3;
 

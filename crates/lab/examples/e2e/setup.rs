@@ -1,6 +1,6 @@
 //! The servers, the images and the objects that exist before the chart is installed.
 
-use std::{error::Error, fmt, net::IpAddr, path::Path, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, error::Error, fmt, net::IpAddr, path::Path, sync::Arc, time::Instant};
 
 use redislease_lab::{
     Authority, ControlPlane, Identity, RedisOptions, RedisServer, RedisTls, SYSTEM,
@@ -8,10 +8,13 @@ use redislease_lab::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    narrator::Narrator,
-    story::{NAMESPACE, Outcome, REPLICAS, WORKLOAD},
-};
+use crate::narrator::Narrator;
+
+pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+pub const NAMESPACE: &str = "shop";
+pub const WORKLOAD: &str = "billing";
+pub const REPLICAS: usize = 3;
 
 /// Every node gets the image of the operator under the reference that the chart uses by default.
 const OPERATOR_IMAGE: &str = concat!("docker.io/library/redislease:", env!("CARGO_PKG_VERSION"));
@@ -191,4 +194,19 @@ fn workload() -> Value {
             },
         },
     })
+}
+
+/// All objects of the cluster, as kind, namespace and name, without pods, events and what a kubelet writes about its node, which
+/// can be later than the first inventory.
+pub fn inventory(control_plane: &ControlPlane) -> Outcome<BTreeSet<String>> {
+    let kinds = control_plane.kubectl(&["api-resources", "--verbs=list", "--output=name"])?;
+    let kinds: Vec<&str> = kinds
+        .lines()
+        .filter(|kind| !kind.starts_with("events") && !kind.starts_with("csinodes"))
+        .filter(|kind| !matches!(*kind, "pods" | "componentstatuses"))
+        .collect();
+    let template =
+        "{{range .items}}{{.kind}} {{with .metadata.namespace}}{{.}}/{{end}}{{.metadata.name}}{{\"\\n\"}}{{end}}";
+    let list = control_plane.kubectl(&["get", &kinds.join(","), "--all-namespaces", "--template", template])?;
+    Ok(list.lines().filter(|object| !object.starts_with("Lease kube-node-lease/")).map(str::to_owned).collect())
 }

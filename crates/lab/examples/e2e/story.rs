@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    error::Error,
     time::{Duration, Instant},
 };
 
@@ -15,15 +14,9 @@ use serde_json::{Value, json};
 
 use crate::{
     narrator::Narrator,
-    setup::{PASSWORD_SECRET, Parts, TLS_SECRET},
-    upkeep::inventory,
+    setup::{NAMESPACE, Outcome, PASSWORD_SECRET, Parts, REPLICAS, TLS_SECRET, WORKLOAD, inventory},
 };
 
-pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
-
-pub const NAMESPACE: &str = "shop";
-pub const WORKLOAD: &str = "billing";
-pub const REPLICAS: usize = 3;
 /// The leases on the pods of the workload: that of the annotation, and others.
 pub const LEASES: usize = 10;
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redislease_lab::{Authority, ControlPlane, Error as LabError, RELEASE, SYSTEM};
+use redislease_lab::{Authority, Error as LabError, RELEASE, SYSTEM};
 
 use crate::{
-    setup::{certificates, server_tls},
-    story::{LEASE_DURATION, LEASES, NAMESPACE, OPERATOR, Outcome, SOON, Story, WORKLOAD, container},
+    setup::{NAMESPACE, Outcome, WORKLOAD, certificates, inventory, server_tls},
+    story::{LEASE_DURATION, LEASES, OPERATOR, SOON, Story, container},
 };
 
 /// What `helm uninstall` leaves besides the leases. Kubernetes makes the APIService for the definitions.
@@ -158,19 +158,4 @@ impl Story<'_> {
             if pods.len() >= 2 { Ok(()) } else { Err(format!("before: {before:?}, now: {now:?}")) }
         })
     }
-}
-
-/// All objects of the cluster, as kind, namespace and name, without pods, events and what a kubelet writes about its node, which
-/// can be later than the first inventory.
-pub fn inventory(control_plane: &ControlPlane) -> Outcome<BTreeSet<String>> {
-    let kinds = control_plane.kubectl(&["api-resources", "--verbs=list", "--output=name"])?;
-    let kinds: Vec<&str> = kinds
-        .lines()
-        .filter(|kind| !kind.starts_with("events") && !kind.starts_with("csinodes"))
-        .filter(|kind| !matches!(*kind, "pods" | "componentstatuses"))
-        .collect();
-    let template =
-        "{{range .items}}{{.kind}} {{with .metadata.namespace}}{{.}}/{{end}}{{.metadata.name}}{{\"\\n\"}}{{end}}";
-    let list = control_plane.kubectl(&["get", &kinds.join(","), "--all-namespaces", "--template", template])?;
-    Ok(list.lines().filter(|object| !object.starts_with("Lease kube-node-lease/")).map(str::to_owned).collect())
 }

@@ -22,10 +22,11 @@ use std::{
 
 use redislease_lab::{Installation, InstallationOptions, Prometheus, Range};
 
-use crate::{board::Board, check::Check, story::Story};
-
-/// The value of the label `cluster`.
-const CLUSTER: &str = "lab";
+use crate::{
+    board::Board,
+    check::Check,
+    story::{CLUSTER, Story},
+};
 
 /// Seconds between two points of a panel: short enough to include every fault of the run.
 const STEP: f64 = 2.0;

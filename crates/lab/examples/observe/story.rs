@@ -8,9 +8,10 @@ use std::{
 use redislease_lab::{Installation, Lease, LeaseState, Operator, Prometheus, refuse};
 use serde_json::json;
 
-use crate::CLUSTER;
-
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// The value of the label `cluster`.
+pub const CLUSTER: &str = "lab";
 
 /// The timeout of a step; a busy machine is not a failure.
 const SOON: Duration = Duration::from_mins(1);
