@@ -24,7 +24,7 @@ fn annotate(installation: &Installation, namespace: &str, workload: &str, change
     installation.control_plane().kubectl(&args).map(drop)
 }
 
-fn quorum_is_ready(installation: &Installation) -> Result<()> {
+pub fn quorum_is_ready(installation: &Installation) -> Result<()> {
     let ready = |quorum: &redislease_lab::QuorumState| {
         quorum.condition("Ready").is_some_and(|ready| ready.status == "True") && quorum.count("Up") == 3
     };
@@ -202,7 +202,7 @@ fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
 }
 
 /// A workload of a kind with the annotations, and with one pod. The pods of a CronJob come from a Job that is created by hand.
-fn workload(kind: &str, namespace: &str, name: &str) -> Value {
+pub fn workload(kind: &str, namespace: &str, name: &str) -> Value {
     let labels = json!({"app": name});
     let job = json!({"template": {
         "metadata": {"labels": labels},
@@ -415,52 +415,4 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
         assert_eq!(versions(&leases()?), after);
         Ok(())
     })
-}
-
-/// The resident memory of an operator, in MB.
-fn memory(operator: &Operator) -> Result<f64> {
-    Ok(operator.metrics()?.value("process_resident_memory_bytes", &[]).unwrap_or_default() / 1e6)
-}
-
-/// A measurement, not run by default: it takes minutes.
-#[test]
-#[ignore = "a measurement that takes minutes: run it by name with --ignored --nocapture"]
-fn ten_thousand_workloads_use_little_memory() -> Result<()> {
-    let installation = &installation()?;
-    let namespace = "many";
-    let cluster = installation.control_plane();
-    cluster.kubectl(&["create", "namespace", namespace])?;
-    let create = |part: usize| {
-        let items: Vec<Value> = (part * 2500..(part + 1) * 2500)
-            .map(|number| {
-                let mut item = workload("CronJob", namespace, &format!("job-{number}"));
-                item["metadata"]["annotations"] =
-                    if number % 10 == 0 { json!({"redislease.io/lease": "false"}) } else { Value::Null };
-                item
-            })
-            .collect();
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-        cluster.kubectl_with_input(&["create", "--filename=-", "--validate=false", "--output=name"], &list).map(drop)
-    };
-    std::thread::scope(|scope| {
-        let create = &create;
-        let parts: Vec<_> = (0..4).map(|part| scope.spawn(move || create(part))).collect();
-        parts.into_iter().try_for_each(|part| part.join().expect("it does not panic"))
-    })?;
-    let without = installation.start_operator("operator-0", &["--annotations=false"])?;
-    without.wait_ready()?;
-    quorum_is_ready(installation)?;
-    let before = memory(&without)?;
-    without.stop()?;
-    let with = installation.start_operator("operator-1", &[])?;
-    with.wait_ready()?;
-    installation.apply(&workload("Deployment", namespace, "web"))?;
-    let lease = installation.find_lease(namespace, "web");
-    lease.wait("active", FIRST_ELECTION * 2, LeaseState::is_active)?;
-    let after = memory(&with)?;
-    println!(
-        "10,000 CronJobs, 1,000 of them with annotations: {before:.1} MB without the feature, {after:.1} MB with it"
-    );
-    assert!(after - before < 40.0);
-    Ok(())
 }

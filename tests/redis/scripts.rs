@@ -442,8 +442,7 @@ async fn a_full_server_grants_nothing_and_extends_its_terms() {
     let error = call.query_async::<Value>(&mut server.connection).await.unwrap_err();
     assert_eq!(redislease_lock::nodes::Reason::from(&error), redislease_lock::nodes::Reason::Oom, "{error}");
     assert_eq!(server.ask(&["k", "l"], &extend(1, 50)).await, Vote::Extended);
-    let marker = server.marker.clone();
-    assert_eq!(server.observe("me", 1, None).await, marker);
+    assert_eq!(server.observe("me", 1, None).await, server.marker.clone());
     assert!(matches!(server.ask(&["k", "l"], &seal(1)).await, Vote::Sealed { .. }));
     assert_eq!(server.ask(&["k", "l"], &release(1, Stages::All)).await, Vote::Released(2));
     server.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
