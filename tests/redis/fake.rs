@@ -135,7 +135,7 @@ async fn an_invalid_reply_is_not_a_vote() {
     let world = World::start(&config([fake(tricks.clone()).to_string()]));
     world.up(0).await;
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown, "an unknown error");
-    assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#), 1);
+    world.shows(r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#, 1).await;
     assert_eq!(world.status(0).state, NodeState::Up, "other replies may be valid");
 
     tricks.foreign_marker.store(true, Ordering::SeqCst);

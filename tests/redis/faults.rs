@@ -88,7 +88,7 @@ async fn a_late_request_in_the_backlog_is_not_carried_out() {
     let behind = world.send(0, release(9, Stages::All), Millis(10_000));
     assert_eq!(behind.await.unwrap(), Vote::Released(0), "the connection stays open");
     assert_eq!(get(&servers[0], &world.lock("k")), None);
-    assert_eq!(world.metric(r#"redislease_redis_errors_total{kind="late",quorum="q",redis_node="a"}"#), 1);
+    world.shows(r#"redislease_redis_errors_total{kind="late",quorum="q",redis_node="a"}"#, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -176,9 +176,19 @@ impl World {
 
     /// The value of an integer series on the metrics page.
     pub fn metric(&self, series: &str) -> u64 {
+        self.find_metric(series).unwrap_or_else(|page| panic!("no {series} in\n{page}"))
+    }
+
+    /// Waits until the series has this value: a vote can arrive before it is counted.
+    pub async fn shows(&self, series: &str, value: u64) {
+        let what = format!("{series} {value}");
+        eventually(&what, || async { (self.find_metric(series) == Ok(value)).then_some(()) }).await;
+    }
+
+    fn find_metric(&self, series: &str) -> Result<u64, String> {
         let page = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
         let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {series} in\n{page}")).parse().unwrap()
+        line.map(|value| value.parse().unwrap()).ok_or(page.clone())
     }
 }
 

@@ -95,16 +95,16 @@ async fn foreign_values_make_the_vote_unknown() {
     let servers = servers(1);
     let world = World::on(&servers);
     world.up(0).await;
-    let protocol = || world.metric(r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#);
+    let protocol = r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#;
     servers[0].command(&["SET", &world.lock("k"), "mine"]).unwrap();
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
     assert_eq!(world.ask(0, extend(1, 1)).await, Vote::Unknown);
     assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(0), "foreign values are not deleted");
-    assert_eq!(protocol(), 2);
+    world.shows(protocol, 2).await;
     servers[0].command(&["DEL", &world.lock("k")]).unwrap();
     servers[0].command(&["LPUSH", &world.lock("k"), "mine"]).unwrap();
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
-    assert_eq!(protocol(), 3);
+    world.shows(protocol, 3).await;
     world.up(0).await;
 }
 

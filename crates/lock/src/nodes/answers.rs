@@ -47,8 +47,8 @@ impl NodeTask {
             let reply = Wire::read(batch, script::value(value, &mut errors)).map_err(ended_by)?;
             // After a jump of a clock the votes are unknown.
             let counts = self.check_clock(at, received, reply.time);
-            self.feed_wire(received, ToWire::Answered { id, counts, answers: reply.answer });
             errors.iter().filter(|_| counts).for_each(|error| self.refused_requests(1, error));
+            self.feed_wire(received, ToWire::Answered { id, counts, answers: reply.answer });
             return Ok(());
         }
         let Some(call) = open.wire.take_own(id) else { return Ok(()) };
