@@ -71,6 +71,9 @@ pub fn parse(text: &str) -> Result<Signal, String> {
             "{signal} suspends the command, which then cannot stop: use a signal that asks it to end, such as TERM"
         ));
     }
+    if matches!(signal, Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGURG | Signal::SIGWINCH) {
+        return Err(format!("{signal} ends no command by itself: use a signal that asks it to end, such as TERM"));
+    }
     Ok(signal)
 }
 
@@ -88,6 +91,9 @@ mod tests {
         }
         for text in ["STOP", "SIGTSTP", "19"] {
             assert!(parse(text).unwrap_err().contains("suspends the command"), "{text}");
+        }
+        for text in ["CHLD", "SIGCONT"] {
+            assert!(parse(text).unwrap_err().contains("ends no command"), "{text}");
         }
     }
 
