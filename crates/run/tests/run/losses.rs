@@ -111,6 +111,8 @@ fn check(case: Case, losses: &[Loss]) {
     for loss in losses {
         let is_known = loss.code.is_some() || case.place != Place::Terminal;
         assert!(!is_known || loss.code == Some(76), "{case:?}: {:?}: {}", loss.code, loss.output);
+        let late = loss.after_deadline_ms;
+        assert!(case.can_overlap || late < 1000.0, "{case:?}: {late} ms after the deadline, when the lock has expired");
         assert!(case.can_overlap || loss.rejected == 0, "{case:?}: the store has rejected {} writes", loss.rejected);
         assert!(loss.processes.len() >= 2, "{case:?}");
         let overlap = overlaps(&loss.processes);
