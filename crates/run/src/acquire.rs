@@ -1,6 +1,7 @@
 //! Takes the lock, with the options of the command line.
 
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -31,6 +32,8 @@ pub struct NotAcquired {
     pub why: String,
     /// Whether it is more than a lock that another program holds.
     pub is_error: bool,
+    /// Whether nobody may hold the lock: the attempts of several programs collided, or servers were slow.
+    pub is_undecided: bool,
 }
 
 /// A locker that connects in the background.
@@ -146,38 +149,51 @@ pub fn check(locker: &Locker, options: &RunOptions, owner: &str) -> Result<(), S
 /// Waits for the lock, and says now and then why it does.
 pub async fn acquire(locker: Locker, options: &RunOptions, owner: &str) -> Result<Guard, NotAcquired> {
     let began = BootTime::now();
-    // A program that has just started is not connected yet; an attempt would find no majority.
-    let mut connect = options.wait.max(CONNECT_WITHIN);
+    let passed = || BootTime::now().since(began);
     let mut pause = SAYS_AFTER;
     loop {
-        let left = options.wait.saturating_sub(BootTime::now().since(began));
-        let tried = attempt(&locker, options, owner, (connect.min(pause), left.min(pause))).await;
-        match tried {
-            Err(not) if left > pause && not.code != exit::USAGE => {
-                if !options.quiet {
-                    say(&format!("waiting: {}", not.why));
-                }
-                (connect, pause) = (left, (pause * 2).min(SAYS_EVERY));
+        // A program that has just started is not connected yet; an attempt would find no majority.
+        let connect = options.wait.max(CONNECT_WITHIN).saturating_sub(passed());
+        let left = options.wait.saturating_sub(passed());
+        let not = match attempt(&locker, options, owner, (began, connect.min(pause), left.min(pause))).await {
+            Ok(guard) => return Ok(guard),
+            Err(not) => not,
+        };
+        if left > pause && not.code != exit::USAGE {
+            if !options.quiet {
+                say(&format!("waiting: {}", not.why));
             }
-            tried => return tried,
+            pause = (pause * 2).min(SAYS_EVERY);
+        } else if options.wait.is_zero() && not.is_undecided && passed() < CONNECT_WITHIN {
+            // Two programs that begin at once can each take a server from the other: one of them must get the lock.
+            tokio::time::sleep(random_pause()).await;
+        } else {
+            return Err(not);
         }
     }
 }
 
-/// Connects within the first time, and waits for the lock for what is left of the second one.
+/// 10 to 60 ms, so that programs that collided do not collide again.
+fn random_pause() -> Duration {
+    Duration::from_millis(10 + RandomState::new().hash_one(()) % 50)
+}
+
+/// Connects within the first time, and waits for the lock for what is left of the second one. `began` is when the program began to
+/// wait.
 async fn attempt(
     locker: &Locker,
     options: &RunOptions,
     owner: &str,
-    (connect, wait): (Duration, Duration),
+    (began, connect, wait): (BootTime, Duration, Duration),
 ) -> Result<Guard, NotAcquired> {
-    let began = BootTime::now();
-    locker.ready(connect).await.map_err(|error| NotAcquired {
-        code: exit::NO_MAJORITY,
-        why: for_options(&error.to_string()),
-        is_error: true,
+    let now = BootTime::now();
+    locker.ready(connect).await.map_err(|mut error| {
+        let tenths = BootTime::now().since(began).as_millis() / 100;
+        error.waited = Duration::from_millis(u64::try_from(tenths).unwrap_or(u64::MAX).saturating_mul(100));
+        let why = for_options(&error.to_string());
+        NotAcquired { code: exit::NO_MAJORITY, why, is_error: true, is_undecided: false }
     })?;
-    let wait = wait.saturating_sub(BootTime::now().since(began));
+    let wait = wait.saturating_sub(BootTime::now().since(now));
     let guard = request(locker, options, owner).wait(wait).acquire().await;
     guard.map_err(|error| not_acquired(&error, options))
 }
@@ -199,7 +215,7 @@ fn request(locker: &Locker, options: &RunOptions, owner: &str) -> Request {
 
 fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
     let last = match error {
-        AcquireError::TimedOut { last, .. } => last,
+        AcquireError::TimedOut { last, .. } => &**last,
         other => other,
     };
     let lease = &options.lease;
@@ -207,7 +223,7 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
         // The name comes from another program.
         let (by, free_in) = (by.escape_debug(), duration::show(*free_in));
         let why = format!("lease {lease} is held by {by}; it expires in {free_in} unless it is renewed");
-        return NotAcquired { code: options.conflict_exit_code, why, is_error: false };
+        return NotAcquired { code: options.conflict_exit_code, why, is_error: false, is_undecided: false };
     }
     let code = match last {
         AcquireError::NoMajority { .. } => exit::NO_MAJORITY,
@@ -217,7 +233,8 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
         AcquireError::Invalid(_) => exit::USAGE,
         _ => exit::FAILED,
     };
-    NotAcquired { code, why: format!("lease {lease}: {}", for_options(&error.to_string())), is_error: true }
+    let why = format!("lease {lease}: {}", for_options(&last.to_string()));
+    NotAcquired { code, why, is_error: true, is_undecided: matches!(last, AcquireError::TooSlow { .. }) }
 }
 
 #[cfg(test)]

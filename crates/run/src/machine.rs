@@ -125,7 +125,7 @@ impl Machine {
     fn waiting(&self, event: Event) -> (RunState, Vec<Effect>) {
         match event {
             Event::Acquired => (RunState::Guarded(Term::default()), vec![self.start(0)]),
-            Event::NotAcquired(NotAcquired { code, why, is_error }) => {
+            Event::NotAcquired(NotAcquired { code, why, is_error, .. }) => {
                 (RunState::Done, vec![Effect::Say(why, is_error), Effect::Exit(code)])
             }
             Event::Signal(signal) if signals::ends_a_wait(signal) => {

@@ -151,7 +151,7 @@ fn a_refused_isolation_is_followed_by_the_next_one_with_the_signals_so_far() {
 #[test]
 fn without_the_lock_the_code_says_why() {
     let mut machine = machine(true, true);
-    let not = NotAcquired { code: 75, why: "held".into(), is_error: false };
+    let not = NotAcquired { code: 75, why: "held".into(), is_error: false, is_undecided: false };
     let done = machine.step(Event::NotAcquired(not));
     assert_eq!(done, [Effect::Say("held".into(), false), Effect::Exit(75)]);
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -114,6 +115,11 @@ fn without_a_majority_the_code_is_69() {
     let (code, _, err) = servers.run(&["--lease", "test/a", "--wait", "0"], &["true"]).finish();
     assert_eq!(code, Some(69));
     assert!(err.contains("no majority of the 3 Redis nodes votes"), "{err}");
+    let began = Instant::now();
+    let (code, _, err) = servers.run(&["--lease", "test/a", "--wait", "10s"], &["true"]).finish();
+    assert_eq!(code, Some(69));
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}, {err}", began.elapsed());
+    assert!(err.contains("redislease run: no majority of the 3 Redis nodes votes after 1"), "{err}");
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn what_the_command_leaves_behind_is_killed_and_the_lock_is_free_at_once() {
         assert_eq!(servers.locked("test/basics"), 0);
         let size = || fs::metadata(&log).unwrap().len();
         let before = size();
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         assert_eq!(size(), before, "{isolate}: something still writes");
     }
 }

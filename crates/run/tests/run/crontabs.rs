@@ -67,6 +67,21 @@ fn two_machines_with_skewed_clocks_run_a_task_once_for_each_tick() {
 }
 
 #[test]
+fn of_two_machines_with_the_same_clock_one_runs_also_without_one_server() {
+    let servers = Servers::start();
+    servers.0[2].process().pause().unwrap();
+    for tick in 0..30 {
+        let lease = format!("test/tick-{tick}");
+        let options = ["--lease", &lease, "--wait", "0", "--hold-at-least", "2s", "-q"];
+        let mut machines = [0, 1].map(|_| servers.run(&options, &["true"]).spawn());
+        let mut ends = machines.each_mut().map(|machine| (machine.wait().code(), machine.errors()));
+        ends.sort();
+        assert_eq!(ends, [(Some(0), String::new()), (Some(75), String::new())], "{tick}");
+    }
+    servers.0[2].process().resume().unwrap();
+}
+
+#[test]
 fn without_the_option_a_task_that_is_shorter_than_the_skew_runs_twice() {
     let servers = Servers::start();
     let folder = tempfile::tempdir().unwrap();

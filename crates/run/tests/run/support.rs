@@ -84,14 +84,11 @@ impl Run {
     pub fn finish(self) -> (Option<i32>, String, String) {
         let mut running = self.spawn();
         let status = running.wait();
-        let (mut out, mut err) = (String::new(), String::new());
+        let mut out = String::new();
         if let Some(pipe) = &mut running.child.stdout {
             pipe.read_to_string(&mut out).unwrap();
         }
-        if let Some(pipe) = &mut running.child.stderr {
-            pipe.read_to_string(&mut err).unwrap();
-        }
-        (status.code(), out, err)
+        (status.code(), out, running.errors())
     }
 }
 
@@ -107,6 +104,15 @@ impl Running {
 
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
+    }
+
+    /// What it has written to standard error until its end.
+    pub fn errors(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(pipe) = &mut self.child.stderr {
+            pipe.read_to_string(&mut text).unwrap();
+        }
+        text
     }
 
     /// Its guard process.
