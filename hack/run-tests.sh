@@ -218,6 +218,7 @@ elif [[ -z $failed ]]; then
         cancel:: guards:: hold:: many:: peers:: requests:: idle:: suspend::)
     tests "unit tests" --lib --bins
     tests "documentation" --doc
+    step "library's pages" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --package redislease-locker
     report_times
     step "build the tests" cargo test --locked --workspace --no-run --quiet --test '*'
     cargo=(cargo test --locked --workspace --no-fail-fast)
