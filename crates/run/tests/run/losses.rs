@@ -13,7 +13,7 @@ use crate::process_log::overlaps;
 use crate::support::{Servers, eventually};
 
 /// How many losses each case has, if nothing else is asked for.
-const FEW: usize = 5;
+const FEW: usize = 20;
 /// The most losses of one case at a time.
 const LANES: usize = 20;
 /// How many cases run at a time: they wait most of the time.
