@@ -121,7 +121,7 @@ pub(crate) fn not_voting(nodes: &[Node]) -> String {
     let sentences = said.iter().map(|(what, names)| match &names[..] {
         [name] if name.is_empty() => what.clone(),
         [name] => format!("node {name}: {what}"),
-        _ => format!("nodes {}: {what}", names.join(", ")),
+        _ => format!("nodes {}, each: {what}", names.join(", ")),
     });
     sentences.collect::<Vec<_>>().join("; ")
 }
@@ -146,7 +146,7 @@ mod tests {
         ];
         assert_eq!(
             not_voting(&nodes),
-            "nodes a (a:1), d (d:1): cannot connect: Connection refused; node c (c:1): it is a replica"
+            "nodes a (a:1), d (d:1), each: cannot connect: Connection refused; node c (c:1): it is a replica"
         );
     }
 

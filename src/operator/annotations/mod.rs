@@ -7,7 +7,7 @@
 //!
 //! Mistakes in the annotations of pods and of RedisLeases are reported by the [engine](super::engine), which knows them.
 //!
-//! The decisions are in [`redislease_plan::annotations`].
+//! What is decided about a workload is in [`redislease_plan::annotations`], and which workloads need a decision in [`annotated`].
 
 use std::fmt::Debug;
 use std::time::Instant;
