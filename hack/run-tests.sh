@@ -25,7 +25,8 @@ beside=$(mktemp -d)
 declare -A beside_pid beside_began
 trap 'for pid in "${beside_pid[@]}"; do kill -- "-$pid" 2>/dev/null; done; rm -rf "$log" "$beside"' EXIT
 summary=()
-failed=
+# The step that failed last, and a line for each that failed, with the last lines of one that ran beside others.
+failed= failures=()
 started=$SECONDS began_at=$(($(date +%s) - SECONDS))
 
 run() { # name, command...
@@ -36,6 +37,7 @@ run() { # name, command...
         summary+=("$(printf '%-22s ok      %4d s' "$name" $((SECONDS - began)))")
     else
         failed=$name
+        failures+=("$name")
         summary+=("$(printf '%-22s FAILED  %4d s' "$name" $((SECONDS - began)))")
     fi
 }
@@ -87,7 +89,11 @@ beside_ends() { # name
     case $1:$code in
         *:0) summary+=("$(printf '%-22s ok      %4d s beside others' "$1" "$took")") ;;
         'real nodes:3') ;;
-        *) failed=$1; summary+=("$(printf '%-22s FAILED  %4d s beside others' "$1" "$took")") ;;
+        *)
+            failed=$1
+            failures+=("$1 (exit code $code; its last lines:)" "$(tail -12 "$beside/$1")")
+            summary+=("$(printf '%-22s FAILED  %4d s beside others' "$1" "$took")")
+            ;;
     esac
     return "$code"
 }
@@ -249,4 +255,6 @@ sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored.*
          END { printf "tests: %d passed, %d failed, %d not run by default\n", passed, failed, ignored }'
 sed -nE 's/^test (.*) \.\.\. FAILED( <[0-9.]+s>)?$/failed: \1/p' "$log" | sort -u
 printf '%d s in all\n' $((SECONDS - started))
+# Last: a log that is cut keeps its end.
+if [[ -n $failed ]]; then printf 'failed step: %s\n' "${failures[@]}"; fi
 [[ -z $failed ]]
