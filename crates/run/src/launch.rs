@@ -41,32 +41,25 @@ pub fn main(line: &[OsString]) -> ExitCode {
 
 fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> NotExecuted {
     let failed = |why: String| NotExecuted { code: exit::FAILED, why: format!("cannot start the command: {why}") };
-    let launch = match prepare(init) {
-        Ok(Some(launch)) => launch,
-        Ok(None) => return failed("its parent process has ended".to_owned()),
+    match prepare(init) {
+        Ok(true) => {}
+        Ok(false) => return failed("its parent process has ended".to_owned()),
         Err(error) => return failed(error.to_string()),
-    };
-    let error = if launch.foreground {
-        // As a shell without job control starts it. A shell does this, because a process can ignore a signal only with
-        // `unsafe`.
-        let script = "trap '' TSTP; exec \"$@\"";
-        Command::new("/bin/sh").args(["-c", script, "redislease run"]).arg(program).args(arguments).exec()
-    } else {
-        Command::new(program).args(arguments).exec()
-    };
+    }
+    let error = Command::new(program).args(arguments).exec();
     // As env(1).
     let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::NOT_EXECUTABLE };
     NotExecuted { code, why: format!("cannot execute {}: {error}", program.display()) }
 }
 
-/// Prepares this process. `None` if its parent has ended.
-fn prepare(init: &Channel) -> io::Result<Option<Launch>> {
-    let Some(Received { message: launch, fd: stdin }) = init.receive::<Launch>(true)? else { return Ok(None) };
+/// Prepares this process. `false` if its parent has ended.
+fn prepare(init: &Channel) -> io::Result<bool> {
+    let Some(Received { message: launch, fd: stdin }) = init.receive::<Launch>(true)? else { return Ok(false) };
     if let Some(parent) = launch.parent {
         set_pdeathsig(Signal::SIGKILL)?;
         // The parent may have ended before this call.
         if getppid().as_raw() != parent {
-            return Ok(None);
+            return Ok(false);
         }
     }
     match stdin {
@@ -78,7 +71,12 @@ fn prepare(init: &Channel) -> io::Result<Option<Launch>> {
     {
         say(&format!("the command does not get the terminal: {error}"));
     }
-    signals::unblock_all_but(&launch.blocked)?;
+    let mut blocked = launch.blocked;
+    if launch.foreground {
+        // Ctrl-Z has no effect on the command and on what it starts. To ignore the signal, as shells do for it, needs `unsafe`.
+        blocked.push(Signal::SIGTSTP as i32);
+    }
+    signals::unblock_all_but(&blocked)?;
     rustix::process::setpriority_process(None, launch.nice)?;
-    Ok(Some(launch))
+    Ok(true)
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
-use crate::support::{Running, Servers};
+use crate::support::{Run, Running, Servers};
 
 /// Runs a line of a shell on a terminal, for at most 60 s. `script` stops itself when its child is stopped, and a stopped process ends only
 /// with SIGKILL. A test that runs in the background ignores interrupts, and so would the command.
@@ -14,16 +14,19 @@ fn terminal(line: &str) -> Command {
     script
 }
 
+/// The line of a shell that runs it.
+fn line(run: &Run) -> String {
+    let words = [run.0.get_program()].into_iter().chain(run.0.get_args());
+    words.map(|word| format!("'{}' ", word.to_str().unwrap().replace('\'', r"'\''"))).collect()
+}
+
 #[test]
 fn on_a_terminal_the_command_is_the_foreground_group_and_ctrl_c_reaches_only_it() {
     let servers = Servers::start();
     for isolate in ["pid", "none"] {
         let text = "trap 'echo interrupted; exit 4' INT; [ -t 0 ] && ps -o stat= -p $$; while :; do sleep 0.05; done";
-        let inner = servers.run(&["--lease", "test/tty", "-q", "--isolate", isolate], &["sh", "-c", text]).0;
-        let words = [inner.get_program()].into_iter().chain(inner.get_args());
-        let line: Vec<String> =
-            words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect();
-        let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", line.join(" "));
+        let run = servers.run(&["--lease", "test/tty", "-q", "--isolate", isolate], &["sh", "-c", text]);
+        let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", line(&run));
         let child = terminal(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut running = Running::of(child);
         let mut keyboard = running.child.stdin.take().unwrap();
@@ -45,11 +48,8 @@ fn on_a_terminal_the_command_is_the_foreground_group_and_ctrl_c_reaches_only_it(
 fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
     let servers = Servers::start();
     let text = "echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; echo done";
-    let inner = servers.run(&["--lease", "test/tty"], &["sh", "-c", text]).0;
-    let words = [inner.get_program()].into_iter().chain(inner.get_args());
-    let line: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
-    let mut running =
-        Running::of(terminal(&line.join(" ")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let run = servers.run(&["--lease", "test/tty"], &["sh", "-c", text]);
+    let mut running = Running::of(terminal(&line(&run)).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     let mut keyboard = running.child.stdin.take().unwrap();
     let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert!(lines.any(|line| line == "ready"));
@@ -57,4 +57,17 @@ fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
     let rest: Vec<String> = lines.collect();
     assert!(rest.iter().any(|line| line.ends_with("done")), "{rest:?}");
     running.wait();
+}
+
+/// A shell between would remove variables whose names it cannot use, and would be executed where the command cannot be.
+#[test]
+fn on_a_terminal_no_shell_is_between() {
+    let servers = Servers::start();
+    let options = ["--lease", "test/tty", "-q", "--hold-at-least", "3s"];
+    let output = |line: &str| String::from_utf8(terminal(line).output().unwrap().stdout).unwrap();
+    let missing = output(&format!("{}; echo code $?", line(&servers.run(&options, &["/absent"]))));
+    assert!(missing.contains("cannot execute /absent") && missing.contains("code 127"), "{missing}");
+    assert_eq!(servers.locked("test/tty"), 0, "a command that was never executed keeps nothing");
+    let variables = output(&format!("env my.name=7 {}", line(&servers.run(&options, &["env"]))));
+    assert!(variables.lines().any(|line| line.trim() == "my.name=7"), "{variables}");
 }
