@@ -96,16 +96,12 @@ impl Init {
                 Ok(Some(Change::Exited(_))) if let Some(not) = self.not_executed() => {
                     return Outcome::NotStarted { code: not.code, why: not.why };
                 }
-                Ok(Some(Change::Exited(0))) if self.is_preparing => match self.start_prepared(user) {
-                    Ok(None) => {}
-                    Ok(Some(outcome)) => return outcome,
-                    Err(error) => return not_started(&error),
-                },
-                Ok(Some(Change::Exited(code))) if self.is_preparing => {
-                    return not_prepared(&format!("ended with exit code {code}"));
-                }
-                Ok(Some(Change::Killed(signal))) if self.is_preparing => {
-                    return not_prepared(&format!("was ended by signal {signal}"));
+                Ok(Some(end @ (Change::Exited(_) | Change::Killed(_)))) if self.is_preparing => {
+                    match self.prepared(end, user) {
+                        Ok(None) => {}
+                        Ok(Some(outcome)) => return outcome,
+                        Err(error) => return not_started(&error),
+                    }
                 }
                 Ok(Some(Change::Exited(code))) => return Outcome::Exited(code),
                 Ok(Some(Change::Killed(signal))) => return Outcome::Killed(signal),
@@ -115,8 +111,8 @@ impl Init {
     }
 
     /// Starts the command after `--on-acquire` has succeeded, unless it was asked to stop meanwhile: then it counts as ended by that
-    /// signal.
-    fn start_prepared(&mut self, user: &[OsString]) -> io::Result<Option<Outcome>> {
+    /// signal, however the command of `--on-acquire` has ended.
+    fn prepared(&mut self, end: Change, user: &[OsString]) -> io::Result<Option<Outcome>> {
         if !self.read_guard()? {
             return Ok(Some(Outcome::Failed("the guard process has ended".to_owned())));
         }
@@ -125,7 +121,12 @@ impl Init {
             let why = format!("the command did not start: signal {signal} has come while that of --on-acquire ran");
             return Ok(Some(Outcome::NotStarted { code, why }));
         }
-        self.start(user, false).map(|()| None)
+        match end {
+            Change::Exited(0) => self.start(user, false).map(|()| None),
+            Change::Exited(code) => Ok(Some(not_prepared(&format!("ended with exit code {code}")))),
+            Change::Killed(signal) => Ok(Some(not_prepared(&format!("was ended by signal {signal}")))),
+            Change::Stopped(_) => Ok(None),
+        }
     }
 
     fn start(&mut self, user: &[OsString], is_preparing: bool) -> io::Result<()> {

@@ -47,6 +47,8 @@ pub enum Effect {
     /// Leave the lock to its TTL.
     Abandon,
     RunLostHook,
+    /// Pass the signal on to the command of `--on-lost`.
+    SignalLostHook(Signal),
     /// A line for the user, and whether it is an error.
     Say(String, bool),
     Exit(u8),
@@ -248,7 +250,7 @@ impl Machine {
             Event::LostHookEnded => self.after_loss(),
             Event::Signal(signal) => {
                 self.ends |= signals::ends_a_service(*signal);
-                (RunState::LostHook, Vec::new())
+                (RunState::LostHook, vec![Effect::SignalLostHook(*signal)])
             }
             _ => (RunState::LostHook, Vec::new()),
         }

@@ -46,6 +46,12 @@ impl Keeper {
                 self.held = Held(None);
             }
             Effect::RunLostHook => self.start_hook(),
+            Effect::SignalLostHook(signal) => {
+                if let Some((pid, _)) = self.hook {
+                    // It is not reaped, so the number of the group is still its own.
+                    let _ = killpg(pid, signal);
+                }
+            }
             Effect::Say(text, is_error) => {
                 if is_error || !self.options.quiet {
                     say(&text);

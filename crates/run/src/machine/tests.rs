@@ -114,6 +114,15 @@ fn a_service_that_was_asked_to_end_does_not_wait_again() {
     assert_eq!(done.last(), Some(&Effect::Exit(exit::LOST)));
 }
 
+/// The hook has its own time, so it is told that the end was asked for.
+#[test]
+fn a_signal_is_passed_on_to_the_hook_of_a_loss() {
+    let mut machine = running(true, true);
+    effects(&mut machine, [lost(), Event::GuardEnded, Event::NothingLeft]);
+    let done = effects(&mut machine, [Event::Signal(Signal::SIGTERM), Event::LostHookEnded]);
+    assert_eq!(done, [Effect::SignalLostHook(Signal::SIGTERM), Effect::Exit(exit::LOST)]);
+}
+
 /// It is asked while it waits for the end of processes that cannot be killed.
 #[test]
 fn a_service_that_is_asked_to_end_does_not_wait_for_processes_that_are_left() {

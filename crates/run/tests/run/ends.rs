@@ -42,14 +42,21 @@ fn what_is_left_is_killed_also_beside_an_orphan_that_such_a_signal_has_ended() {
     assert_eq!(size(), before, "something still writes");
 }
 
-/// The hook succeeds when it is asked to stop. The command must not start without a lock, or after the request.
+/// A hook that succeeds when it is asked to stop, and one that the signal ends. The command must not start without a lock, or after
+/// the request.
 #[test]
 fn a_stop_during_the_hook_keeps_the_command_from_starting() {
     let servers = Servers::start();
-    for (name, is_lost, code) in [("test/hook-signal", false, 128 + 15), ("test/hook-loss", true, 76)] {
+    let succeeds = "trap 'exit 0' TERM; echo hook; while :; do sleep 0.05; done";
+    let ends = "echo hook; exec sleep 1000";
+    for (name, hook, is_lost, code) in [
+        ("test/hook-signal", succeeds, false, 128 + 15),
+        ("test/hook-end", ends, false, 128 + 15),
+        ("test/hook-loss", succeeds, true, 76),
+        ("test/hook-end-loss", ends, true, 76),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        let hook = "trap 'exit 0' TERM; echo hook; while :; do sleep 0.05; done";
         let options = ["--lease", name, "-q", "--on-acquire", hook];
         let mut run = servers.run(&options, &["sh", "-c", "echo started"]).spawn_to(&log);
         let says = |line: &str| fs::read_to_string(&log).unwrap().lines().any(|found| found == line);
@@ -63,6 +70,26 @@ fn a_stop_during_the_hook_keeps_the_command_from_starting() {
         assert!(!says("started"), "{name}");
         assert_eq!(servers.locked(name), 0, "{name}");
     }
+}
+
+/// It has 30 s, and would delay the end of a service for so long.
+#[test]
+fn a_signal_reaches_the_hook_of_a_loss() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let hook = "trap 'echo asked; exit 0' TERM; echo hook; while :; do sleep 0.05; done";
+    let options = ["--lease", "test/lost-hook", "-q", "--mode", "service", "--on-lost", hook];
+    let mut run = servers.run(&options, &["sh", "-c", "echo started; exec sleep 1000"]).spawn_to(&log);
+    let says = |line: &str| fs::read_to_string(&log).unwrap().lines().any(|found| found == line);
+    eventually("the command", || says("started"));
+    servers.delete("test/lost-hook");
+    eventually("the hook", || says("hook"));
+    let began = Instant::now();
+    run.signal(Signal::TERM);
+    assert_eq!(run.wait().code(), Some(76), "{}", fs::read_to_string(&log).unwrap());
+    assert!(says("asked"), "{}", fs::read_to_string(&log).unwrap());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}: less than the time of the hook", began.elapsed());
 }
 
 /// A shell starts a program beside it and becomes `redislease run`, as the entry point of a container does.
