@@ -50,11 +50,20 @@ pub fn locker(options: &RunOptions) -> Result<Locker, String> {
         builder = builder.beside_operator();
     }
     let locker = with_tls(builder, options)?.build();
-    locker.map_err(|error| for_options(&error.to_string()))
+    locker.map_err(|error| {
+        let text = for_options(&error.to_string());
+        let of_servers = if options.redis_file.is_some() { "--redis-file: " } else { "--redis: " };
+        if text.starts_with("--") { text } else { format!("{of_servers}{text}") }
+    })
 }
 
 /// The servers of `--redis`, or the lines of `--redis-file`.
 fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
+    if !options.redis.is_empty() && options.redis_file.is_some() {
+        return Err("both --redis and --redis-file are set, on the command line or by REDISLEASE_RUN_REDIS and \
+                    REDISLEASE_RUN_REDIS_FILE: use one of them"
+            .to_owned());
+    }
     let Some(file) = &options.redis_file else {
         return Ok(options.redis.iter().flat_map(|list| split(list)).map(str::to_owned).collect());
     };
@@ -124,6 +133,10 @@ pub fn for_options(text: &str) -> String {
         ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
         ("pass another one to tls()", "use another --tls-certificate and --tls-key"),
         ("in credentials() or in the URLs", "in the URLs"),
+        ("namespace ", "--lease: namespace "),
+        ("prefix has", "--prefix has"),
+        ("key \"", "--lease: the name \""),
+        ("owner has", "--owner has"),
         ("ttl is", "--ttl is"),
         ("renew_every", "--renew-every"),
         ("the stop_budget", "the grace period with 1 s for SIGKILL, together"),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
 
@@ -26,7 +27,7 @@ pub struct RunOptions {
     pub redis: Vec<String>,
 
     /// A file with one URL a line, such as redis://user:password@host:port. Lines that begin with # are ignored
-    #[arg(long, env = "REDISLEASE_RUN_REDIS_FILE", value_name = "FILE", conflicts_with = "redis")]
+    #[arg(long, env = "REDISLEASE_RUN_REDIS_FILE", value_name = "FILE")]
     pub redis_file: Option<PathBuf>,
 
     /// The lock: commands with the same namespace and name exclude each other
@@ -54,11 +55,11 @@ pub struct RunOptions {
     pub prefix: String,
 
     /// Allow a single Redis server: its loss is then the loss of every lock
-    #[arg(long, env = "REDISLEASE_RUN_SINGLE_NODE")]
+    #[arg(long, env = "REDISLEASE_RUN_SINGLE_NODE", value_parser = BoolishValueParser::new())]
     pub single_node: bool,
 
     /// Use the Redis servers of an operator of RedisLease, with its node names, prefix and longest lease
-    #[arg(long, env = "REDISLEASE_RUN_BESIDE_OPERATOR")]
+    #[arg(long, env = "REDISLEASE_RUN_BESIDE_OPERATOR", value_parser = BoolishValueParser::new())]
     pub beside_operator: bool,
 
     /// A name that others see as the holder. Default: host, process ID and a random word
@@ -121,7 +122,7 @@ pub struct RunOptions {
     pub on_lost: Option<String>,
 
     /// The address and port of a small HTTP server: /active, /, /lease and /events
-    #[arg(long, env = "REDISLEASE_RUN_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "REDISLEASE_RUN_LISTEN", value_name = "ADDRESS", value_parser = address)]
     pub listen: Option<SocketAddr>,
 
     /// What contains the processes of the command: auto, pid (a PID namespace) or none (a process group). auto takes the strongest
@@ -134,7 +135,7 @@ pub struct RunOptions {
     pub conflict_exit_code: u8,
 
     /// Print only errors, not who holds the lock and which isolation is used
-    #[arg(short, long, env = "REDISLEASE_RUN_QUIET")]
+    #[arg(short, long, env = "REDISLEASE_RUN_QUIET", value_parser = BoolishValueParser::new())]
     pub quiet: bool,
 
     /// A command without -- before it. No value is accepted
@@ -172,6 +173,10 @@ fn lease(text: &str) -> Result<Lease, String> {
         }
         _ => Err("the lease must be a namespace and a name, such as shop/nightly-report".to_owned()),
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "it must be an IP address and a port, such as 127.0.0.1:4040".to_owned())
 }
 
 fn owner(text: &str) -> Result<String, String> {

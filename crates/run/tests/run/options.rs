@@ -34,10 +34,29 @@ fn wrong_options_give_64_and_say_what_to_do() {
         (vec!["--redis", three, "--lease", "a/b", "--signal", "X"], "such as TERM"),
         (vec!["--redis", "rediss://a:1,rediss://b:1,rediss://c:1", "--lease", "a/b"], "use --tls-ca"),
         (vec!["--redis-file", "/absent", "--lease", "a/b"], "--redis-file /absent: No such file"),
+        (vec!["--redis-file", "/absent", "--redis", three, "--lease", "a/b"], "both --redis and --redis-file are set"),
+        (vec!["--redis", "a:1", "--lease", "a/b"], "--redis: server 1: write its URL as `redis://host:port`"),
+        (vec!["--redis", three, "--lease", "a/b", "--prefix", ""], "--prefix has 0 bytes"),
+        (vec!["--redis", three, "--lease", &format!("{}/b", "n".repeat(200))], "--lease: namespace has 200 bytes"),
+        (vec!["--redis", three, "--lease", &format!("a/{}", "n".repeat(1100))], "--lease: the name \"nnn"),
+        (vec!["--redis", three, "--lease", "a/b", "--owner", &"n".repeat(1100)], "--owner has 1100 bytes"),
+        (vec!["--redis", three, "--lease", "a/b", "--listen", "4040"], "such as 127.0.0.1:4040"),
     ] {
         let (code, err) = run(&options);
         assert_eq!(code, Some(64), "{options:?}: {err}");
         assert!(err.contains(part), "{options:?}: {err}");
+    }
+}
+
+/// As in the files with variables that containers and systemd read.
+#[test]
+fn a_variable_turns_an_option_on_with_1_or_true() {
+    let server = RedisServer::start().unwrap();
+    for (value, is_on) in [("1", true), ("true", true), ("0", false), ("false", false)] {
+        let mut run = Command::new(program());
+        run.env("REDISLEASE_RUN_QUIET", value).env("REDISLEASE_RUN_REDIS", format!("redis://{}", server.address()));
+        let (code, err) = single(&mut run);
+        assert_eq!((code, err.is_empty()), (Some(0), is_on), "{value}: {err}");
     }
 }
 
@@ -114,7 +133,7 @@ fn a_password_on_the_command_line_can_have_a_comma() {
 #[test]
 fn a_replica_among_the_servers_is_named_once() {
     let servers = Servers::start();
-    let [master, .., replica] = &servers.0[..] else { panic!() };
+    let [master, .., replica] = &servers.redis[..] else { panic!() };
     let address = master.address().to_string();
     let (host, port) = address.rsplit_once(':').unwrap();
     replica.command(&["REPLICAOF", host, port]).unwrap();
