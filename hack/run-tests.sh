@@ -253,6 +253,8 @@ sed -nE 's/^ +Running (.*) \(.*/\1/p; s/^test (.*) \.\.\. (ok|FAILED) <([0-9.]+)
 sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored.*/\1 \2 \3/p' "$log" |
     awk '{ passed += $1; failed += $2; ignored += $3 }
          END { printf "tests: %d passed, %d failed, %d not run by default\n", passed, failed, ignored }'
+# Tests that did less than they can, and why.
+grep -hoE 'skipped: .*' "$log" | sort -u
 sed -nE 's/^test (.*) \.\.\. FAILED( <[0-9.]+s>)?$/failed: \1/p' "$log" | sort -u
 printf '%d s in all\n' $((SECONDS - started))
 # Last: a log that is cut keeps its end.

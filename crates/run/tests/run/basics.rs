@@ -52,7 +52,7 @@ fn where_namespaces_are_forbidden_auto_falls_back_and_pid_is_an_error() {
     };
     let (code, err) = run("auto");
     if err.starts_with("unshare: ") {
-        return println!("skipped: {err}");
+        return redislease_lab::skipped(&err);
     }
     assert_eq!(code, Some(6), "{err}");
     assert!(err.contains("isolation none"), "{err}");
@@ -109,7 +109,7 @@ fn a_lock_that_another_program_holds_gives_75_or_the_code_of_the_user() {
 #[test]
 fn without_a_majority_the_code_is_69() {
     let servers = Servers::start();
-    for server in &servers.0[..2] {
+    for server in &servers.redis[..2] {
         server.process().kill().unwrap();
     }
     let (code, _, err) = servers.run(&["--lease", "test/a", "--wait", "0"], &["true"]).finish();

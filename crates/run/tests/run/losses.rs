@@ -33,11 +33,11 @@ fn nothing_of_the_first_command_runs_when_the_second_one_does() {
             scope.spawn(|| {
                 while let Some((index, case)) = next() {
                     if !is_root && matches!(case.place, Place::Pid1 | Place::User) {
-                        println!("{:<30} skipped: only root can start it", case.name);
+                        redislease_lab::skipped(&format!("losses of {}: only root can start it", case.name));
                         continue;
                     }
                     if let Some(missing) = container::missing().filter(|_| case.place == Place::Container) {
-                        println!("{:<30} skipped: {missing}", case.name);
+                        redislease_lab::skipped(&format!("losses of {}: {missing}", case.name));
                         continue;
                     }
                     lose(*case, index, count, folder.path());
@@ -49,7 +49,8 @@ fn nothing_of_the_first_command_runs_when_the_second_one_does() {
 
 /// Loses `count` locks in the same way.
 fn lose(case: Case, index: usize, count: usize, folder: &Path) {
-    let servers = Servers::start();
+    let is_cut = matches!(case.fault, Fault::CutNetwork | Fault::ResetNetwork);
+    let servers = if is_cut { Servers::behind_proxies() } else { Servers::start() };
     let mut losses = Vec::new();
     while losses.len() < count {
         let (begin, lanes) = (losses.len(), LANES.min(count - losses.len()));
@@ -77,13 +78,13 @@ fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<
         lane.fault(servers);
     }
     if case.fault == Fault::StopServers {
-        for server in &servers.0 {
+        for server in &servers.redis {
             server.process().pause().unwrap();
         }
         eventually("the commands to end", || {
             lanes.iter_mut().map(Lane::has_ended).filter(|ended| *ended).count() == count
         });
-        for server in &servers.0 {
+        for server in &servers.redis {
             server.process().resume().unwrap();
         }
     }

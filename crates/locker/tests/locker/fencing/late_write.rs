@@ -1,7 +1,5 @@
 //! What every recipe must do.
 
-use std::io::Write;
-
 use redislease_locker::Locker;
 
 use crate::support::{PATIENCE, ms, once};
@@ -19,11 +17,6 @@ pub fn recipe(language: &str) -> String {
     let page = include_str!("../../../src/guide/fencing.md");
     let block = page.split_once(&format!("```{language}\n")).unwrap().1;
     block.split_once("```").unwrap().0.trim().to_owned()
-}
-
-/// Says why a test does nothing. The test harness shows `println!` only for tests that fail.
-pub fn skipped(reason: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
 }
 
 /// The first holder loses its lock and does not notice. Then it writes late.

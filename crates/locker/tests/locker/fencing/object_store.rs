@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use redislease_lab::{Error, ObjectStore, read, repository};
 
-use super::late_write::{Store, late_write_is_rejected, skipped};
+use super::late_write::{Store, late_write_is_rejected};
 use crate::support::{PATIENCE, ms, on, once, three};
 
 const SCRIPT: &str = "examples/fencing/object-store.sh";
@@ -29,7 +29,7 @@ impl Objects {
     pub fn start() -> Option<Self> {
         match ObjectStore::start() {
             Err(error @ Error::MissingTool { .. }) => {
-                skipped(&error.to_string());
+                redislease_lab::skipped(&error.to_string());
                 None
             }
             other => Some(Self(other.unwrap())),

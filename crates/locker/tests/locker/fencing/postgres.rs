@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use super::late_write::{Store, recipe, skipped};
+use super::late_write::{Store, recipe};
 use crate::support::{PATIENCE, ms};
 
 pub struct Database {
@@ -41,7 +41,7 @@ impl Database {
     /// `None`, with a message, if PostgreSQL is not installed.
     pub fn start() -> Option<Self> {
         let Some(programs) = programs() else {
-            skipped("PostgreSQL is not installed: run `make deps`, or apt-get install postgresql");
+            redislease_lab::skipped("PostgreSQL is not installed: run `make deps`, or apt-get install postgresql");
             return None;
         };
         let folder = std::env::temp_dir().join(format!("redislease-postgres-{}", std::process::id()));
