@@ -50,6 +50,10 @@ pub enum Fault {
     StopBoth,
     /// The test does this for all locks.
     StopServers,
+    /// Nothing that the first program sends arrives, and no answer. The second one has its connections.
+    CutNetwork,
+    /// The connections of the first program are reset, again and again.
+    ResetNetwork,
     DeleteKeys,
 }
 
@@ -81,11 +85,12 @@ impl Case {
     }
 }
 
-pub const CASES: [Case; 17] = [
+pub const CASES: [Case; 23] = [
     Case::new("pid, run stopped", "pid", Shape::Single, Fault::StopRun),
     Case::new("pid, guard stopped", "pid", Shape::Single, Fault::StopGuard),
     Case::new("pid, both stopped", "pid", Shape::Single, Fault::StopBoth),
     Case::new("pid, servers stopped", "pid", Shape::Single, Fault::StopServers),
+    Case::new("pid, network cut", "pid", Shape::Single, Fault::CutNetwork),
     Case::new("pid, both stopped, forks", "pid", Shape::Forks, Fault::StopBoth),
     Case::new("pid, servers stopped, forks", "pid", Shape::Forks, Fault::StopServers),
     Case::new("pid, both stopped, user", "pid", Shape::Forks, Fault::StopBoth).at(Place::User),
@@ -93,8 +98,13 @@ pub const CASES: [Case; 17] = [
     Case::new("pid, both stopped, tty", "pid", Shape::Shell, Fault::StopBoth).at(Place::Terminal),
     Case::new("pid, both stopped, cron", "auto", Shape::Shell, Fault::StopBoth).at(Place::Cron),
     Case::new("none, both stopped", "none", Shape::Single, Fault::StopBoth),
+    Case::new("none, run stopped", "none", Shape::Single, Fault::StopRun),
     Case::new("none, guard stopped, forks", "none", Shape::Forks, Fault::StopGuard),
     Case::new("none, servers stopped, forks", "none", Shape::Forks, Fault::StopServers),
+    Case::new("none, network reset, forks", "none", Shape::Forks, Fault::ResetNetwork),
+    Case::new("none, guard stopped, user", "none", Shape::Forks, Fault::StopGuard).at(Place::User),
+    Case::new("none, guard stopped, tty", "none", Shape::Forks, Fault::StopGuard).at(Place::Terminal),
+    Case::new("none, guard stopped, cron", "none", Shape::Forks, Fault::StopGuard).at(Place::Cron),
     Case::new("none, guard stopped, PID 1", "none", Shape::Forks, Fault::StopGuard).at(Place::Pid1),
     Case::new("none, guard stopped, container", "auto", Shape::Forks, Fault::StopGuard).at(Place::Container),
     // Only the command itself ends with the guard, and `run` cannot kill the rest.

@@ -69,7 +69,7 @@ fn two_machines_with_skewed_clocks_run_a_task_once_for_each_tick() {
 #[test]
 fn of_two_machines_with_the_same_clock_one_runs_also_without_one_server() {
     let servers = Servers::start();
-    servers.0[2].process().pause().unwrap();
+    servers.redis[2].process().pause().unwrap();
     for tick in 0..30 {
         let lease = format!("test/tick-{tick}");
         let options = ["--lease", &lease, "--wait", "0", "--hold-at-least", "2s", "-q"];
@@ -78,7 +78,7 @@ fn of_two_machines_with_the_same_clock_one_runs_also_without_one_server() {
         ends.sort();
         assert_eq!(ends, [(Some(0), String::new()), (Some(75), String::new())], "{tick}");
     }
-    servers.0[2].process().resume().unwrap();
+    servers.redis[2].process().resume().unwrap();
 }
 
 #[test]

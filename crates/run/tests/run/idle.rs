@@ -4,8 +4,6 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use redislease_lab::RedisServer;
-
 use crate::support::{Run, Servers, child_of, eventually, program};
 
 /// The most private memory of `run` and its guard together, in kB.
@@ -41,7 +39,7 @@ fn an_idle_run_needs_little_memory_and_processor_time() {
 #[test]
 #[ignore = "it takes 100 s, and the figures are those of a release build"]
 fn an_idle_run_with_the_default_durations_needs_a_thousandth_of_a_core() {
-    let servers = Servers((0..3).map(|_| RedisServer::start().unwrap()).collect());
+    let servers = Servers::new();
     let mut run = Command::new(program());
     run.args(["--redis", &servers.urls(), "--lease", "test/idle", "-q", "--", "sleep", "1000"]);
     let part = measure(Run(run), Duration::from_mins(1));

@@ -13,6 +13,7 @@ use crate::process_log;
 use crate::store::Store;
 use crate::support::{Run, Running, Servers, child_of, eventually, program};
 use crate::worker;
+use redislease_lab::Cut;
 
 /// What was seen.
 pub struct Loss {
@@ -129,6 +130,8 @@ impl Lane {
                 stop(guard);
             }
             Fault::StopServers => {}
+            Fault::CutNetwork => servers.cut(run, Cut::Hang),
+            Fault::ResetNetwork => servers.cut(run, Cut::Reset),
             Fault::DeleteKeys => servers.delete(&self.lease),
         }
     }

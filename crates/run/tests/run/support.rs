@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use redislease_lab::{RedisServer, poll};
+use redislease_lab::{Cut, Proxy, RedisServer, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The timeout of every wait, with tolerance for a busy machine.
@@ -16,19 +16,40 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 pub const TTL: &str = "3s";
 
 /// Servers that vote.
-pub struct Servers(pub Vec<RedisServer>);
+pub struct Servers {
+    pub redis: Vec<RedisServer>,
+    /// Those that the programs connect to, if not to the servers themselves.
+    pub proxies: Vec<Proxy>,
+}
 
 impl Servers {
     /// Three servers. They vote one longest lease after the first program has connected.
     pub fn start() -> Self {
-        let servers = Self((0..3).map(|_| RedisServer::start().unwrap()).collect());
-        let mut first = servers.run(&["--lease", "test/first", "--wait", "60s", "-q"], &["true"]).spawn();
+        Self::new().that_vote()
+    }
+
+    /// The same, with a proxy before each of them.
+    pub fn behind_proxies() -> Self {
+        let mut servers = Self::new();
+        servers.proxies = servers.redis.iter().map(|server| Proxy::to(server.address()).unwrap()).collect();
+        servers.that_vote()
+    }
+
+    /// Three servers that have just started.
+    pub fn new() -> Self {
+        Self { redis: (0..3).map(|_| RedisServer::start().unwrap()).collect(), proxies: Vec::new() }
+    }
+
+    fn that_vote(self) -> Self {
+        let mut first = self.run(&["--lease", "test/first", "--wait", "60s", "-q"], &["true"]).spawn();
         assert!(first.wait().success());
-        servers
+        self
     }
 
     pub fn urls(&self) -> String {
-        self.0.iter().map(|server| format!("redis://{}", server.address())).collect::<Vec<_>>().join(",")
+        let proxies = self.proxies.iter().map(Proxy::address);
+        let servers = self.redis.iter().map(RedisServer::address).filter(|_| self.proxies.is_empty());
+        proxies.chain(servers).map(|address| format!("redis://{address}")).collect::<Vec<_>>().join(",")
     }
 
     /// A command line of the program, with short durations.
@@ -42,12 +63,20 @@ impl Servers {
     /// The number of servers that have the key of a lease.
     pub fn locked(&self, lease: &str) -> usize {
         let key = format!("redislease:lock:{lease}");
-        self.0.iter().filter(|server| server.command(&["EXISTS", &key]).unwrap().integer().unwrap() > 0).count()
+        self.redis.iter().filter(|server| server.command(&["EXISTS", &key]).unwrap().integer().unwrap() > 0).count()
+    }
+
+    /// Cuts the connections of one program for good.
+    pub fn cut(&self, program: Pid, cut: Cut) {
+        let pid = program.as_raw_nonzero().get().try_into().unwrap();
+        for proxy in &self.proxies {
+            proxy.cut_process(pid, cut);
+        }
     }
 
     pub fn delete(&self, lease: &str) {
         let key = format!("redislease:lock:{lease}");
-        for server in &self.0 {
+        for server in &self.redis {
             server.command(&["DEL", &key]).unwrap();
         }
     }
