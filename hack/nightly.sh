@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs what is too long for a commit, and writes one page about it. A part that fails does not stop the others.
 #
-#   hack/nightly.sh [PART...]    model simulator programs replicas workloads losses scale observe mutants bench; all of them if none is named
+#   hack/nightly.sh [PART...]    model simulator programs replicas workloads losses idle scale observe mutants bench; all of them if none is named
 #
 # Variables: SIM_HOURS (2) for the random search, half of it for operators and half for programs, ROUNDS (10) of each fault of the
 # replicas, LOSSES (200) in each way, N (10000) leases. The page is target/nightly/page.md.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(model simulator programs replicas workloads losses scale observe mutants bench)
+all=(model simulator programs replicas workloads losses idle scale observe mutants bench)
 parts=("${@:-${all[@]}}")
 for part in "${parts[@]}"; do
     [[ " ${all[*]} " == *" $part "* ]] || { echo "error: $part is none of: ${all[*]}" >&2; exit 2; }
@@ -34,6 +34,7 @@ found() { # part
         simulator) grep -E '^[0-9]+ seeds from|^seed |^of their bounds|never seen' ;;
         programs) grep -E '^[0-9]+ seeds of programs|^seed ' ;;
         replicas | workloads | losses) grep -E '^test .*(ok|FAILED)|^test result|leases moved|workloads|p50' ;;
+        idle) grep -E '^test result|private memory' ;;
         scale) grep -E '^goal:' ;;
         observe) grep -E '^problem|every query has data|^NOT MET' ;;
         mutants) grep -E 'not noticed|mutants tested|: replace |: delete ' ;;
@@ -59,6 +60,7 @@ programs() { SIM_FIRST=$first SIM_SECONDS=$half cargo test --locked --package re
 replicas() { REDISLEASE_TEST_ROUNDS=${ROUNDS:-10} cargo test --locked --workspace --test kube replicas:: -- --nocapture; }
 workloads() { cargo test --locked --workspace --test kube many_workloads:: -- --ignored --nocapture; }
 losses() { make --no-print-directory run-losses LOSSES="${LOSSES:-200}"; }
+idle() { make --no-print-directory run-idle; }
 scale() { N=${N:-10000} make --no-print-directory scale; }
 observe() { make --no-print-directory observe; }
 mutants() { hack/mutants.sh changed; }
