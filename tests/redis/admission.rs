@@ -304,6 +304,16 @@ async fn a_cluster_node_has_no_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_has_no_vote() {
+    let sentinel = RedisServer::start_with(&RedisOptions { sentinel: true, ..RedisOptions::default() }).unwrap();
+    let world = World::start(&config([sentinel.address().to_string()]));
+    let status = world
+        .wait(0, "misconfigured", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica))
+        .await;
+    assert!(status.message.contains("redis_mode is `sentinel`"), "{}", status.message);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_names_of_one_server_have_no_vote() {
     let servers = servers(2);
     let port = servers[0].address().port();

@@ -25,6 +25,8 @@ pub struct RedisOptions {
     pub tls: Option<RedisTls>,
     /// An address besides loopback on which the server listens. [`RedisServer::tls_address`] is then on it.
     pub host: Option<IpAddr>,
+    /// It is a Sentinel and keeps no keys.
+    pub sentinel: bool,
     /// More arguments, for example `["--maxmemory-policy", "allkeys-lru"]`.
     pub args: Vec<String>,
 }
@@ -86,7 +88,15 @@ impl RedisServer {
     fn prepare(options: &RedisOptions) -> Result<Self> {
         let folder = TempFolder::new("redis")?;
         let address = free_address()?;
-        let mut process = Process::new(format!("redis-server {address}"), program(), folder.path().join("log"))
+        let mut process = Process::new(format!("redis-server {address}"), program(), folder.path().join("log"));
+        if options.sentinel {
+            // It keeps its state in this file, which must be the first argument.
+            let file = folder.path().join("sentinel.conf");
+            let failed = |source| Error::Io { doing: format!("write {}", file.display()), source };
+            fs::write(&file, "").map_err(failed)?;
+            process = process.args([file.as_os_str(), "--sentinel".as_ref()]);
+        }
+        let mut process = process
             .args(["--port", &address.port().to_string(), "--save", "", "--dir"])
             .args([folder.path()])
             .args(["--bind", "127.0.0.1"])
@@ -211,7 +221,7 @@ impl RedisServer {
         let pid = format!("process_id:{}", self.process.pid().unwrap_or_default());
         if !info.lines().any(|line| line == pid) {
             Err(format!("another server answers at {}", self.address))
-        } else if !info.lines().any(|line| line == "loading:0") {
+        } else if info.lines().any(|line| line == "loading:1") {
             Err("it is loading its data".to_owned())
         } else {
             Ok(())

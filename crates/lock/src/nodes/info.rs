@@ -72,6 +72,14 @@ pub(super) fn version(text: &str) -> Result<String, String> {
 pub(super) fn misconfigurations(text: &str) -> Result<Vec<(Misconfiguration, String)>, String> {
     let fields = InfoDict::new(text);
     let field = |name: &str| fields.get::<String>(name).ok_or_else(|| format!("INFO has no field {name}"));
+    // It has none of the fields below.
+    if fields.get::<String>("redis_mode").is_some_and(|mode| mode == "sentinel") {
+        let sentence =
+            "redis_mode is `sentinel`: a Sentinel keeps no leases, and a node is an independent master that nothing \
+                        fails over; use the address of such a server"
+                .to_owned();
+        return Ok(vec![(Misconfiguration::Replica, sentence)]);
+    }
     let redis = field("redis_version")?;
     let mut found = Vec::new();
     // A Valkey server names 7.2.4 as its `redis_version`, whatever its own version is.
