@@ -45,7 +45,7 @@ ALL = USUAL | {"lost"}
 SEVERAL = frozenset({"several"})
 PEERS = [
     Peer("RedisLease", "this commit", "rust", "library", "yes, grows on the quorum", "yes, before the keys end", "by itself",
-         "a restarted server waits before it votes", measures=ALL | SEVERAL),
+         "a restarted server waits before it votes", measures=ALL | SEVERAL | {"apart"}),
     Peer("raw limit", "this commit", "rust", "raw", "(the scripts of RedisLease)", "no", "no", "no",
          measures=frozenset({"cycles", "renew"})),
     Peer("rslock", "0.10.0", "rust", "rslock", "no", "`using` returns an error", "`using`", "no", measures=ALL),

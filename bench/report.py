@@ -90,7 +90,8 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
   worker that is alone waits for that thread at each step, which costs more than the round trips on this machine. The raw limit, which has no
   such thread, does not wait for its releases.
 - In the row of hand-overs all waiters are in one process. RedisLease passes the lock to the request that has waited longest for it; the
-  peers, except Redisson, retry after a random delay. Waiters in other processes retry in RedisLease too.
+  peers, except Redisson, retry after a random delay. Waiters in other processes retry in RedisLease too: the row with a `Locker`
+  for each waiter, which only RedisLease was measured with.
 - In the rows with a server that is stopped, gone or slow, and in those they are compared with, a program of the idle class keeps
   each processor running. Without it, the fewer servers work, the more often a processor sleeps, and its wake-up in a virtual machine
   takes as long as a round trip. "Processors may sleep": without these programs.

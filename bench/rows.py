@@ -183,6 +183,11 @@ def lines(results):
         yield f"hand-over among 8 waiters: {percentile}", [
             one_server(peer, measured(results, "handover", peer, gap(percentile), milliseconds)) for peer in peers
         ]
+    if any(row["cell"] == "handover-apart" for row in results.results["rows"]):
+        for percentile in ("p50", "p99"):
+            yield f"the same, a `Locker` for each waiter: {percentile}", [
+                measured(results, "handover-apart", peer, gap(percentile), milliseconds) for peer in peers
+            ]
     many = max([row["held"] for row in results.results["rows"] if row["cell"] == "renew" and "held" in row], default=0)
     renew = lambda value, text=spread: [one_server(peer, measured(results, "renew", peer, value, text)) for peer in peers]
     # The raw limit writes the keys without acquires.

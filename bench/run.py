@@ -208,6 +208,9 @@ class Run(Stories):
             if "handover" in peer.measures:
                 request = self.request("handover", self.addresses(3), workers=8, seconds=2 * self.seconds)
                 self.ask("handover", peer, round_, request)
+            if "apart" in peer.measures:
+                request = self.request("handover-apart", self.addresses(3), workers=8, seconds=2 * self.seconds)
+                self.ask("handover-apart", peer, round_, request)
         self.in_turns(range(self.slow_rounds), measure)
 
     def renew(self):

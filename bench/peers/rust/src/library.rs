@@ -53,7 +53,16 @@ impl Library {
         let locker = self.lockers[&request.nodes].clone();
         match request.what.as_str() {
             "cycles" => cycles(&locker, &request, self.drops).await,
-            "handover" => handover(&locker, &request).await,
+            "handover" => handover(&vec![locker; request.workers], &request).await,
+            // As programs of their own, which know nothing of each other.
+            "handover-apart" => {
+                let lockers: Vec<_> =
+                    (0..request.workers).map(|_| start(&request.nodes, self.rounds.clone())).collect();
+                for locker in &lockers {
+                    ready(locker).await;
+                }
+                handover(&lockers, &request).await
+            }
             "renew" => renew(&locker, &request, &self.rounds).await,
             "lost" => lost(&locker, &request).await,
             "hold" | "take" => {
@@ -166,11 +175,12 @@ async fn cycles(locker: &Locker, request: &Request, drops: bool) -> Value {
     figures(all, start.elapsed())
 }
 
-async fn handover(locker: &Locker, request: &Request) -> Value {
+/// Hands a lock over from worker to worker, each with a locker.
+async fn handover(lockers: &[Locker], request: &Request) -> Value {
     let gaps = Arc::new(Gaps::new());
     let until = Instant::now() + request.duration();
     let mut workers = tokio::task::JoinSet::new();
-    for _ in 0..request.workers {
+    for locker in lockers {
         let (locker, request, gaps) = (locker.clone(), request.clone(), gaps.clone());
         workers.spawn(async move {
             while Instant::now() < until {
