@@ -5,6 +5,7 @@
 //! deadline, and a command that was suspended with its machine can run for the moment until the kernel does so.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -46,8 +47,8 @@ impl Machine {
     }
 }
 
-fn machine(folder: &std::path::Path, servers: &Servers, library: &SuspendLibrary, name: &str) -> Machine {
-    let run: Command = servers.run(&["--lease", name, "--isolate", "pid"], &worker::command()).0;
+fn machine(folder: &Path, servers: &Servers, library: &SuspendLibrary, name: &str, isolate: &str) -> Machine {
+    let run: Command = servers.run(&["--lease", name, "--isolate", isolate], &worker::command()).0;
     let (log, output) = (folder.join("log"), folder.join("output"));
     let process = Process::new("run", run.get_program(), output).args(run.get_args()).env("WORKER_LOG", log);
     let machine = library.machine("machine").unwrap();
@@ -60,7 +61,7 @@ fn machine(folder: &std::path::Path, servers: &Servers, library: &SuspendLibrary
 fn a_short_suspend_costs_no_lock() {
     let (servers, folder) = (Servers::start(), tempfile::tempdir().unwrap());
     let library = SuspendLibrary::compile(folder.path()).unwrap();
-    let machine = machine(folder.path(), &servers, &library, "test/short");
+    let machine = machine(folder.path(), &servers, &library, "test/short", "pid");
     let log = || process_log::read(&folder.path().join("log"));
     eventually("the command", || !log().is_empty());
     for _ in 0..3 {
@@ -74,9 +75,18 @@ fn a_short_suspend_costs_no_lock() {
 
 #[test]
 fn after_a_long_suspend_the_command_is_gone_and_run_says_so() {
+    after_a_long_suspend("pid");
+}
+
+#[test]
+fn without_a_namespace_too_the_command_is_gone_after_a_long_suspend() {
+    after_a_long_suspend("none");
+}
+
+fn after_a_long_suspend(isolate: &str) {
     let (servers, folder) = (Servers::start(), tempfile::tempdir().unwrap());
     let library = SuspendLibrary::compile(folder.path()).unwrap();
-    let machine = machine(folder.path(), &servers, &library, "test/long");
+    let machine = machine(folder.path(), &servers, &library, "test/long", isolate);
     let log = || process_log::read(&folder.path().join("log"));
     eventually("the command", || !log().is_empty());
     let second = servers.run(&["--lease", "test/long", "--wait", "60s"], &worker::command());
