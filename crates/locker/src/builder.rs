@@ -357,6 +357,8 @@ mod tests {
         assert_eq!(names, [("a:1", "a:1"), ("b:2", "b:2"), ("c:3", "c:3")]);
         assert_eq!(config.credentials, Some(Credentials { username: None, password: "secret".into() }));
         assert_eq!(&*config.membership.fingerprint, "programs;a:1,b:2,c:3;longest_lease=30000ms");
+        let defaults = (config.command_timeout, config.key_prefix.as_str(), config.quorum.as_str());
+        assert_eq!(defaults, (Millis(500), "redislease", "default"));
         let config = LockerBuilder::new::<&str>([]).node("x", "redis://a:1").single_node().config().unwrap();
         assert_eq!((config.nodes[0].name.as_str(), config.nodes[0].address.as_str()), ("x", "a:1"));
     }

@@ -382,6 +382,21 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// The table of `docs/lock.md`.
+    #[test]
+    fn defaults() {
+        let plan = |longest| {
+            let locker = Locker::builder(["redis://a:1"]).single_node().longest_lease(longest).build().unwrap();
+            let owner = locker.owner().to_owned();
+            (locker.lock("k").plan().unwrap(), owner)
+        };
+        let (Plan { lease, request, .. }, owner) = plan(s(60));
+        assert_eq!((lease.ttl, lease.stop_budget, lease.renew_interval), (Millis(30_000), Millis(3000), Millis(9000)));
+        assert_eq!((request.wait, request.max_hold, request.hold_at_least), (lease.ttl, None, Millis::ZERO));
+        assert_eq!((request.retry, &*request.holder.0), (Retry::default().backoff(), &*owner));
+        assert_eq!(plan(s(10)).0.lease.ttl, Millis(10_000), "the longest lease is shorter");
+    }
+
     #[test]
     fn the_shortest_ttl_has_room_and_one_second_less_has_none() {
         assert_eq!(renewal(s(30), None, s(11)), Some(s(19) / 3));

@@ -3,6 +3,7 @@
 
 mod beside;
 mod cancel;
+mod defaults;
 mod drops;
 mod fencing;
 mod first_program;
