@@ -5,6 +5,7 @@
 //! run beside it.
 
 mod annotations;
+mod beside;
 mod cases;
 mod cel;
 mod certificates;

@@ -208,7 +208,7 @@ fn two_clusters_with_the_same_name_do_not_change_each_others_terms() -> Result<(
 }
 
 /// A RedisQuorum of the installation's servers with these settings.
-fn quorum(installation: &Installation, name: &str, settings: &Value) -> Value {
+pub fn quorum(installation: &Installation, name: &str, settings: &Value) -> Value {
     let mut spec = settings.clone();
     spec["nodes"] = nodes(installation.redis().iter().map(|server| server.address()));
     json!({
