@@ -156,12 +156,14 @@ SEEN = {
 def field_bugs(results):
     """The published bugs of peers, and the tests of RedisLease for them."""
     bugs = json.loads((ROOT / "bench" / "field_bugs.json").read_text())
+    if missing := [bug["test"] for bug in bugs if f"fn {bug['test']}(" not in (ROOT / bug["file"]).read_text()]:
+        raise SystemExit(f"error: bench/field_bugs.json names tests that do not exist: {', '.join(missing)}")
     results = Results(results)
     seen = lambda bug: SEEN[bug["seen"]](results) if "seen" in bug else "not tried"
     rows = [f"| {bug['bug']} | {bug['peer']} | {bug['issue']} | {seen(bug)} | `{bug['file']}`: `{bug['test']}` |" for bug in bugs]
     return "\n".join([
         "## The tests for the field bugs of peers\n",
-        "Each test fails if RedisLease has the bug. \"Seen in this run\": which peers showed it in the table above.\n",
+        "Each test fails if RedisLease has the bug; those in `crates/locker` use only the public interface of the library. \"Seen in this run\": which peers showed it in the table above.\n",
         "| bug | peer | published as | seen in this run | test |", "|---|---|---|---|---|", *rows,
     ]) + "\n"
 

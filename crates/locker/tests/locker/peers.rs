@@ -1,5 +1,7 @@
 //! Bugs that were found in other lock libraries. Each test names them.
 
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redislease_locker::{AcquireError, Lost, NodeState, Released};
@@ -52,7 +54,19 @@ async fn a_retry_is_not_blocked_by_its_own_keys() {
     drop(guard);
 }
 
-/// redlock-py#27 and rslock: a dead node raises an error though a majority answers; a stopped node delays every acquire.
+/// redlock-py#27: a dead node raises an error though a majority answers.
+#[tokio::test]
+async fn a_dead_node_causes_no_error_in_any_step() {
+    let (servers, locker) = three().await;
+    servers[2].process().kill().unwrap();
+    let mut guard = once(&locker, "k").ttl(ms(600)).acquire().await.unwrap();
+    assert_eq!(guard.verify().await, Ok(guard.token()));
+    assert_eq!(guard.extend(LONGEST).await, Ok(guard.token()));
+    assert_eq!(guard.release().await, Released::Majority);
+    assert_eq!(locked(&servers[..2], "k"), 0);
+}
+
+/// rslock: a stopped node delays every acquire.
 #[tokio::test]
 async fn a_stopped_node_costs_nothing() {
     let (servers, locker) = three().await;
@@ -128,4 +142,49 @@ async fn a_node_that_restarts_empty_gives_no_second_lock() {
     }
     assert!(guard.verify().await.is_ok());
     eventually("the node to vote again", || locker.nodes()[0].state == NodeState::Up).await;
+}
+
+/// redsync#68: an unlock whose context is cancelled leaves the lock for its whole TTL.
+#[tokio::test]
+async fn a_release_that_is_cancelled_is_completed() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    // The guard is the last one that needs the connections.
+    drop(locker);
+    for server in &servers {
+        server.process().pause().unwrap();
+    }
+    let mut release = Box::pin(guard.release());
+    assert!(poll_fn(|context| Poll::Ready(release.as_mut().poll(context))).await.is_pending());
+    drop(release);
+    let began = Instant::now();
+    for server in &servers {
+        server.process().resume().unwrap();
+    }
+    eventually("no key to be left", || locked(&servers, "k") == 0).await;
+    assert!(began.elapsed() < LONGEST / 2, "{:?}", began.elapsed());
+}
+
+/// consul#9788: the next holder starts before the last one has stopped.
+#[tokio::test]
+async fn the_next_holder_starts_a_stop_budget_after_the_work_was_dropped() {
+    let (servers, first) = three().await;
+    let second = on(&servers).await;
+    let budget = ms(500);
+    let guard = once(&first, "k").stop_budget(budget).acquire().await.unwrap();
+    let token = guard.token();
+    let request = second.lock("k").wait(PATIENCE);
+    let next = tokio::spawn(async move { request.acquire().await.map(|guard| (Instant::now(), guard.token())) });
+    for server in &servers[1..] {
+        server.process().pause().unwrap();
+    }
+    let stops = Instant::now() + guard.valid_for();
+    assert_eq!(guard.run(std::future::pending::<()>()).await, Err(Lost::Expired));
+    let stopped = Instant::now();
+    for server in &servers[1..] {
+        server.process().resume().unwrap();
+    }
+    let (began, next) = next.await.unwrap().unwrap();
+    assert!(began > stopped && began >= stops + budget, "{:?} after the end of the work", began - stopped);
+    assert!(next > token);
 }
