@@ -50,6 +50,20 @@ impl fmt::Debug for LockerBuilder {
 }
 
 /// The certificates for connections with TLS, in PEM.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+/// # fn main() -> Done {
+/// # let authority = redislease_lab::Authority::new("ours")?;
+/// # let (ca, client) = (authority.certificate(), authority.sign(&["client"])?);
+/// # let tls = redislease_lab::RedisTls { identity: authority.sign(&["redis"])?, client_ca: Some(ca.clone()) };
+/// # let server = RedisServer::start_with(&redislease_lab::RedisOptions { tls: Some(tls), ..Default::default() })?;
+/// # let url = format!("rediss://{}", server.tls_address().expect("TLS"));
+/// let tls = redislease_locker::Tls::new(ca).client(client.certificate, client.key).server_name("redis");
+/// let locker = Locker::builder([url]).single_node().tls(tls).longest_lease(Duration::from_millis(500)).build()?;
+/// # runtime().block_on(locker.ready(Duration::from_secs(20)))?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Tls(TlsFiles);
 
@@ -110,6 +124,17 @@ impl LockerBuilder {
     /// With a name of its own, a server can get another address later: stop the old server for good, start an empty one, then give
     /// all programs the new address, one server at a time. Two programs that reach two servers under one name have no common
     /// majority, and nothing detects that.
+    ///
+    /// ```
+    /// # use redislease_locker::Locker;
+    /// let locker = Locker::builder::<&str>([])
+    ///     .node("a", "redis://10.0.0.1:6379")
+    ///     .node("b", "redis://10.0.0.2:6379")
+    ///     .node("c", "redis://10.0.0.3:6379")
+    ///     .build()?;
+    /// assert_eq!(locker.nodes()[1].name, "b");
+    /// # Ok::<(), redislease_locker::InvalidConfig>(())
+    /// ```
     pub fn node(mut self, name: impl Into<String>, url: impl Into<String>) -> Self {
         self.nodes.push((name.into(), url.into()));
         self

@@ -134,6 +134,16 @@ impl Guard {
     /// Asks the servers whether they still hold the lock, which also renews it. Returns the token when a majority has confirmed it
     /// after this call.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").acquire().await?;
+    /// // Slow work, in which the machine may have been paused.
+    /// let token = guard.verify().await?;
+    /// println!("write the report with token {token}");
+    /// # Ok(()) }) }
+    /// ```
+    ///
     /// # Errors
     /// Why the lock is not valid any more. Without a majority that answers, the call waits until the lock expires.
     pub async fn verify(&self) -> Result<u64, Lost> {
@@ -144,6 +154,15 @@ impl Guard {
     /// Renews the lock now, with a longer TTL for this and all later renewals: at least the present one, and at most the
     /// [`longest_lease`](crate::LockerBuilder::longest_lease). Returns the token when a majority has confirmed it. If the future is
     /// dropped, the longer TTL is used all the same.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let mut guard = locker.lock("report").ttl(Duration::from_millis(400)).acquire().await?;
+    /// guard.extend(Duration::from_secs(1)).await?;
+    /// assert!(guard.valid_for() > Duration::from_millis(400));
+    /// # Ok(()) }) }
+    /// ```
     ///
     /// # Errors
     /// [`AcquireError::Invalid`] if the TTL does not fit; the lock stays as it is. [`AcquireError::Lost`] if it was lost.
@@ -197,6 +216,21 @@ impl Guard {
 
     /// A token that is cancelled when the lock is lost, released or dropped, for code that works with
     /// [`CancellationToken`].
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").max_hold(Duration::from_millis(100)).acquire().await?;
+    /// let lost = guard.lost_token();
+    /// let work = tokio::spawn(async move {
+    ///     tokio::select! {
+    ///         () = lost.cancelled() => "stopped",
+    ///         () = std::future::pending() => "done",
+    ///     }
+    /// });
+    /// assert_eq!(work.await?, "stopped");
+    /// # Ok(()) }) }
+    /// ```
     pub fn lost_token(&self) -> CancellationToken {
         let (token, status) = (CancellationToken::new(), self.status().clone());
         // The thread of the nodes may end before the task has its turn.
@@ -212,6 +246,16 @@ impl Guard {
     /// validity is checked before each step of `work`, and after the last one. The steps run in the `tracing` span of the lock.
     ///
     /// Dropping a future stops it at its next `await`. It does not stop what it has spawned, or code that blocks.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// # async fn write_report(_token: u64) -> usize { 17 }
+    /// let guard = locker.lock("report").acquire().await?;
+    /// let lines = guard.run(write_report(guard.token())).await?;
+    /// assert_eq!(lines, 17);
+    /// # Ok(()) }) }
+    /// ```
     ///
     /// # Errors
     /// Why the lock was lost.

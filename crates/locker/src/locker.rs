@@ -101,6 +101,17 @@ impl Locker {
     /// Asks the servers who holds `key`, at most one [`command_timeout`](crate::LockerBuilder::command_timeout). It is for people and
     /// monitoring: the answer may be old when it arrives. To do something only without another holder, take the lock. It needs no
     /// runtime.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").owner("worker 1").acquire().await?;
+    /// match locker.inspect("report").await {
+    ///     Inspection::Held { owner, token, .. } => assert_eq!((owner.as_str(), token), ("worker 1", guard.token())),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(()) }) }
+    /// ```
     pub async fn inspect(&self, key: &str) -> Inspection {
         let nodes = &self.0.nodes;
         let answers = nodes.read(&nodes.keyspace().lock(&self.0.namespace, key)).await;

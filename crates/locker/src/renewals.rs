@@ -8,6 +8,16 @@ use crate::Lost;
 use crate::state::Status;
 
 /// The renewals of a lock, see [`Guard::renewals`](crate::Guard::renewals). It does not keep the lock alive.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+/// # fn main() { with_locker(async |locker| {
+/// let guard = locker.lock("report").acquire().await?;
+/// let mut renewals = guard.renewals();
+/// renewals.next().await?;
+/// println!("tell the child that the lock is valid for another {:?}", guard.valid_for());
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug)]
 pub struct Renewals {
     status: Arc<Status>,

@@ -57,6 +57,16 @@ impl Locker {
     }
 
     /// A request for the locks of 1 to 8 different keys together: all or none.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let both = locker.lock_all(["account", "audit"]).acquire().await?;
+    /// assert!(locker.lock("audit").try_acquire().await.is_err());
+    /// both.release().await;
+    /// locker.lock("audit").try_acquire().await?;
+    /// # Ok(()) }) }
+    /// ```
     pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> Request {
         Request::new(self.clone(), keys.into_iter().map(Into::into).collect())
     }
@@ -139,6 +149,14 @@ impl Request {
     /// Ends the lock this long after [`acquire`](Self::acquire) returned, at least 1 ms, as if it were lost
     /// ([`Lost::MaxHold`](crate::Lost::MaxHold)). The keys are not deleted then, because the work may still go on: they expire within one
     /// `ttl`. Default: no limit.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").max_hold(Duration::from_millis(100)).acquire().await?;
+    /// assert_eq!(guard.run(std::future::pending::<()>()).await, Err(Lost::MaxHold));
+    /// # Ok(()) }) }
+    /// ```
     pub const fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
         self
@@ -162,6 +180,15 @@ impl Request {
     /// If the future is dropped, at any moment, the keys that it may have taken are deleted. On a server that is not connected then,
     /// they expire with their TTL.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").wait(Duration::from_secs(10)).acquire().await?;
+    /// println!("write the report with token {}", guard.token());
+    /// guard.release().await;
+    /// # Ok(()) }) }
+    /// ```
+    ///
     /// # Errors
     /// [`AcquireError`] says why there is no lock. Keys that an attempt may have taken are deleted as above.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
@@ -178,6 +205,16 @@ impl Request {
     }
 
     /// The same as [`acquire`](Self::acquire) for a program without an asynchronous runtime. It blocks this thread.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() -> Done {
+    /// # let (_server, locker) = server();
+    /// let guard = locker.lock("report").acquire_blocking()?;
+    /// println!("write the report with token {}", guard.check()?);
+    /// drop(guard);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and [`AcquireError::Invalid`] inside of a tokio runtime, whose other tasks it would block.
