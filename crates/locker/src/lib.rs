@@ -5,18 +5,22 @@
 //!
 //! use redislease_locker::Locker;
 //!
-//! # async fn work(_token: u64) {}
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let locker = Locker::builder(["redis://127.0.0.1:7001", "redis://127.0.0.1:7002", "redis://127.0.0.1:7003"])
-//!     .namespace("shop")
-//!     .longest_lease(Duration::from_secs(30))
-//!     .build()?;
-//! locker.ready(Duration::from_secs(35)).await?;
-//! let guard = locker.lock("my-key").ttl(Duration::from_secs(30)).wait(Duration::from_secs(10)).acquire().await?;
-//! guard.run(work(guard.token())).await?;
-//! guard.release().await;
-//! # Ok(())
-//! # }
+//! async fn work(token: u64) {
+//!     println!("write with token {token}");
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let locker = Locker::builder(["redis://127.0.0.1:7001", "redis://127.0.0.1:7002", "redis://127.0.0.1:7003"])
+//!         .namespace("shop")
+//!         .longest_lease(Duration::from_secs(30))
+//!         .build()?;
+//!     locker.ready(Duration::from_secs(35)).await?;
+//!     let guard = locker.lock("my-key").ttl(Duration::from_secs(30)).wait(Duration::from_secs(10)).acquire().await?;
+//!     guard.run(work(guard.token())).await?;
+//!     guard.release().await;
+//!     Ok(())
+//! }
 //! ```
 //!
 //! A [`Locker`] connects to the servers on a thread of its own, which also renews every lock. [`Request::acquire`] returns a

@@ -11,3 +11,8 @@ pub mod several_keys {}
 
 #[doc = include_str!("../../../../docs/coming-from.md")]
 pub mod coming_from {}
+
+/// Compiles the programs of the page as they are shown. [`crate`] shows the first one, whose calls a test makes on real servers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/lock.md")]
+mod lock_page {}
