@@ -31,6 +31,15 @@ pub(crate) async fn story(urls: Vec<String>, ttl: Duration) -> Result<(), Box<dy
         assert!(matches!(refused, Err(AcquireError::TimedOut { .. })), "{refused:?}");
     }
 
+    // LimitRetry(strategy, 2): the first attempt counts too.
+    let limited = locker.lock("my-key").retry(Retry::Constant(first)).attempts(3).acquire().await;
+    assert!(matches!(limited, Err(AcquireError::AlreadyHeldHere { .. })), "{limited:?}");
+    // The deadline of the context is `wait`. By default it is the ttl, as there.
+    match locker.lock("my-key").ttl(ttl / 2).acquire().await {
+        Err(AcquireError::TimedOut { waited, .. }) => assert_eq!(waited, ttl / 2),
+        other => return Err(format!("it is held: {other:?}").into()),
+    }
+
     // Refresh: the lock is renewed anyway. This makes it longer.
     guard.extend(ttl * 2).await?;
     assert!(guard.valid_for() > ttl);

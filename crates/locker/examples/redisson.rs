@@ -1,4 +1,4 @@
-//! From Redisson: `tryLock(wait, lease)`, `lock()` with the watchdog, `isLocked`, and a MultiLock.
+//! From Redisson: `tryLock(wait, lease)`, `lock()` with the watchdog, `isLocked`, a MultiLock, and the pause of a garbage collection.
 //!
 //! ```text
 //! cargo run --example redisson -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
@@ -39,6 +39,28 @@ pub(crate) async fn story(urls: Vec<String>, lease: Duration) -> Result<(), Box<
     let both = locker.lock_all(["account", "audit"]).acquire().await?;
     both.run(async { println!("write both with token {}", both.token()) }).await?;
     both.release().await;
+    paused(&locker, lease).await
+}
+
+/// A garbage collection stops the holder for longer than its lease. When it goes on, it writes.
+async fn paused(locker: &Locker, lease: Duration) -> Result<(), Box<dyn Error>> {
+    // The store keeps the greatest token, and refuses a write with a smaller one.
+    let mut stored = (0, "");
+    let mut write = |value, token| {
+        let accepted = token >= stored.0;
+        if accepted {
+            stored = (token, value);
+        }
+        accepted
+    };
+    let guard = locker.lock("account").ttl(lease).acquire().await?;
+    let token = guard.token();
+    // A process that is paused renews nothing and notices nothing: it still has its token.
+    guard.abandon();
+    let next = locker.lock("account").wait(lease * 2).acquire().await?;
+    assert!(write("next", next.token()));
+    assert!(!write("late", token), "the store refuses the late write");
+    assert_eq!(stored, (next.token(), "next"));
     Ok(())
 }
 
