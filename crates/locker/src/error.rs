@@ -12,15 +12,21 @@ use crate::node::not_voting;
 #[error("{0}")]
 pub struct InvalidConfig(pub(crate) String);
 
-/// No majority of the servers voted in time, see [`Locker::ready`](crate::Locker::ready).
+/// Why [`Locker::ready`](crate::Locker::ready) did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no majority of the {} Redis nodes votes after {waited:?}: {}", nodes.len(), not_voting(nodes))]
 #[non_exhaustive]
-pub struct NotReady {
-    /// How long the call waited.
-    pub waited: Duration,
-    /// All servers.
-    pub nodes: Vec<Node>,
+pub enum NotReady {
+    /// No majority of the servers voted in time.
+    #[error("no majority of the {} Redis nodes votes after {waited:?}: {}", nodes.len(), not_voting(nodes))]
+    NoMajority {
+        /// How long the call waited.
+        waited: Duration,
+        /// All servers.
+        nodes: Vec<Node>,
+    },
+    /// The [`Locker`](crate::Locker) was shut down.
+    #[error("the Locker was shut down: build another one")]
+    Closed,
 }
 
 /// Why a request did not get its lock.

@@ -29,6 +29,8 @@ pub enum Inspection {
     /// No majority of the servers shows the same: they do not answer, an attempt is under way, or another program has written to the
     /// key ([`AcquireError::Foreign`](crate::AcquireError::Foreign)).
     Undecided,
+    /// The [`Locker`](crate::Locker) was shut down: build another one.
+    Closed,
 }
 
 /// Owner and metadata as one text. An owner has no line break.

@@ -76,7 +76,8 @@ impl Locker {
     /// requests wait for a majority themselves, for as long as [`Request::wait`](crate::Request::wait) says.
     ///
     /// # Errors
-    /// After `timeout`: the error names the servers that do not vote, why, and how long they will wait.
+    /// After `timeout`: the error names the servers that do not vote, why, and how long they will wait. [`NotReady::Closed`] after
+    /// [`shutdown`](Self::shutdown).
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         let mut statuses = self.0.nodes.watch();
         let majority = self.0.nodes.quorum().majority();
@@ -87,10 +88,12 @@ impl Locker {
             // The caller may have dropped the future.
             let _ = done.send(ready);
         });
-        match waited.await {
-            Ok(true) => Ok(()),
-            _ => Err(NotReady { waited: timeout, nodes: self.nodes() }),
-        }
+        let ready = tokio::select! {
+            biased;
+            () = self.0.closed.cancelled() => return Err(NotReady::Closed),
+            ready = waited => ready,
+        };
+        if ready == Ok(true) { Ok(()) } else { Err(NotReady::NoMajority { waited: timeout, nodes: self.nodes() }) }
     }
 
     /// The [owner](crate::Request::owner) of a request that names none: host, process ID and a random word.
@@ -113,6 +116,9 @@ impl Locker {
     /// # Ok(()) }) }
     /// ```
     pub async fn inspect(&self, key: &str) -> Inspection {
+        if self.0.is_closed() {
+            return Inspection::Closed;
+        }
         let nodes = &self.0.nodes;
         let answers = nodes.read(&nodes.keyspace().lock(&self.0.namespace, key)).await;
         inspect::decide(nodes.quorum(), &answers)
@@ -124,7 +130,7 @@ impl Locker {
     }
 
     /// Ends all requests with [`AcquireError::Closed`](crate::AcquireError::Closed) and all guards with
-    /// [`Lost::Closed`](crate::Lost::Closed). The keys of a guard that was not released expire with their TTL, because its work may
+    /// [`Lost::Closed`](crate::Lost::Closed). After that, [`ready`](Self::ready) and [`inspect`](Self::inspect) say that it is closed. The keys of a guard that was not released expire with their TTL, because its work may
     /// still go on: release guards before. Returns when the servers have answered, 2 s later at the latest. It does not close
     /// the connections: they are closed with the last clone.
     pub async fn shutdown(&self) {

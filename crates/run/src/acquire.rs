@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use redislease_locker::{AcquireError, Guard, Locker, LockerBuilder, Request, Retry, Tls};
+use redislease_locker::{AcquireError, Guard, Locker, LockerBuilder, NotReady, Request, Retry, Tls};
 
 use crate::clock::{BootTime, KILL_MARGIN};
 use crate::options::RunOptions;
@@ -202,7 +202,9 @@ async fn attempt(
     let now = BootTime::now();
     locker.ready(connect).await.map_err(|mut error| {
         let tenths = BootTime::now().since(began).as_millis() / 100;
-        error.waited = Duration::from_millis(u64::try_from(tenths).unwrap_or(u64::MAX).saturating_mul(100));
+        if let NotReady::NoMajority { waited, .. } = &mut error {
+            *waited = Duration::from_millis(u64::try_from(tenths).unwrap_or(u64::MAX).saturating_mul(100));
+        }
         let why = for_options(&error.to_string());
         NotAcquired { code: exit::NO_MAJORITY, why, is_error: true, is_undecided: false }
     })?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_locker::{AcquireError, Locker, Lost, NodeState, Released, Retry};
+use redislease_locker::{AcquireError, Inspection, Locker, Lost, NodeState, NotReady, Released, Retry};
 
 use crate::support::{LONGEST, PATIENCE, builder, eventually, locked, ms, on, once, servers, three};
 
@@ -248,6 +248,8 @@ async fn a_shutdown_closes_requests_and_guards() {
     assert_eq!(guard.release().await, Released::AlreadyLost(Lost::Closed));
     assert_eq!(waiting.await.unwrap().map(drop), Err(AcquireError::Closed));
     assert_eq!(once(&locker, "k").acquire().await.map(drop), Err(AcquireError::Closed));
+    assert_eq!(locker.ready(PATIENCE).await, Err(NotReady::Closed));
+    assert_eq!(locker.inspect("k").await, Inspection::Closed);
 }
 
 /// A request waits for its next try, a guard runs work, and nothing polls: both end when the Locker is shut down.
