@@ -345,6 +345,7 @@ async fn another_configuration_is_reported_permanently() {
     // What the fingerprint covers.
     assert!(status.message.contains("(node names, majority, maxLeaseDuration, keyPrefix)"), "{}", status.message);
     assert!(status.message.contains("or choose a new keyPrefix"), "{}", status.message);
+    assert!(status.message.ends_with("delete the marker on every node (the key `rl:marker`)"), "{}", status.message);
     assert_eq!(world.metric(r#"redislease_quorum_config_mismatch{quorum="q"}"#), 1);
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);
     tokio::time::sleep(std::time::Duration::from(QUARANTINE)).await;

@@ -9,6 +9,7 @@ use redislease_core::lock::{Failure, Input, Lock, Refusal, Request};
 use redislease_core::time::{Millis, Time};
 use redislease_lock::clock;
 use redislease_lock::keeper::Setup;
+use redislease_lock::nodes::Shown;
 use redislease_lock::nodes::random::Random;
 use tokio::sync::oneshot;
 
@@ -22,8 +23,8 @@ use crate::{AcquireError, Locker};
 #[derive(Debug)]
 pub struct Plan {
     pub locker: Locker,
-    /// The first key, as the program names it.
-    pub name: String,
+    /// The keys, as the program names them.
+    pub names: Vec<String>,
     pub keys: Keys,
     pub lease: Config,
     pub request: Request,
@@ -59,6 +60,13 @@ struct Attempts {
     waiting: Option<Waiting>,
 }
 
+impl Plan {
+    /// The first key, as the program names it.
+    fn name(&self) -> String {
+        self.names.first().cloned().unwrap_or_default()
+    }
+}
+
 impl Attempts {
     /// Opens a lease, which begins its first attempt.
     fn open(plan: Plan) -> Self {
@@ -66,7 +74,7 @@ impl Attempts {
         let mut lock = Lock::new(clock::now(), plan.request.clone());
         // The first effect is the first attempt, which begins together with the lease.
         lock.poll_command();
-        let status = Arc::new(Status::new(lock, inner.observer.clone(), plan.name.clone()));
+        let status = Arc::new(Status::new(lock, inner.observer.clone(), plan.name()));
         let setup = Setup {
             nodes: Some(inner.nodes.clone()),
             keys: plan.keys.clone(),
@@ -117,29 +125,55 @@ impl Attempts {
 
     /// Asks the servers for what the last attempt has not shown.
     async fn explained(&self, mut error: AcquireError) -> AcquireError {
-        let nodes = &self.plan.locker.0.nodes;
         let last = if let AcquireError::TimedOut { last, .. } = &mut error { &mut **last } else { &mut error };
+        let (by, is_decided) = self.status().read(|lock| {
+            let view = lock.view();
+            (view.refused_by.as_deref().map(|by| by.attempt), view.refusal.is_some())
+        });
+        let is_one = self.plan.keys.len() == 1;
         match last {
-            // An attempt that cannot get a majority any more is over with the answer of a single server, which does not show when a
-            // majority is free.
-            AcquireError::Held { free_in, .. } if self.status().read(|lock| lock.view().refusal.is_none()) => {
-                let answers = nodes.read(&self.plan.keys[0]).await;
-                if let Inspection::Held { ttl_left, .. } = inspect::decide(nodes.quorum(), &answers) {
-                    *free_in = ttl_left;
+            // The answer to an attempt does not name the key. An attempt that cannot get a majority any more is over with the answer of
+            // a single server, which does not show when a majority is free.
+            AcquireError::Held { .. } if is_one && is_decided => return error,
+            AcquireError::AlreadyHeldHere { .. } if is_one => return error,
+            AcquireError::Held { .. } | AcquireError::AlreadyHeldHere { .. } | AcquireError::TooSlow { .. } => {}
+            _ => return error,
+        }
+        let quorum = self.plan.locker.0.nodes.quorum();
+        for (index, answers) in self.read_all().await.into_iter().enumerate() {
+            let is_of = |shown: &Shown| matches!(shown, Shown::Value(value, _) if Some(value.attempt) == by);
+            match last {
+                // An answer that cannot be read is no vote.
+                AcquireError::TooSlow { .. } if inspect::is_foreign(quorum, &answers) => {
+                    *last = AcquireError::Foreign { key: self.plan.keys[index].clone() };
+                    break;
                 }
-            }
-            // An answer that cannot be read is no vote.
-            AcquireError::TooSlow { .. } => {
-                for key in &*self.plan.keys {
-                    if inspect::is_foreign(nodes.quorum(), &nodes.read(key).await) {
-                        *last = AcquireError::Foreign { key: key.clone() };
-                        break;
+                AcquireError::Held { key, .. } | AcquireError::AlreadyHeldHere { key } if answers.iter().any(is_of) => {
+                    key.clone_from(&self.plan.names[index]);
+                    if let (AcquireError::Held { free_in, .. }, false, Inspection::Held { ttl_left, .. }) =
+                        (last, is_decided, inspect::decide(quorum, &answers))
+                    {
+                        *free_in = ttl_left;
                     }
+                    break;
                 }
+                _ => {}
             }
-            _ => {}
         }
         error
+    }
+
+    /// What the servers show of each key. The reads run at the same time.
+    async fn read_all(&self) -> Vec<Vec<Shown>> {
+        let reads = self.plan.keys.iter().map(|key| {
+            let (nodes, key) = (self.plan.locker.0.nodes.clone(), key.clone());
+            tokio::spawn(async move { nodes.read(&key).await })
+        });
+        let mut answers = Vec::new();
+        for read in reads.collect::<Vec<_>>() {
+            answers.push(read.await.unwrap_or_default());
+        }
+        answers
     }
 
     /// Waits until there is something to decide.
@@ -193,7 +227,7 @@ impl Attempts {
 
     fn refusal(&self, refusal: Refusal) -> AcquireError {
         let (inner, now) = (&self.plan.locker.0, clock::now());
-        let key = self.plan.name.clone();
+        let key = self.plan.name();
         match refusal {
             Refusal::ClockStoodStill(until) => AcquireError::ClockStoodStill { key, free_in: until.since(now).into() },
             Refusal::Held(by, _) if inner.local.holds(by.attempt) => AcquireError::AlreadyHeldHere { key },

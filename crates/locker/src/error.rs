@@ -5,7 +5,7 @@ use std::time::Duration;
 use redislease_core::lock;
 
 use crate::Node;
-use crate::node::not_voting;
+use crate::node::{no_majority, not_voting};
 
 /// The configuration cannot be used. The text names the value and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +17,7 @@ pub struct InvalidConfig(pub(crate) String);
 #[non_exhaustive]
 pub enum NotReady {
     /// No majority of the servers voted in time.
-    #[error("no majority of the {} Redis nodes votes after {waited:?}: {}", nodes.len(), not_voting(nodes))]
+    #[error("{} after {waited:?}: {}", no_majority(nodes), not_voting(nodes))]
     NoMajority {
         /// How long the call waited.
         waited: Duration,
@@ -39,7 +39,7 @@ pub enum AcquireError {
          longer with wait()"
     )]
     Held {
-        /// The first key of the request.
+        /// The key that the holder has. Of several, it is the first one of the request.
         key: String,
         /// The [owner](crate::Request::owner) that the holder named.
         by: String,
@@ -52,7 +52,7 @@ pub enum AcquireError {
          the function that needs the lock"
     )]
     AlreadyHeldHere {
-        /// The first key of the request.
+        /// The key that the guard has. Of several, it is the first one of the request.
         key: String,
     },
     /// The time of [`Request::wait`](crate::Request::wait) has passed. The last attempt failed for the reason in `last`.
@@ -64,7 +64,7 @@ pub enum AcquireError {
         last: Box<AcquireError>,
     },
     /// No majority of the servers votes.
-    #[error("key {key:?} cannot be taken, because no majority of the {} Redis nodes votes: {}", nodes.len(), not_voting(nodes))]
+    #[error("key {key:?} cannot be taken, because {}: {}", no_majority(nodes), not_voting(nodes))]
     NoMajority {
         /// The first key of the request.
         key: String,
@@ -102,8 +102,13 @@ pub enum AcquireError {
         free_in: Duration,
     },
     /// The lock was lost: [`Guard::extend`](crate::Guard::extend) cannot renew it.
-    #[error("the lock cannot be extended: {0}")]
-    Lost(Lost),
+    #[error("key {key:?} cannot be extended: {why}")]
+    Lost {
+        /// The first key of the request.
+        key: String,
+        /// Why it was lost.
+        why: Lost,
+    },
     /// A value of the request is invalid. The text names it and says what to do.
     #[error("{0}")]
     Invalid(String),
@@ -117,18 +122,26 @@ pub enum AcquireError {
 #[non_exhaustive]
 pub enum Lost {
     /// No majority of the servers confirmed the lock in time, or this process was paused for too long.
-    #[error("the lock expired: no majority of the Redis nodes confirmed it in time, or this process was paused")]
+    #[error(
+        "the lock expired: no majority of the Redis nodes confirmed it in time, or this process was paused. Stop the work, and \
+         acquire the lock again"
+    )]
     Expired,
     /// A majority of the servers does not have the keys of this lock: they lost their data, or somebody deleted the keys.
     #[error(
-        "a majority of the Redis nodes does not hold the lock any more: they lost their data, or the keys were deleted"
+        "a majority of the Redis nodes does not hold the lock any more: they lost their data, or the keys were deleted. Stop the \
+         work, and acquire the lock again"
     )]
     Missing,
     /// The time of [`Request::max_hold`](crate::Request::max_hold) has passed.
-    #[error("the lock was held for the longest time that its request allows (max_hold)")]
+    #[error(
+        "the lock was held for the longest time that its request allows: stop the work, or allow a longer time with max_hold()"
+    )]
     MaxHold,
     /// The [`Locker`](crate::Locker) was shut down.
-    #[error("the Locker was shut down")]
+    #[error(
+        "the Locker was shut down, and the keys of this lock expire: stop the work, and release guards before shutdown()"
+    )]
     Closed,
 }
 

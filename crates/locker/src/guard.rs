@@ -179,7 +179,8 @@ impl Guard {
         self.config.ttl = asked_for;
         self.session.0.command(Command::Configure(Box::new(self.config.clone())));
         let asked = clock::now();
-        self.proven_since(asked, self.config.drift.least(asked_for)).await.map_err(AcquireError::Lost)
+        let proven = self.proven_since(asked, self.config.drift.least(asked_for)).await;
+        proven.map_err(|why| AcquireError::Lost { key: self.status().key().to_owned(), why })
     }
 
     /// Returns when a round that began after `asked` has confirmed the lock for `validity`.

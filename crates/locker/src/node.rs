@@ -52,18 +52,19 @@ impl Node {
 /// The message of a node whose marker names another configuration, with advice for a program.
 fn mismatch(message: &str) -> String {
     let facts = message.split_once(" (node names").map_or(message, |(facts, _)| facts);
+    let key = message.rsplit_once(" (the key ").map_or("", |(_, key)| key.trim_end_matches(')'));
     let theirs = facts.split_once("names the configuration ").map_or("", |(_, theirs)| theirs);
     let by_program = theirs.split_once(':').is_some_and(|(_generation, name)| name.starts_with(PROGRAM));
     if by_program {
         format!(
             "{facts}. All programs must name the same nodes and the same longest_lease: change this program. To change all of \
-             them: stop every program for one longest_lease, and delete the marker on every server. Another prefix is another set \
-             of locks and tokens"
+             them: stop every program for one longest_lease, and delete the Redis key {key} on every server. \
+             Another prefix is another set of locks and tokens"
         )
     } else {
         format!(
-            "{facts}. An operator of RedisLease uses this server with this key prefix: call beside_operator() with the same \
-             node names, prefix and longest lease as the operator. Another prefix is another set of locks and tokens"
+            "{facts}. An operator of RedisLease uses this server with this key prefix (its marker is the Redis key {key}): call \
+             beside_operator() with the same node names, prefix and longest lease as the operator. Another prefix is another set of locks and tokens"
         )
     }
 }
@@ -102,6 +103,14 @@ impl fmt::Display for Node {
             (_, true) => write!(f, "node {} votes", self.name),
             (_, false) => f.write_str(&self.message),
         }
+    }
+}
+
+/// Says that no majority votes.
+pub(crate) fn no_majority(nodes: &[Node]) -> String {
+    match nodes.len() {
+        1 => "the Redis node does not vote".to_owned(),
+        count => format!("no majority of the {count} Redis nodes votes"),
     }
 }
 
@@ -155,13 +164,15 @@ mod tests {
         let seen = |theirs: &str| {
             mismatch(&format!(
                 "node a (a:1): its marker names the configuration {theirs}, ours is 1:programs;a;q=1;max=9ms (node names, \
-                 majority, maxLeaseDuration, keyPrefix): restore the old spec"
+                 majority, maxLeaseDuration, keyPrefix): restore the old spec, or delete the marker on every node (the \
+                 key `p:marker`)"
             ))
         };
         let program = seen("1:programs;a;q=1;max=8ms");
         assert!(program.contains("max=8ms, ours is 1:programs;a;q=1;max=9ms. All programs"), "{program}");
+        assert!(program.contains("delete the Redis key `p:marker` on every server."), "{program}");
         let operator = seen("1:0123456789abcdef");
-        assert!(operator.contains("beside_operator()"), "{operator}");
+        assert!(operator.contains("(its marker is the Redis key `p:marker`): call beside_operator()"), "{operator}");
         assert!(!(program + &operator).contains("spec"));
     }
 }

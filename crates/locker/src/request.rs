@@ -306,7 +306,7 @@ impl Request {
                 hold_at_least: self.hold_at_least.into(),
             },
             lease,
-            name: self.keys.into_iter().next().unwrap_or_default(),
+            names: self.keys,
             locker: self.locker,
         })
     }

@@ -31,6 +31,11 @@ impl Status {
         Self { lock: Mutex::new(lock), changed: Notify::new(), observer, key, span: OnceLock::new() }
     }
 
+    /// The first key of the request.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
     /// Begins the span of the term with this token.
     pub fn begin_span(&self, token: u64) {
         self.span.get_or_init(|| tracing::info_span!(parent: None, "lock", key = self.key, token));

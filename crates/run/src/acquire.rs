@@ -121,6 +121,8 @@ fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
 /// Names the options instead of the methods of the library.
 pub fn for_options(text: &str) -> String {
     [
+        // It stops the command by itself.
+        (". Stop the work, and acquire the lock again", ""),
         ("call single_node()", "use --single-node"),
         ("call tls()", "use --tls-ca"),
         ("tls() applies", "--tls-ca applies"),

@@ -260,7 +260,7 @@ impl Keeper {
 
     fn lost(&mut self, lost: Lost) -> Event {
         self.renewals = None;
-        Event::Lost(format!("lease {}: {lost}", self.options.lease))
+        Event::Lost(format!("lease {}: {}", self.options.lease, acquire::for_options(&lost.to_string())))
     }
 
     fn reported(&mut self, report: Report) -> Event {

@@ -22,12 +22,13 @@ impl NodeTask {
         // A reader that sees the node as voting can send it requests.
         self.set_reach();
         let about = self.context.about(&self.address);
+        let key = self.context.shared.keyspace.marker();
         let (state, message) = match (standing, &self.refusal) {
             // The other states end after one call; the end of a connection is written with its reason.
             (Standing::Offline | Standing::Observing | Standing::Seeding(None), _) => return,
             (Standing::Mismatch(marker), _) => (
                 NodeState::Misconfigured(Misconfiguration::ConfigMismatch),
-                about + &mismatch(marker, &self.context.membership.name()),
+                about + &mismatch(marker, &self.context.membership.name(), key),
             ),
             (_, Some(refusal)) => (NodeState::Misconfigured(Misconfiguration::Refusing), about + &refusal.text),
             (Standing::Admitted, None) => (NodeState::Up, String::new()),
@@ -44,7 +45,7 @@ impl NodeTask {
                        it votes when the longest lease has passed",
             ),
             (Standing::Seeding(Some(reason)), None) => {
-                (NodeState::Quarantined { until: clock::now() }, about + &rounded(*reason))
+                (NodeState::Quarantined { until: clock::now() }, about + &unseedable(*reason, key))
             }
         };
         self.failures = 0;
@@ -61,22 +62,24 @@ impl NodeTask {
     }
 }
 
-/// Rounds to whole seconds, so that a status does not change with every clock reading.
-fn rounded(reason: Unseedable) -> String {
+/// `key` is that of the marker.
+fn unseedable(reason: Unseedable, key: &str) -> String {
     match reason {
+        // Whole seconds, so that a status does not change with every clock reading.
         Unseedable::ClocksDisagree { by } => {
             Unseedable::ClocksDisagree { by: Millis(by.0.div_ceil(1000) * 1000) }.to_string()
         }
+        Unseedable::OtherConfiguration => format!("{reason} (the key `{key}`)"),
         other => other.to_string(),
     }
 }
 
-fn mismatch(marker: &Marker, ours: &str) -> String {
+fn mismatch(marker: &Marker, ours: &str, key: &str) -> String {
     let theirs = marker.to_string();
     let theirs = theirs.split_once(':').map_or(theirs.as_str(), |(_run_id, name)| name);
     format!(
         "its marker names the configuration {theirs}, ours is {ours} (node names, majority, maxLeaseDuration, keyPrefix): \
          restore the old spec, or choose a new keyPrefix, or stop every operator that uses this quorum for its \
-         longest lease and then delete the marker on every node"
+         longest lease and then delete the marker on every node (the key `{key}`)"
     )
 }

@@ -63,7 +63,7 @@ async fn a_lock_can_be_extended_up_to_the_longest_lease() {
     }
     assert_eq!(
         guard.extend(LONGEST).await,
-        Err(AcquireError::Lost(Lost::Missing)),
+        Err(AcquireError::Lost { key: "k".into(), why: Lost::Missing }),
         "a lock without keys is not extended"
     );
 }

@@ -105,7 +105,7 @@ async fn an_expired_lock_is_not_extended_and_keys_of_a_minority_stay() {
     for server in &servers[..2] {
         server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
     }
-    assert_eq!(guard.extend(LONGEST).await, Err(AcquireError::Lost(Lost::Missing)));
+    assert_eq!(guard.extend(LONGEST).await, Err(AcquireError::Lost { key: "k".into(), why: Lost::Missing }));
     assert_eq!(locked(&servers, "k"), 1, "it expires by its TTL, because the work may still go on");
 }
 

@@ -138,8 +138,13 @@ async fn without_a_majority_the_error_names_the_nodes() {
 #[tokio::test]
 async fn keys_together_are_all_or_none() {
     let (servers, locker) = three().await;
-    let one = once(&locker, "b").acquire().await.unwrap();
-    assert!(locker.lock_all(["a", "b"]).try_acquire().await.is_err());
+    let one = once(&locker, "b").owner("worker 1").acquire().await.unwrap();
+    let error = locker.lock_all(["a", "b"]).try_acquire().await.unwrap_err();
+    assert_eq!(error, AcquireError::AlreadyHeldHere { key: "b".into() }, "the key that is held is named");
+    match on(&servers).await.lock_all(["c", "b", "a"]).try_acquire().await {
+        Err(AcquireError::Held { key, by, .. }) => assert_eq!((key.as_str(), by.as_str()), ("b", "worker 1")),
+        other => panic!("{other:?}"),
+    }
     eventually("the failed attempt to be gone", || locked(&servers, "a") == 0).await;
     one.release().await;
     let both = locker.lock_all(["a", "b"]).try_acquire().await.unwrap();
@@ -213,6 +218,7 @@ async fn programs_with_another_longest_lease_or_beside_an_operator_are_refused_w
         "{text}"
     );
     assert!(text.contains("change this program") && !text.contains("spec"), "{text}");
+    assert!(text.contains("delete the Redis key `redislease:marker` on every server"), "{text}");
     // An operator's marker.
     let operators: Vec<_> = crate::support::servers(3);
     for server in &operators {
