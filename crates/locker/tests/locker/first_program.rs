@@ -43,15 +43,3 @@ async fn servers_that_are_not_ready_are_named_with_the_time_they_wait() {
     assert!(text.contains("it votes in 2") || text.contains("it votes in 3"), "{text}");
     assert!(!text.contains("RedisQuorum") && !text.contains("spec"), "{text}");
 }
-
-/// The documentation tests compile both. The first test makes their calls.
-#[test]
-fn the_page_shows_the_example_of_the_crate() {
-    let read = |path: &str| std::fs::read_to_string(redislease_lab::repository().join(path)).unwrap();
-    let page = read("docs/lock.md");
-    let program = page.split_once("```rust,no_run\n").unwrap().1.split_once("```").unwrap().0;
-    let lines = read("crates/locker/src/lib.rs");
-    let lines = lines.lines().filter_map(|line| line.strip_prefix("//!"));
-    let example: String = lines.map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect();
-    assert!(program.contains("fn main()") && example.contains(program), "{program}");
-}

@@ -14,6 +14,7 @@ mod lost_time;
 mod many;
 mod messages;
 mod observer;
+mod page;
 mod peers;
 mod requests;
 mod restarts;
