@@ -94,6 +94,7 @@ fn start_redis(authority: &Authority) -> Outcome<Vec<Arc<RedisServer>>> {
             tls: Some(server_tls(authority, host)?),
             host: Some(host),
             args: ["--maxmemory-policy", "noeviction"].map(str::to_owned).to_vec(),
+            ..RedisOptions::default()
         };
         let server = RedisServer::start_with(&options)?;
         server.command(&acl_user()?.iter().map(String::as_str).collect::<Vec<_>>())?;

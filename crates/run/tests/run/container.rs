@@ -105,7 +105,7 @@ pub fn first_process(folder: &Path) -> Option<Pid> {
 #[test]
 fn the_end_of_the_first_process_of_a_container_ends_the_command() {
     if let Some(missing) = missing() {
-        return redislease_lab::skipped(&missing);
+        return redislease_lab::skipped(missing);
     }
     let servers = Servers::start();
     let folder = tempfile::Builder::new().prefix("redislease-container-").tempdir().unwrap();
