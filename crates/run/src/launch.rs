@@ -13,13 +13,14 @@ use nix::unistd::getppid;
 use crate::channel::{Channel, Received};
 use crate::message::{Launch, NotExecuted, Start};
 use crate::say::say;
-use crate::{exit, helper, signals, terminal};
+use crate::{exit, helper, shell, signals, terminal};
 
 /// Starts the process, in a process group of its own. The channel is at its end when the command is executed, and has a
 /// [`NotExecuted`] before if that is impossible.
 pub fn spawn(start: &Start, user: &[OsString], stdin: Option<&impl std::os::fd::AsFd>) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = Channel::pair()?;
-    let mut command = helper::command(helper::EXEC, user);
+    let command = helper::command(helper::EXEC, user);
+    let mut command = if start.foreground { shell::ignoring_stops(command) } else { command };
     let child = command.process_group(0).stdin(Stdio::from(theirs.into_fd())).spawn()?;
     // In a namespace, the end of init ends all processes.
     let parent = if start.isolation.has_namespace() { None } else { i32::try_from(std::process::id()).ok() };
@@ -46,7 +47,9 @@ fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> NotExe
         Ok(false) => return failed("its parent process has ended".to_owned()),
         Err(error) => return failed(error.to_string()),
     }
-    let error = Command::new(program).args(arguments).exec();
+    let mut command = Command::new(program);
+    shell::restore_variables(&mut command);
+    let error = command.args(arguments).exec();
     // As env(1).
     let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::NOT_EXECUTABLE };
     NotExecuted { code, why: format!("cannot execute {}: {error}", program.display()) }
@@ -71,12 +74,7 @@ fn prepare(init: &Channel) -> io::Result<bool> {
     {
         say(&format!("the command does not get the terminal: {error}"));
     }
-    let mut blocked = launch.blocked;
-    if launch.foreground {
-        // Ctrl-Z has no effect on the command and on what it starts. To ignore the signal, as shells do for it, needs `unsafe`.
-        blocked.push(Signal::SIGTSTP as i32);
-    }
-    signals::unblock_all_but(&blocked)?;
+    signals::unblock_all_but(&launch.blocked)?;
     rustix::process::setpriority_process(None, launch.nice)?;
     Ok(true)
 }

@@ -37,6 +37,7 @@ mod message;
 mod namespace;
 mod options;
 mod say;
+mod shell;
 mod signals;
 mod terminal;
 mod timer;
