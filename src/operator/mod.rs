@@ -43,7 +43,7 @@ use redislease_plan::annotations::facts::LeaseFacts;
 use redislease_plan::api::{RedisLease, RedisQuorum};
 use redislease_plan::election::{Cluster, PodFacts, PodObject};
 use redislease_plan::engine::{Config, Engine, Input, Watched};
-use redislease_plan::index::{Index, ListCount, WorkloadChange};
+use redislease_plan::index::{Index, ListCount, NamespaceFacts, WorkloadChange};
 use redislease_plan::plan::calls::{Outcome, Request};
 use redislease_plan::plan::{Allowed, PERMITS, Reconciler};
 use redislease_plan::status::TermEnd;
@@ -193,7 +193,6 @@ impl Context {
             let config =
                 Config { cluster: Arc::new(cluster), allowed: self.options.allowed, permits: PERMITS, machines: () };
             let engine = Driver::new(Engine::<Reconciler>::new(config, index), shell);
-            let (quorum_events, quorum_watch) = mpsc::channel(AHEAD);
             let quorums = quorums::Parts {
                 namespace: self.options.namespace.clone(),
                 lease_namespaces: self.options.watch_namespaces.clone(),
@@ -208,21 +207,12 @@ impl Context {
                 tried,
                 listed: quorums_listed,
             };
-            let stop = || self.stop.clone();
-            let spawn = |what, work| self.spawn(&deciding, what, work);
-            let quorum_api = Api::namespaced(self.client.clone(), &self.options.namespace);
-            spawn("the engine", Box::pin(engine::run(engine, inbox, stop())) as BoxedTask);
-            spawn("the controller of RedisQuorums", Box::pin(quorums::run(quorums, quorum_watch, stop())));
-            let of_quorums = Objects::all(vec![quorum_api], "RedisQuorum", &self.metrics);
-            let quorums = watches::follow(of_quorums, |quorum: RedisQuorum| quorum, quorum_events, stop());
-            spawn("the watch of RedisQuorums", Box::pin(quorums));
+            self.spawn(&deciding, "the engine", Box::pin(engine::run(engine, inbox, self.stop.clone())));
+            self.follow_quorums(&deciding, quorums);
             let lease_events =
                 self.follow_workloads(&deciding, senders.workloads, senders.leases, &writer, &authorities);
             self.follow_leases_and_pods(&deciding, lease_events, senders.pods, listed, lists);
-            let watched = self.options.watch_namespaces.clone();
-            let namespaces =
-                namespaces::follow(self.client.clone(), watched, self.metrics.clone(), senders.namespaces, stop());
-            spawn("the watch of namespaces", Box::pin(namespaces));
+            self.follow_namespaces(&deciding, senders.namespaces);
             self.stop.cancelled().await;
             tracing::info!("stopping: terms are left for the next process");
         }
@@ -236,6 +226,23 @@ impl Context {
 
     fn spawn(&self, tasks: &TaskTracker, what: &'static str, work: BoxedTask) {
         tasks.spawn(self.supervisor.must_not_end(what, work));
+    }
+
+    /// Runs the controller of the operator's RedisQuorums, and follows them for it.
+    fn follow_quorums(&self, tasks: &TaskTracker, controller: quorums::Parts) {
+        let (events, watch) = mpsc::channel(AHEAD);
+        let running = quorums::run(controller, watch, self.stop.clone());
+        self.spawn(tasks, "the controller of RedisQuorums", Box::pin(running));
+        let api = Api::namespaced(self.client.clone(), &self.options.namespace);
+        let of_quorums = Objects::all(vec![api], "RedisQuorum", &self.metrics);
+        let quorums = watches::follow(of_quorums, |quorum: RedisQuorum| quorum, events, self.stop.clone());
+        self.spawn(tasks, "the watch of RedisQuorums", Box::pin(quorums));
+    }
+
+    fn follow_namespaces(&self, tasks: &TaskTracker, events: mpsc::Sender<Watched<NamespaceFacts>>) {
+        let Namespaces { client, chosen } = self.watched();
+        let namespaces = namespaces::follow(client, chosen, self.metrics.clone(), events, self.stop.clone());
+        self.spawn(tasks, "the watch of namespaces", Box::pin(namespaces));
     }
 
     /// Follows annotated workloads, or only those that leases switch. Returns where the events of leases go.
