@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use prometheus::Registry;
 use redislease::metrics::nodes::NodeMetrics;
 use redislease::metrics::panics::Panics;
+use redislease_core::lease::TermId;
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
 use redislease_lab::{RedisServer, poll};
@@ -182,9 +183,9 @@ impl Row {
     }
 }
 
-fn measure(number: usize) {
-    let servers = servers();
-    let process = Process::start(&servers, number);
+/// Takes every lease in a first process. Returns how long it took, its terms, and the memory before the first lease.
+fn take_all(servers: &[RedisServer], number: usize) -> (Duration, Vec<Option<TermId>>, u64) {
+    let process = Process::start(servers, number);
     let before = memory();
     let leases = Leases::open(&process.keeper, &process.nodes, number);
     let began = Instant::now();
@@ -196,8 +197,28 @@ fn measure(number: usize) {
     let held = began.elapsed();
     let terms = leases.close();
     wait_for_shutdown(&process);
-    drop(process);
+    (held, terms, before)
+}
 
+/// Stops all servers for a while. Returns when they run again.
+fn outage(servers: &[RedisServer], leases: &Leases, number: usize) -> Instant {
+    let lost = leases.lost();
+    for server in servers {
+        server.process().pause().unwrap();
+    }
+    let client = Cpu::own();
+    std::thread::sleep(OUTAGE);
+    let (cores, lost) = (client.cores(), leases.lost() - lost);
+    eprintln!("{number} leases, client's cores in the outage: {cores:.3}, lost in it: {lost}");
+    for server in servers {
+        server.process().resume().unwrap();
+    }
+    Instant::now()
+}
+
+fn measure(number: usize) {
+    let servers = servers();
+    let (held, terms, before) = take_all(&servers, number);
     let process = Process::start(&servers, number);
     let leases = Leases::open(&process.keeper, &process.nodes, number);
     leases.adopt(&terms);
@@ -215,20 +236,7 @@ fn measure(number: usize) {
     let (lost, failed_rounds, smallest_left) = (leases.lost(), leases.failed_rounds(), leases.smallest_left());
     let memory = memory().saturating_sub(before);
 
-    for server in &servers {
-        server.process().pause().unwrap();
-    }
-    let client = Cpu::own();
-    std::thread::sleep(OUTAGE);
-    eprintln!(
-        "{number} leases, client's cores in the outage: {:.3}, lost in it: {}",
-        client.cores(),
-        leases.lost() - lost
-    );
-    for server in &servers {
-        server.process().resume().unwrap();
-    }
-    let back = Instant::now();
+    let back = outage(&servers, &leases, number);
     let (afterwards, held_again) = aftermath(&servers, &leases, number, back);
     Row {
         leases: number,

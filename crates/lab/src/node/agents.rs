@@ -161,7 +161,23 @@ fn start_containerd(
 ) -> Result<Process> {
     let networks = folder.join("networks");
     fs::create_dir_all(&networks).map_err(Error::io(format!("make {}", networks.display())))?;
-    let network = json!({
+    write(&networks, "10-lab.conflist", &network(folder, addresses).to_string())?;
+    let config = write(folder, "containerd.toml", &containerd_settings(folder, tools, &networks, socket))?;
+    let containerd = Process::new("containerd", "nsenter", folder.join("containerd.log"))
+        .args(inside(pid))
+        .arg(&tools.containerd)
+        .args(["--config".as_ref(), config.as_os_str()]);
+    containerd.start()?;
+    containerd.wait_until(START_WITHIN, || {
+        let args = ["--address", &socket.display().to_string(), "version"];
+        output(&tools.ctr, &args).map(drop).map_err(|error| error.to_string())
+    })?;
+    Ok(containerd)
+}
+
+/// How containerd connects pods: to the bridge `pods`, with addresses of the node.
+fn network(folder: &Path, addresses: &Addresses) -> Value {
+    json!({
         "cniVersion": "1.0.0",
         "name": "lab",
         "plugins": [{
@@ -176,10 +192,12 @@ fn start_containerd(
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         }],
-    });
-    write(&networks, "10-lab.conflist", &network.to_string())?;
+    })
+}
+
+fn containerd_settings(folder: &Path, tools: &NodeTools, networks: &Path, socket: &Path) -> String {
     let folder_text = folder.display();
-    let settings = format!(
+    format!(
         r#"version = 3
 root = "{folder_text}/containerd"
 state = "/run/containerd"
@@ -206,18 +224,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
         socket = socket.display(),
         plugins = tools.plugins.display(),
         networks = networks.display(),
-    );
-    let config = write(folder, "containerd.toml", &settings)?;
-    let containerd = Process::new("containerd", "nsenter", folder.join("containerd.log"))
-        .args(inside(pid))
-        .arg(&tools.containerd)
-        .args(["--config".as_ref(), config.as_os_str()]);
-    containerd.start()?;
-    containerd.wait_until(START_WITHIN, || {
-        let args = ["--address", &socket.display().to_string(), "version"];
-        output(&tools.ctr, &args).map(drop).map_err(|error| error.to_string())
-    })?;
-    Ok(containerd)
+    )
 }
 
 fn kubelet_settings(containerd: &Path, cgroup: &str) -> Value {
