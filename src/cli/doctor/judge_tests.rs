@@ -1,3 +1,4 @@
+use super::Verdict::{Problem, Warning};
 use super::*;
 use crate::cli::doctor::certificates::Certificate;
 
@@ -63,6 +64,19 @@ fn with(change: impl FnOnce(&mut Server)) -> QuorumFacts {
     quorum
 }
 
+fn change(change: fn(&mut QuorumFacts)) -> QuorumFacts {
+    let mut quorum = healthy();
+    change(&mut quorum);
+    quorum
+}
+
+fn has_only_fault(quorum: &QuorumFacts, verdict: Verdict, says: &str) {
+    let found = faults(quorum);
+    let [(found, message)] = found.as_slice() else { panic!("{says}: {found:?}") };
+    assert_eq!(*found, verdict, "{message}");
+    assert!(message.starts_with(says), "{message}");
+}
+
 #[test]
 fn a_healthy_quorum_has_no_fault() {
     assert_eq!(faults(&healthy()), []);
@@ -73,74 +87,50 @@ fn a_healthy_quorum_has_no_fault() {
 fn each_fault_of_a_server_is_one_finding() {
     let eviction = (Misconfiguration::Eviction, "maxmemory-policy is `allkeys-lru`: set it".to_owned());
     for (quorum, verdict, says) in [
-        (
-            with(|server| server.misconfigurations = vec![eviction]),
-            Verdict::Problem,
-            "eviction node default/b: maxmemory",
-        ),
+        (with(|server| server.misconfigurations = vec![eviction]), Problem, "eviction node default/b: maxmemory"),
         (
             with(|server| server.misconfigurations = vec![(Misconfiguration::Cluster, "cluster".into())]),
-            Verdict::Problem,
+            Problem,
             "cluster-mode node default/b: cluster.",
         ),
         (
             with(|server| server.refused = vec![("INCR".into(), "NOPERM".into()), ("DEL".into(), "NOPERM".into())]),
-            Verdict::Problem,
+            Problem,
             "commands node default/b: The server refuses INCR, DEL (NOPERM): grant",
         ),
-        (with(|server| server.replicas = 2), Verdict::Warning, "replicas node default/b: 2 replicas are connected"),
-        (with(|server| server.memory = (81, 100)), Verdict::Warning, "memory node default/b: 81 of 100 bytes"),
-        (with(|server| server.saves = false), Verdict::Problem, "persistence node default/b: The server cannot save"),
+        (with(|server| server.replicas = 2), Warning, "replicas node default/b: 2 replicas are connected"),
+        (with(|server| server.memory = (81, 100)), Warning, "memory node default/b: 81 of 100 bytes"),
+        (with(|server| server.saves = false), Problem, "persistence node default/b: The server cannot save"),
         (
             with(|server| server.clock_offset_ms = -10_000),
-            Verdict::Problem,
+            Problem,
             "clock node default/b: The clock is 10000 ms behind",
         ),
-        (
-            with(|server| server.clock_offset_ms = 1000),
-            Verdict::Warning,
-            "clock node default/b: The clock is 1000 ms ahead of",
-        ),
+        (with(|server| server.clock_offset_ms = 1000), Warning, "clock node default/b: The clock is 1000 ms ahead of"),
     ] {
-        let found = faults(&quorum);
-        let [(found, message)] = found.as_slice() else { panic!("{says}: {found:?}") };
-        assert_eq!(*found, verdict, "{message}");
-        assert!(message.starts_with(says), "{message}");
+        has_only_fault(&quorum, verdict, says);
     }
 }
 
 #[test]
 fn each_fault_of_a_quorum_is_one_finding() {
-    let change = |change: fn(&mut QuorumFacts)| {
-        let mut quorum = healthy();
-        change(&mut quorum);
-        quorum
-    };
     for (quorum, verdict, says) in [
-        (
-            change(|quorum| quorum.has_tls = false),
-            Verdict::Warning,
-            "tls quorum default: Connections are not encrypted",
-        ),
-        (
-            change(|quorum| quorum.has_password = false),
-            Verdict::Warning,
-            "login quorum default: The nodes need no password",
-        ),
-        (change(|quorum| drop(quorum.nodes.pop())), Verdict::Warning, "size quorum default: 2 of 2 nodes must vote"),
+        (change(|quorum| quorum.has_tls = false), Warning, "tls quorum default: Connections are not encrypted"),
+        (change(|quorum| quorum.has_password = false), Warning, "login quorum default: The nodes need no password"),
+        (change(|quorum| drop(quorum.nodes.pop())), Warning, "size quorum default: 2 of 2 nodes must vote"),
         (
             change(|quorum| quorum.nodes.push(node("d", Some("d"), server()))),
-            Verdict::Warning,
+            Warning,
             "size quorum default: 4 nodes tolerate no more failures than 3",
         ),
         (
             change(|quorum| quorum.nodes[0].zone = Some("b".into())),
-            Verdict::Warning,
+            Warning,
             "zones quorum default: 2 of 3 nodes are in zone b, so the quorum is lost",
         ),
         (
             change(|quorum| quorum.nodes[1].server = quorum.nodes[0].server.clone()),
-            Verdict::Problem,
+            Problem,
             "shared-server quorum default: The addresses of a (a:6379) and b (b:6379) lead to one server",
         ),
         (
@@ -148,35 +138,32 @@ fn each_fault_of_a_quorum_is_one_finding() {
                 let text = "the server's certificate has expired: renew it".into();
                 quorum.nodes[0].server = Some(Err(Unreachable { reason: Reason::Tls, text }));
             }),
-            Verdict::Problem,
+            Problem,
             "tls node default/a: a:6379: the server's certificate has expired",
         ),
         (
             change(|quorum| quorum.nodes[0].chain = Ok(vec![certificate(5)])),
-            Verdict::Warning,
+            Warning,
             "certificate node default/a: The server's certificate (CN=redis) expires at 2026-11-27T12:00:00Z, in 5 days",
         ),
         (
             change(|quorum| quorum.authorities = Ok(vec![certificate(5)])),
-            Verdict::Warning,
+            Warning,
             "certificate quorum default: The authority in `ca.crt` (CN=redis) expires at",
         ),
         (
             change(|quorum| quorum.client_chain = Ok(vec![certificate(-1)])),
-            Verdict::Problem,
+            Problem,
             "certificate quorum default: The client's certificate in `tls.crt` (CN=redis) expired at",
         ),
         (
             change(|quorum| quorum.ready = Some(("False".into(), "QuorumUnavailable".into(), "1 of 3".into()))),
-            Verdict::Warning,
+            Warning,
             "status quorum default: The operator reports Ready=False (QuorumUnavailable): 1 of 3",
         ),
-        (change(|quorum| quorum.invalid = Some("bad".into())), Verdict::Problem, "spec quorum default: bad."),
+        (change(|quorum| quorum.invalid = Some("bad".into())), Problem, "spec quorum default: bad."),
     ] {
-        let found = faults(&quorum);
-        let [(found, message)] = found.as_slice() else { panic!("{says}: {found:?}") };
-        assert_eq!(*found, verdict, "{message}");
-        assert!(message.starts_with(says), "{message}");
+        has_only_fault(&quorum, verdict, says);
     }
 }
 
@@ -195,7 +182,7 @@ fn the_cluster_is_judged() {
     assert_eq!(
         refused,
         (
-            Verdict::Problem,
+            Problem,
             "The identity may not patch pods in namespace shop, which is needed to label pods: use the roles of the chart."
                 .into()
         )
@@ -205,10 +192,10 @@ fn the_cluster_is_judged() {
         |missing_fields| Facts { kinds: vec![KindFacts { kind: "RedisLease", missing_fields }], ..Facts::default() };
     assert_eq!(only(&kind(Ok(Some(Vec::new())))).0, Verdict::Ok);
     let old = only(&kind(Ok(Some(vec!["tls".into(), "zone".into()]))));
-    assert!(old.0 == Verdict::Problem && old.1.contains("lacks spec.tls, zone: run `redislease crds"), "{old:?}");
-    assert_eq!(only(&kind(Ok(None))).0, Verdict::Problem);
+    assert!(old.0 == Problem && old.1.contains("lacks spec.tls, zone: run `redislease crds"), "{old:?}");
+    assert_eq!(only(&kind(Ok(None))).0, Problem);
     let none = Facts { quorums: Some(Ok(Vec::new())), namespace: "system".into(), ..Facts::default() };
-    assert_eq!(only(&none).0, Verdict::Problem);
+    assert_eq!(only(&none).0, Problem);
     let unknown = Facts { api_server: Some(Err("no answer".into())), ..Facts::default() };
     assert_eq!(only(&unknown).0, Verdict::Unchecked);
 }
@@ -220,7 +207,7 @@ fn leases_that_move_with_a_replica_are_named() {
     assert_eq!(judged(Err("no answer".into()))[0].verdict, Verdict::Unchecked);
     let risky = |count: usize| (0..count).map(|number| (format!("jobs/{number}"), "It can move.".to_owned())).collect();
     let found = judged(Ok(risky(1)));
-    assert_eq!((found[0].verdict, found[0].subject.as_str()), (Verdict::Warning, "lease jobs/0"));
+    assert_eq!((found[0].verdict, found[0].subject.as_str()), (Warning, "lease jobs/0"));
     assert_eq!(found[0].message, "It can move. See docs/guarantees.md.");
     let found = judged(Ok(risky(12)));
     assert_eq!((found.len(), found[10].message.as_str()), (11, "2 more leases have such durations."));
