@@ -59,7 +59,7 @@ fn as_expected(case: &Case, complaints: &[StatusCause]) -> bool {
             // The API server puts `Invalid value: "…": ` before the message.
             let sentence = match refusal.by {
                 Judge::Rule => format!(": {}", refusal.says),
-                Judge::Schema => refusal.says.to_owned(),
+                Judge::Schema => refusal.says.clone(),
             };
             only.field == on_server(refusal.field) && only.message.ends_with(&sentence)
         }

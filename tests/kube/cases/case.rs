@@ -24,7 +24,7 @@ pub struct Refusal {
     /// The invalid field.
     pub field: &'static str,
     /// The message: the whole message of a rule, or the end of a schema message.
-    pub says: &'static str,
+    pub says: String,
 }
 
 /// The validator of an object.
@@ -43,13 +43,31 @@ impl Case {
     }
 
     /// Creation of an object that violates a rule.
-    pub fn bad(what: &'static str, new: Value, field: &'static str, says: &'static str) -> Self {
-        Self { refused: Some(Refusal { by: Judge::Rule, field, says }), ..Self::good(what, new) }
+    pub fn bad(what: &'static str, new: Value, field: &'static str, says: &str) -> Self {
+        Self { refused: Some(Refusal { by: Judge::Rule, field, says: says.to_owned() }), ..Self::good(what, new) }
+    }
+
+    /// Creation of an object with a field that must be a duration of at most an hour, and is not.
+    pub fn not_a_duration(what: &'static str, new: Value, field: &'static str) -> Self {
+        let name = field.trim_start_matches("spec.");
+        let says = format!(
+            "{name} must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms"
+        );
+        Self::bad(what, new, field, &says)
+    }
+
+    /// Creation of an object with a field that must be a DNS name, and is not.
+    pub fn not_a_dns_name(what: &'static str, new: Value, field: &'static str) -> Self {
+        let name = field.trim_start_matches("spec.").trim_start_matches("candidates.");
+        let says = format!(
+            "{name} must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit"
+        );
+        Self::bad(what, new, field, &says)
     }
 
     /// Creation of an object that violates the schema.
-    pub fn malformed(what: &'static str, new: Value, field: &'static str, says: &'static str) -> Self {
-        Self { refused: Some(Refusal { by: Judge::Schema, field, says }), ..Self::good(what, new) }
+    pub fn malformed(what: &'static str, new: Value, field: &'static str, says: &str) -> Self {
+        Self { refused: Some(Refusal { by: Judge::Schema, field, says: says.to_owned() }), ..Self::good(what, new) }
     }
 
     /// The same as an update of `old`.

@@ -27,6 +27,12 @@ pub(super) fn creations() -> Vec<Case> {
             "",
             "metadata.name must be at most 63 characters, because it becomes part of a pod label key",
         ),
+    ]
+}
+
+pub(super) fn keys() -> Vec<Case> {
+    const CHARACTERS: &str = "keys must consist of letters, digits, '.', '_', ':' and '-'; '/' is not allowed";
+    vec![
         Case::good(
             "eight keys of 128 characters",
             spec(&json!({"keys": (0..8).map(|i| i.to_string().repeat(128)).collect::<Vec<_>>()})),
@@ -44,30 +50,20 @@ pub(super) fn creations() -> Vec<Case> {
             "spec.keys[0]",
             "may not be more than 128 bytes",
         ),
-        Case::bad(
-            "a key with a slash",
-            spec(&json!({"keys": ["other/billing"]})),
-            "spec.keys",
-            "keys must consist of letters, digits, '.', '_', ':' and '-'; '/' is not allowed",
-        ),
-        Case::bad(
-            "an empty key",
-            spec(&json!({"keys": [""]})),
-            "spec.keys",
-            "keys must consist of letters, digits, '.', '_', ':' and '-'; '/' is not allowed",
-        ),
-        Case::bad(
-            "a key with a line break",
-            spec(&json!({"keys": ["billing\n"]})),
-            "spec.keys",
-            "keys must consist of letters, digits, '.', '_', ':' and '-'; '/' is not allowed",
-        ),
+        Case::bad("a key with a slash", spec(&json!({"keys": ["other/billing"]})), "spec.keys", CHARACTERS),
+        Case::bad("an empty key", spec(&json!({"keys": [""]})), "spec.keys", CHARACTERS),
+        Case::bad("a key with a line break", spec(&json!({"keys": ["billing\n"]})), "spec.keys", CHARACTERS),
         Case::bad(
             "a key twice",
             spec(&json!({"keys": ["a", "b", "a"]})),
             "spec.keys",
             "keys must be unique: a lease takes each of its keys once",
         ),
+    ]
+}
+
+pub(super) fn retry_and_election() -> Vec<Case> {
+    vec![
         Case::malformed(
             "an unknown retry strategy",
             spec(&json!({"retry": {"strategy": "exponential"}})),
@@ -105,75 +101,73 @@ const ONE_ACTIVATION: &str = "granularity Cluster needs exactly one of activatio
 const NO_POD: &str =
     "election.unhealthyAfter and activation.schedulingGate need granularity Pod: granularity Cluster elects no pod";
 
+/// A lease of a workload of this kind with granularity Cluster, and with these fields.
+fn of(kind: &str, fields: &Value) -> Value {
+    let api_version = if kind == "CronJob" { "batch/v1" } else { "apps/v1" };
+    let workload = json!({"apiVersion": api_version, "kind": kind, "name": "billing"});
+    let mut patch = json!({"granularity": "Cluster", "candidates": {"selector": null, "workloadRef": workload}});
+    for (field, value) in fields.as_object().into_iter().flatten() {
+        patch[field] = value.clone();
+    }
+    spec(&patch)
+}
+
 pub(super) fn activation() -> Vec<Case> {
-    let of = |kind: &str, fields: Value| {
-        let api_version = if kind == "CronJob" { "batch/v1" } else { "apps/v1" };
-        let workload = json!({"apiVersion": api_version, "kind": kind, "name": "billing"});
-        let mut patch = json!({"granularity": "Cluster", "candidates": {"selector": null, "workloadRef": workload}});
-        for (field, value) in fields.as_object().into_iter().flatten() {
-            patch[field] = value.clone();
-        }
-        spec(&patch)
-    };
+    const SCALED: &str = "activation.scale needs candidates.workloadRef with the kind Deployment or StatefulSet";
     let scale = || json!({"scale": {"replicas": 3}});
     vec![
         Case::good("a scheduling gate", spec(&json!({"activation": {"schedulingGate": true}}))),
-        Case::good("a scaled Deployment", of("Deployment", json!({"activation": scale()}))),
-        Case::good("a scaled StatefulSet", of("StatefulSet", json!({"activation": scale()}))),
-        Case::good("a suspended CronJob", of("CronJob", json!({"activation": {"suspend": true}}))),
+        Case::good("a scaled Deployment", of("Deployment", &json!({"activation": scale()}))),
+        Case::good("a scaled StatefulSet", of("StatefulSet", &json!({"activation": scale()}))),
+        Case::good("a suspended CronJob", of("CronJob", &json!({"activation": {"suspend": true}}))),
         Case::malformed(
             "a workload with no replicas where it is active",
-            of("Deployment", json!({"activation": {"scale": {"replicas": 0}}})),
+            of("Deployment", &json!({"activation": {"scale": {"replicas": 0}}})),
             "spec.activation.scale.replicas",
             "should be greater than or equal to 1",
         ),
-        Case::bad("granularity Cluster without activation", of("Deployment", json!({})), "spec", ONE_ACTIVATION),
+        Case::bad("granularity Cluster without activation", of("Deployment", &json!({})), "spec", ONE_ACTIVATION),
         Case::bad(
             "granularity Cluster with an empty activation",
-            of("Deployment", json!({"activation": {}})),
+            of("Deployment", &json!({"activation": {}})),
             "spec",
             ONE_ACTIVATION,
         ),
         Case::bad(
             "scale with granularity Pod",
-            of("Deployment", json!({"granularity": "Pod", "activation": scale()})),
+            of("Deployment", &json!({"granularity": "Pod", "activation": scale()})),
             "spec",
             "activation.scale and activation.suspend need granularity Cluster: they start and stop the whole workload of a cluster",
         ),
-        Case::bad(
-            "scale of a DaemonSet",
-            of("DaemonSet", json!({"activation": scale()})),
-            "spec",
-            "activation.scale needs candidates.workloadRef with the kind Deployment or StatefulSet",
-        ),
+        Case::bad("scale of a DaemonSet", of("DaemonSet", &json!({"activation": scale()})), "spec", SCALED),
         Case::bad(
             "scale of selected pods",
             spec(&json!({"granularity": "Cluster", "activation": scale()})),
             "spec",
-            "activation.scale needs candidates.workloadRef with the kind Deployment or StatefulSet",
+            SCALED,
         ),
         Case::bad(
             "suspend of a Deployment",
-            of("Deployment", json!({"activation": {"suspend": true}})),
+            of("Deployment", &json!({"activation": {"suspend": true}})),
             "spec",
             "activation.suspend needs candidates.workloadRef with the kind CronJob",
         ),
         Case::bad(
             "granularity Cluster with unhealthyAfter",
-            of("Deployment", json!({"activation": scale(), "election": {"unhealthyAfter": "1m"}})),
+            of("Deployment", &json!({"activation": scale(), "election": {"unhealthyAfter": "1m"}})),
             "spec",
             NO_POD,
         ),
         Case::bad(
             "granularity Cluster with a scheduling gate",
-            of("Deployment", json!({"activation": {"scale": {"replicas": 1}, "schedulingGate": true}})),
+            of("Deployment", &json!({"activation": {"scale": {"replicas": 1}, "schedulingGate": true}})),
             "spec",
             NO_POD,
         ),
     ]
 }
 
-pub(super) fn candidates() -> Vec<Case> {
+pub(super) fn selectors() -> Vec<Case> {
     let incomplete = |what: &'static str, expression: &Value| {
         let selector = json!({"matchLabels": {"app": "billing"}, "matchExpressions": [expression]});
         Case::bad(
@@ -191,26 +185,7 @@ pub(super) fn candidates() -> Vec<Case> {
             "candidates.selector must not use a label key under redislease.io: the operator writes these labels, so its own writes would change which pods are candidates",
         )
     };
-    let workload = |api_version: &str, kind: &str| {
-        spec(&json!({"candidates": {"selector": null,
-            "workloadRef": {"apiVersion": api_version, "kind": kind, "name": "billing"}}}))
-    };
     vec![
-        Case::malformed("no candidates", spec(&json!({"candidates": null})), "spec.candidates", "Required value"),
-        Case::bad(
-            "candidates without selector and workloadRef",
-            spec(&json!({"candidates": {"selector": null}})),
-            "spec.candidates",
-            "candidates must have exactly one of selector and workloadRef",
-        ),
-        Case::bad(
-            "candidates with selector and workloadRef",
-            spec(
-                &json!({"candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}}}),
-            ),
-            "spec.candidates",
-            "candidates must have exactly one of selector and workloadRef",
-        ),
         Case::bad(
             "an empty selector",
             spec(&json!({"candidates": {"selector": {"matchLabels": null}}})),
@@ -241,18 +216,43 @@ pub(super) fn candidates() -> Vec<Case> {
             &json!({"key": "app", "operator": "NotIn", "values": []}),
         ),
         incomplete("Exists with a value", &json!({"key": "app", "operator": "Exists", "values": ["billing"]})),
+    ]
+}
+
+/// Candidates, and the names that a lease refers to.
+pub(super) fn references() -> Vec<Case> {
+    const ONE: &str = "candidates must have exactly one of selector and workloadRef";
+    const KINDS: &str = "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1, not";
+    let workload = |api_version: &str, kind: &str| {
+        spec(&json!({"candidates": {"selector": null,
+            "workloadRef": {"apiVersion": api_version, "kind": kind, "name": "billing"}}}))
+    };
+    vec![
+        Case::malformed("no candidates", spec(&json!({"candidates": null})), "spec.candidates", "Required value"),
         Case::bad(
+            "candidates without selector and workloadRef",
+            spec(&json!({"candidates": {"selector": null}})),
+            "spec.candidates",
+            ONE,
+        ),
+        Case::bad(
+            "candidates with selector and workloadRef",
+            spec(
+                &json!({"candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}}}),
+            ),
+            "spec.candidates",
+            ONE,
+        ),
+        Case::not_a_dns_name(
             "a workload with an invalid name",
             spec(&json!({"candidates": {"selector": null,
                 "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "my app"}}})),
             "spec.candidates.workloadRef.name",
-            "workloadRef.name must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
         ),
-        Case::bad(
+        Case::not_a_dns_name(
             "a quorum with an invalid name",
             spec(&json!({"quorumRef": {"name": "-main"}})),
             "spec.quorumRef.name",
-            "quorumRef.name must consist of lower-case letters, digits, '-' and '.', and each part between dots must begin and end with a letter or digit",
         ),
         Case::good("a quorum with dots in its name", spec(&json!({"quorumRef": {"name": "main.eu-1.2"}}))),
         Case::good("a Deployment", workload("apps/v1", "Deployment")),
@@ -261,17 +261,12 @@ pub(super) fn candidates() -> Vec<Case> {
         Case::good("a ReplicaSet", workload("apps/v1", "ReplicaSet")),
         Case::good("a Job", workload("batch/v1", "Job")),
         Case::good("a CronJob", workload("batch/v1", "CronJob")),
-        Case::bad(
-            "a Pod",
-            workload("v1", "Pod"),
-            "spec.candidates.workloadRef",
-            "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1, not Pod of v1",
-        ),
+        Case::bad("a Pod", workload("v1", "Pod"), "spec.candidates.workloadRef", &format!("{KINDS} Pod of v1")),
         Case::bad(
             "a Deployment of another group",
             workload("extensions/v1beta1", "Deployment"),
             "spec.candidates.workloadRef",
-            "workloadRef must be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1, not Deployment of extensions/v1beta1",
+            &format!("{KINDS} Deployment of extensions/v1beta1"),
         ),
     ]
 }
@@ -301,17 +296,15 @@ pub(super) fn durations() -> Vec<Case> {
             "a long lease with short renewals",
             spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "587s"})),
         ),
-        Case::bad(
+        Case::not_a_duration(
             "a lease that is not a duration",
             spec(&json!({"leaseDuration": "half a minute"})),
             "spec.leaseDuration",
-            "leaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
-        Case::bad(
+        Case::not_a_duration(
             "a lease of more than an hour",
             spec(&json!({"leaseDuration": "1h1ms"})),
             "spec.leaseDuration",
-            "leaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         Case::malformed(
             "a lease as a number",
@@ -325,29 +318,29 @@ pub(super) fn durations() -> Vec<Case> {
             "spec.leaseDuration",
             "may not be more than 28 bytes",
         ),
+        Case::not_a_duration("a renewal interval of zero", spec(&json!({"renewInterval": "0s"})), "spec.renewInterval"),
+        Case::not_a_duration("a negative grace period", spec(&json!({"gracePeriod": "-10s"})), "spec.gracePeriod"),
         Case::bad(
-            "a renewal interval of zero",
-            spec(&json!({"renewInterval": "0s"})),
-            "spec.renewInterval",
-            "renewInterval must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+            "never unhealthy",
+            spec(&json!({"election": {"unhealthyAfter": "24h1s"}})),
+            "spec.election.unhealthyAfter",
+            "election.unhealthyAfter must be a duration longer than 0s and at most 24h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
-        Case::bad(
-            "a negative grace period",
-            spec(&json!({"gracePeriod": "-10s"})),
-            "spec.gracePeriod",
-            "gracePeriod must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
-        ),
-        Case::bad(
+    ]
+}
+
+/// The delays between two attempts.
+pub(super) fn delays() -> Vec<Case> {
+    vec![
+        Case::not_a_duration(
             "a delay with a fraction",
             spec(&json!({"retry": {"minDelay": "0.1s"}})),
             "spec.retry.minDelay",
-            "retry.minDelay must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
-        Case::bad(
+        Case::not_a_duration(
             "a delay that is too long",
             spec(&json!({"retry": {"maxDelay": "99999h99999h99999h99999h"}})),
             "spec.retry.maxDelay",
-            "retry.maxDelay must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
         Case::bad(
             "a delay that is too short",
@@ -366,12 +359,6 @@ pub(super) fn durations() -> Vec<Case> {
             spec(&json!({"retry": {"minDelay": "11s"}})),
             "spec.retry",
             "retry.minDelay (11s) must be at most retry.maxDelay (10s)",
-        ),
-        Case::bad(
-            "never unhealthy",
-            spec(&json!({"election": {"unhealthyAfter": "24h1s"}})),
-            "spec.election.unhealthyAfter",
-            "election.unhealthyAfter must be a duration longer than 0s and at most 24h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
         ),
     ]
 }

@@ -11,12 +11,17 @@ pub use case::{Case, Judge, lease, quorum};
 pub fn all() -> Vec<Case> {
     [
         lease::creations(),
+        lease::keys(),
+        lease::retry_and_election(),
         lease::activation(),
-        lease::candidates(),
+        lease::selectors(),
+        lease::references(),
         lease::durations(),
+        lease::delays(),
         lease::changes(),
         lease::statuses(),
         quorum::creations(),
+        quorum::node_lists(),
         quorum::access(),
         quorum::changes(),
     ]

@@ -53,7 +53,7 @@ fn cel_rules_accept_and_reject_each_case() {
             .map(|error| (error.field_path, error.message))
             .collect();
         let expected: Vec<(String, String)> =
-            case.refused.iter().map(|refusal| (refusal.field.into(), refusal.says.into())).collect();
+            case.refused.iter().map(|refusal| (refusal.field.into(), refusal.says.clone())).collect();
         assert_eq!(complaints, expected, "{}", case.what);
     }
 }
