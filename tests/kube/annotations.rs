@@ -1,5 +1,6 @@
 //! Leases of annotated workloads.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use redislease_lab::{Installation, Lease, LeaseState, Operator, Result};
@@ -57,6 +58,20 @@ fn notes(installation: &Installation, namespace: &str, workload: (&str, &str), r
     Ok(events.into_iter().map(|event| event.note).collect())
 }
 
+/// The lease has what the annotations of the Deployment say, and the Deployment owns it.
+fn is_created_for(lease: &LeaseState, deployment: &Value) {
+    let spec = &lease.json()["spec"];
+    assert_eq!([&spec["leaseDuration"], &spec["renewInterval"], &spec["gracePeriod"]], ["10s", "2s", "2s"]);
+    assert_eq!(spec["quorumRef"]["name"], "default");
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"});
+    assert_eq!(spec["candidates"], json!({"workloadRef": target}));
+    let metadata = &lease.json()["metadata"];
+    assert_eq!(metadata["labels"]["app.kubernetes.io/managed-by"], "redislease");
+    assert_eq!(metadata["annotations"]["redislease.io/created-for"], "Deployment/billing");
+    let owner = &metadata["ownerReferences"][0];
+    assert_eq!((&owner["uid"], &owner["controller"]), (&deployment["metadata"]["uid"], &json!(true)));
+}
+
 #[test]
 fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
     let installation = &shared().installation;
@@ -72,16 +87,7 @@ fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
     let first = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
     println!("from annotating a Deployment to an Active lease: {} ms", began.elapsed().as_millis());
     lease.wait_for_roles(&first, 3, SOON)?;
-    let spec = &first.json()["spec"];
-    assert_eq!([&spec["leaseDuration"], &spec["renewInterval"], &spec["gracePeriod"]], ["10s", "2s", "2s"]);
-    assert_eq!(spec["quorumRef"]["name"], "default");
-    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"});
-    assert_eq!(spec["candidates"], json!({"workloadRef": target}));
-    let metadata = &first.json()["metadata"];
-    assert_eq!(metadata["labels"]["app.kubernetes.io/managed-by"], "redislease");
-    assert_eq!(metadata["annotations"]["redislease.io/created-for"], "Deployment/billing");
-    let owner = &metadata["ownerReferences"][0];
-    assert_eq!((&owner["uid"], &owner["controller"]), (&before["metadata"]["uid"], &json!(true)));
+    is_created_for(&first, &before);
 
     // A changed annotation changes the lease, and the term continues.
     annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-duration=9s500ms"])?;
@@ -331,6 +337,56 @@ fn writes(operators: &[Operator], result: &str) -> Result<String> {
     Ok(sum.to_string())
 }
 
+/// The Deployments `web-N` with these numbers.
+fn deployments(namespace: &str, numbers: Range<usize>) -> Value {
+    let items: Vec<Value> = numbers.map(|number| workload("Deployment", namespace, &format!("web-{number}"))).collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+/// Waits until the replicas have written leases so many times, without a failure.
+fn wait_for_writes(installation: &Installation, operators: &[Operator], ok: &str) -> Result<()> {
+    installation.wait_for("the writes are counted", SOON, || {
+        let counts = ["ok", "conflict", "error"].map(|result| writes(operators, result).unwrap_or_default());
+        if counts == [ok, "0", "0"] { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+}
+
+/// The names and generations of the leases of a namespace.
+fn generations(installation: &Installation, namespace: &str) -> Result<Vec<(String, Value)>> {
+    let leases = read(installation, &format!("/apis/redislease.io/v1alpha1/namespaces/{namespace}/redisleases"))?;
+    let items = leases["items"].as_array().into_iter().flatten();
+    let items = items.map(|item| (item["metadata"]["name"].to_string(), item["metadata"]["generation"].clone()));
+    Ok(items.collect())
+}
+
+/// Both replicas stop. While they are away, the annotation of `web-9` is removed. Returns the leases after their start.
+fn restart_with_one_annotation_less(
+    installation: &Installation,
+    namespace: &str,
+    operators: &[Operator],
+) -> Result<Vec<(String, Value)>> {
+    for operator in operators {
+        operator.stop()?;
+    }
+    let before = generations(installation, namespace)?;
+    assert_eq!(before.len(), 10);
+    annotate(installation, namespace, "deployment/web-9", &["redislease.io/lease-"])?;
+    for operator in operators {
+        operator.start_again()?;
+    }
+    // A new workload shows that the controller works again.
+    installation.apply(&deployments(namespace, 10..11))?;
+    installation.find_lease(namespace, "web-10").wait("active", FIRST_ELECTION, LeaseState::is_active)?;
+    let is_9 = |lease: &(String, Value)| lease.0.contains("web-9");
+    let after = installation.wait_for("the lease of web-9 is deleted", FIRST_ELECTION, || {
+        let now = generations(installation, namespace)?;
+        if now.iter().any(is_9) { Err(format!("{now:?}")) } else { Ok(now) }
+    })?;
+    let same = before.iter().filter(|&lease| !is_9(lease)).all(|lease| after.contains(lease));
+    assert!(same && after.len() == 10, "{before:?} {after:?}");
+    Ok(after)
+}
+
 #[test]
 fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     let installation = &installation()?;
@@ -342,25 +398,12 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     quorum_is_ready(installation)?;
     let cluster = installation.control_plane();
     cluster.kubectl(&["create", "namespace", namespace])?;
-    let name = |number: usize| format!("web-{number}");
-    let list = |numbers: std::ops::Range<usize>| {
-        let items: Vec<Value> = numbers.map(|number| workload("Deployment", namespace, &name(number))).collect();
-        json!({"apiVersion": "v1", "kind": "List", "items": items})
-    };
-    installation.apply(&list(0..10))?;
-    let active = |number: usize| {
-        installation.find_lease(namespace, &name(number)).wait("active", FIRST_ELECTION, LeaseState::is_active)
-    };
+    installation.apply(&deployments(namespace, 0..10))?;
     for number in 0..10 {
-        active(number)?;
+        let lease = installation.find_lease(namespace, &format!("web-{number}"));
+        lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
     }
-    let written = |ok: &str| {
-        installation.wait_for("the writes are counted", SOON, || {
-            let counts = ["ok", "conflict", "error"].map(|result| writes(&operators, result).unwrap_or_default());
-            if counts == [ok, "0", "0"] { Ok(()) } else { Err(format!("{counts:?}")) }
-        })
-    };
-    written("10")?;
+    wait_for_writes(installation, &operators, "10")?;
     annotate(installation, namespace, "deployment/web-0", &["redislease.io/quorums=x"])?;
     let on = ("Deployment", "web-0");
     installation.wait_for_event(namespace, on, "UnknownAnnotation", "use redislease.io/quorum", FIRST_ELECTION)?;
@@ -372,34 +415,9 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     let excluded = ["Annotation redislease.io/exclude is \"yes\" and must be \"true\" or \"false\": use \"true\"."];
     wait_for_mistakes(installation, namespace, ("Pod", &pod), &excluded)?;
 
-    // Both stop. While they are away, one annotation is removed.
-    let leases = || read(installation, "/apis/redislease.io/v1alpha1/namespaces/replicated/redisleases");
-    let versions = |leases: &Value| -> Vec<(String, Value)> {
-        let items = leases["items"].as_array().into_iter().flatten();
-        let items = items.map(|item| (item["metadata"]["name"].to_string(), item["metadata"]["generation"].clone()));
-        items.collect()
-    };
-    for operator in &operators {
-        operator.stop()?;
-    }
-    let before = versions(&leases()?);
-    assert_eq!(before.len(), 10);
-    annotate(installation, namespace, "deployment/web-9", &["redislease.io/lease-"])?;
-    for operator in &operators {
-        operator.start_again()?;
-    }
-    // A new workload shows that the controller works again.
-    installation.apply(&list(10..11))?;
-    active(10)?;
-    installation.wait_for("the lease of web-9 is deleted", FIRST_ELECTION, || {
-        let now = versions(&leases()?);
-        if now.iter().any(|(name, _)| name.contains("web-9")) { Err(format!("{now:?}")) } else { Ok(()) }
-    })?;
-    let after = versions(&leases()?);
-    let same = before.iter().filter(|(name, _)| !name.contains("web-9")).all(|lease| after.contains(lease));
-    assert!(same && after.len() == 10, "{before:?} {after:?}");
+    let after = restart_with_one_annotation_less(installation, namespace, &operators)?;
     // One creation and one deletion.
-    written("2")?;
+    wait_for_writes(installation, &operators, "2")?;
     assert_eq!(notes(installation, namespace, on, "UnknownAnnotation")?.len(), 1, "the event is not repeated");
     wait_for_mistakes(installation, namespace, ("Pod", &pod), &excluded)?;
 
@@ -409,10 +427,10 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     }
     let without = installation.start_operator("operator-2", &["--annotations=false"])?;
     without.wait_ready()?;
-    installation.apply(&list(11..12))?;
+    installation.apply(&deployments(namespace, 11..12))?;
     annotate(installation, namespace, "deployment/web-8", &["redislease.io/lease-"])?;
     throughout(Duration::from_secs(3), |_| {
-        assert_eq!(versions(&leases()?), after);
+        assert_eq!(generations(installation, namespace)?, after);
         Ok(())
     })
 }

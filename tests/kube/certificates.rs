@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redislease_lab::{
-    Authority, Identity, Installation, InstallationOptions, LeaseState, PooledControlPlane, QuorumState, RedisOptions,
-    RedisServer, RedisTls, Result, SYSTEM, nodes,
+    Authority, Identity, Installation, InstallationOptions, Lease, LeaseState, PooledControlPlane, QuorumState,
+    RedisOptions, RedisServer, RedisTls, Result, SYSTEM, nodes,
 };
 use serde_json::{Value, json};
 
@@ -69,78 +69,68 @@ fn reconnect(installation: &Installation, index: usize) -> Result<()> {
     installation.wait_for(&format!("redis-{index} is connected again"), SECRET_READ, || in_use(&before)).map(drop)
 }
 
-#[test]
-fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
-    let (first, second) = (Authority::new("first")?, Authority::new("second")?);
-    let installation = install(&first)?;
-    let operator = installation.start_operator("operator-0", &[])?;
-    let says = "spec.tls.secretRef names secret redislease-system/redis-tls, which does not exist: create it with the key `ca.crt`";
-    let is_missing = |quorum: &QuorumState| {
-        let ready = quorum.condition("Ready");
-        ready.is_some_and(|ready| ready.reason == "InvalidReference" && ready.message.contains(says))
-    };
-    installation.wait_for_quorum("the missing secret is reported", FIRST_ELECTION, is_missing)?;
-    installation.apply(&certificates(&first.certificate(), &first.sign(&["redislease"])?))?;
-    installation.wait_for_quorum("all nodes vote", SECRET_READ + FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
+/// Whether the condition Ready has this reason and says this.
+fn reports(quorum: &QuorumState, reason: &str, says: &str) -> bool {
+    quorum.condition("Ready").is_some_and(|ready| ready.reason == reason && ready.message.contains(says))
+}
 
-    installation.deployment("tls", "billing", 3)?;
-    let mut held = Vec::new();
-    for number in 0..LEASES {
-        let name = format!("lease-{number}");
-        let lease = installation.lease(
-            "tls",
-            &name,
-            &json!({"candidates": {"selector": {"matchLabels": {"app": "billing"}}}}),
-        )?;
-        held.push((lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?, lease));
+fn secret_is_missing(quorum: &QuorumState) -> bool {
+    let says = "spec.tls.secretRef names secret redislease-system/redis-tls, which does not exist: create it with the key `ca.crt`";
+    reports(quorum, "InvalidReference", says)
+}
+
+fn all_nodes_vote(installation: &Installation, limit: Duration) -> Result<()> {
+    installation.wait_for_quorum("all nodes vote", limit, |quorum| quorum.count("Up") == 3).map(drop)
+}
+
+/// Leases, each with its state when it was held for the first time.
+struct Held<'a>(Vec<(LeaseState, Lease<'a>)>);
+
+impl<'a> Held<'a> {
+    fn wait(installation: &'a Installation) -> Result<Self> {
+        installation.deployment("tls", "billing", 3)?;
+        let spec = json!({"candidates": {"selector": {"matchLabels": {"app": "billing"}}}});
+        let hold = |number| {
+            let lease = installation.lease("tls", &format!("lease-{number}"), &spec)?;
+            Ok((lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?, lease))
+        };
+        (0..LEASES).map(hold).collect::<Result<_>>().map(Self)
     }
-    let moved = || -> Result<usize> {
+
+    /// How many of them have another term now, or none.
+    fn moved(&self) -> Result<usize> {
         let mut moved = 0;
-        for (before, lease) in &held {
+        for (before, lease) in &self.0 {
             let now = lease.state()?;
             moved +=
                 usize::from((now.token(), now.attempt(), now.is_active()) != (before.token(), before.attempt(), true));
         }
         Ok(moved)
-    };
+    }
+}
 
-    // A secret that is deleted later ends nothing.
-    installation.control_plane().kubectl(&["delete", "secret", "redis-tls", "--namespace", SYSTEM])?;
-    installation.wait_for_quorum("the missing secret is reported", SECRET_READ, is_missing)?;
-    reconnect(&installation, 0)?;
-    assert_eq!(moved()?, 0, "the last certificates stay in use");
-
-    // The secrets get the new values beside the old authority, then one server after the other. Each connection is opened
-    // anew after each step.
+/// The secrets get the new values beside the old authority, then one server after the other. Each connection is opened anew
+/// after each step.
+fn replace_all(installation: &Installation, first: &Authority, second: &Authority, held: &Held<'_>) -> Result<()> {
     let both = [first.certificate(), second.certificate()].concat();
     installation.apply(&certificates(&both, &second.sign(&["redislease"])?))?;
     installation.apply(&password("second"))?;
     for (index, server) in installation.redis().iter().enumerate() {
-        reconnect(&installation, index)?;
-        server.set_tls(&server_tls(&second)?)?;
+        reconnect(installation, index)?;
+        server.set_tls(&server_tls(second)?)?;
         server.set_password("second")?;
-        reconnect(&installation, index)?;
+        reconnect(installation, index)?;
         // A wait that fails prints the operator's log.
-        installation.wait_for(&format!("no lease moves with redis-{index}"), NOW, || match moved() {
+        installation.wait_for(&format!("no lease moves with redis-{index}"), NOW, || match held.moved() {
             Ok(0) => Ok(()),
             moved => Err(format!("{moved:?}")),
         })?;
     }
-    // A new process has the new values only, and continues every term.
-    operator.restart()?;
-    installation.wait_for_quorum("all nodes vote", SECRET_READ, |quorum| quorum.count("Up") == 3)?;
-    operator.wait_ready()?;
-    throughout(AFTER_ONE_LEASE, |after| {
-        assert_eq!(moved()?, 0, "{after:?} after the restart");
-        Ok(())
-    })?;
-    let count = moved()?;
-    println!("{count} of {LEASES} leases moved");
-    assert_eq!(count, 0);
+    Ok(())
+}
 
-    // Open connections survive certificates of a wrong authority. A new process cannot connect.
-    installation.apply(&certificates(&first.certificate(), &second.sign(&["redislease"])?))?;
-    operator.restart()?;
+/// What the status says when no server can be reached because of its certificate.
+fn wrong_certificates_of_servers(installation: &Installation, first: &Authority) -> Result<()> {
     let refused = installation.wait_for_quorum("refused", SECRET_READ, |quorum| quorum.count("Down") == 3)?;
     for index in 0..3 {
         let (_, message) = refused.node(index);
@@ -159,11 +149,44 @@ fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
         for server in installation.redis() {
             server.set_tls(&tls)?;
         }
-        installation.wait_for_quorum(says, SECRET_READ, |quorum| {
-            let ready = quorum.condition("Ready");
-            ready.is_some_and(|ready| ready.reason == "QuorumUnavailable" && ready.message.contains(says))
-        })?;
+        installation.wait_for_quorum(says, SECRET_READ, |quorum| reports(quorum, "QuorumUnavailable", says))?;
     }
+    Ok(())
+}
+
+#[test]
+fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
+    let (first, second) = (Authority::new("first")?, Authority::new("second")?);
+    let installation = install(&first)?;
+    let operator = installation.start_operator("operator-0", &[])?;
+    installation.wait_for_quorum("the missing secret is reported", FIRST_ELECTION, secret_is_missing)?;
+    installation.apply(&certificates(&first.certificate(), &first.sign(&["redislease"])?))?;
+    all_nodes_vote(&installation, SECRET_READ + FIRST_ELECTION)?;
+    let held = Held::wait(&installation)?;
+
+    // A secret that is deleted later ends nothing.
+    installation.control_plane().kubectl(&["delete", "secret", "redis-tls", "--namespace", SYSTEM])?;
+    installation.wait_for_quorum("the missing secret is reported", SECRET_READ, secret_is_missing)?;
+    reconnect(&installation, 0)?;
+    assert_eq!(held.moved()?, 0, "the last certificates stay in use");
+
+    replace_all(&installation, &first, &second, &held)?;
+    // A new process has the new values only, and continues every term.
+    operator.restart()?;
+    all_nodes_vote(&installation, SECRET_READ)?;
+    operator.wait_ready()?;
+    throughout(AFTER_ONE_LEASE, |after| {
+        assert_eq!(held.moved()?, 0, "{after:?} after the restart");
+        Ok(())
+    })?;
+    let count = held.moved()?;
+    println!("{count} of {LEASES} leases moved");
+    assert_eq!(count, 0);
+
+    // Open connections survive certificates of a wrong authority. A new process cannot connect.
+    installation.apply(&certificates(&first.certificate(), &second.sign(&["redislease"])?))?;
+    operator.restart()?;
+    wrong_certificates_of_servers(&installation, &first)?;
     for server in installation.redis() {
         server.set_tls(&server_tls(&second)?)?;
     }
@@ -172,11 +195,8 @@ fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
     installation.apply(&certificates("not a certificate", &second.sign(&["redislease"])?))?;
     let says = "secret redislease-system/redis-tls, whose key `ca.crt` holds no certificate in PEM";
     installation.wait_for_quorum("the unusable secret is reported", SECRET_READ, |quorum| {
-        quorum
-            .condition("Ready")
-            .is_some_and(|ready| ready.reason == "InvalidReference" && ready.message.contains(says))
+        reports(quorum, "InvalidReference", says)
     })?;
     installation.apply(&certificates(&second.certificate(), &second.sign(&["redislease"])?))?;
-    installation.wait_for_quorum("all nodes vote", SECRET_READ, |quorum| quorum.count("Up") == 3)?;
-    Ok(())
+    all_nodes_vote(&installation, SECRET_READ)
 }

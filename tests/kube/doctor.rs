@@ -4,11 +4,16 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
-use redislease_lab::{Authority, Installation, RedisOptions, RedisServer, RedisTls, Result, SYSTEM};
+use redislease_lab::{
+    Authority, ControlPlane, Identity, Installation, RedisOptions, RedisServer, RedisTls, Result, SYSTEM,
+};
 use serde_json::{Value, json};
 
 use crate::support::{SOON, options, secret};
 use crate::wrong_clock::WrongClock;
+
+/// The names of the servers in their certificates.
+const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 
 fn doctor(kubeconfig: &Path, args: &[&str]) -> Output {
     let run =
@@ -52,201 +57,127 @@ fn with_args(args: &[&str]) -> Result<RedisServer> {
     RedisServer::start_with(&RedisOptions { args, ..RedisOptions::default() })
 }
 
-/// The faults of servers, each on a quorum with one node: its name, more fields of its spec, and the finding.
-fn faulty_servers(installation: &Installation) -> Result<Vec<RedisServer>> {
-    let mut servers = Vec::new();
-    let mut add = |name: &str, server: RedisServer, more: &Value, tls: bool| -> Result<()> {
-        let address = if tls { server.tls_address().expect("TLS") } else { server.address() };
-        servers.push(server);
-        quorum(installation, name, &[address.to_string()], more)
-    };
-    add("evicts", with_args(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"])?, &json!({}), false)?;
-    add("cluster", with_args(&["--cluster-enabled", "yes"])?, &json!({}), false)?;
-    let master = RedisServer::start()?;
-    let port = master.address().port().to_string();
-    let replica = with_args(&["--replicaof", "127.0.0.1", &port])?;
-    installation.wait_for("the replica is connected", SOON * 2, || {
-        let info = master.command(&["INFO", "replication"])?;
-        let info = info.text().unwrap_or_default();
-        if info.contains("connected_slaves:1") { Ok(()) } else { Err(info) }
-    })?;
-    add("replica", replica, &json!({}), false)?;
-    add("with-replica", master, &json!({}), false)?;
+/// Waits until the server's INFO has this text.
+fn wait_for_info(installation: &Installation, server: &RedisServer, section: &str, text: &str) -> Result<()> {
+    installation.wait_for(text, SOON * 2, || {
+        let info = server.command(&["INFO", section])?.text().unwrap_or_default();
+        if info.contains(text) { Ok(()) } else { Err(info) }
+    })
+}
 
-    let full = RedisServer::start()?;
-    full.command(&["CONFIG", "SET", "maxmemory", "1300kb"])?;
-    let filler = "x".repeat(1024);
-    for number in 0..400 {
-        // It refuses more when it is full.
-        if full.command(&["SET", &format!("filler-{number}"), &filler]).is_err() {
-            break;
+/// Servers with a fault, each of them alone in a quorum.
+struct FaultyServers<'a> {
+    installation: &'a Installation,
+    servers: Vec<RedisServer>,
+}
+
+impl FaultyServers<'_> {
+    /// The name of the quorum, its server, and more fields of its spec.
+    fn add(&mut self, name: &str, server: RedisServer, more: &Value) -> Result<()> {
+        let address = server.tls_address().unwrap_or_else(|| server.address());
+        self.servers.push(server);
+        quorum(self.installation, name, &[address.to_string()], more)
+    }
+
+    fn add_wrong_modes(&mut self) -> Result<()> {
+        self.add("evicts", with_args(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"])?, &json!({}))?;
+        self.add("cluster", with_args(&["--cluster-enabled", "yes"])?, &json!({}))?;
+        let master = RedisServer::start()?;
+        let port = master.address().port().to_string();
+        let replica = with_args(&["--replicaof", "127.0.0.1", &port])?;
+        wait_for_info(self.installation, &master, "replication", "connected_slaves:1")?;
+        self.add("replica", replica, &json!({}))?;
+        self.add("with-replica", master, &json!({}))
+    }
+
+    fn add_that_cannot_write(&mut self) -> Result<()> {
+        let full = RedisServer::start()?;
+        full.command(&["CONFIG", "SET", "maxmemory", "1300kb"])?;
+        let filler = "x".repeat(1024);
+        for number in 0..400 {
+            // It refuses more when it is full.
+            if full.command(&["SET", &format!("filler-{number}"), &filler]).is_err() {
+                break;
+            }
         }
+        self.add("full", full, &json!({}))?;
+
+        // Nobody can write there.
+        let unsaved = with_args(&["--dir", "/proc"])?;
+        unsaved.command(&["BGSAVE"])?;
+        wait_for_info(self.installation, &unsaved, "persistence", "rdb_last_bgsave_status:err")?;
+        self.add("unsaved", unsaved, &json!({}))
     }
-    add("full", full, &json!({}), false)?;
 
-    // Nobody can write there.
-    let unsaved = with_args(&["--dir", "/proc"])?;
-    unsaved.command(&["BGSAVE"])?;
-    installation.wait_for("the save has failed", SOON * 2, || {
-        let info = unsaved.command(&["INFO", "persistence"])?;
-        let info = info.text().unwrap_or_default();
-        if info.contains("rdb_last_bgsave_status:err") { Ok(()) } else { Err(info) }
-    })?;
-    add("unsaved", unsaved, &json!({}), false)?;
-
-    installation.apply(&secret("acl", &json!({"username": "limited", "password": "secret"})))?;
-    let auth = json!({"auth": {"secretRef": {"name": "acl"}}});
-    let limited = RedisServer::start()?;
-    let rules = "ACL SETUSER limited reset on >secret ~redislease:* resetchannels +@all -incrby -del -script|load";
-    limited.command(&rules.split(' ').collect::<Vec<_>>())?;
-    add("limited", limited, &auth, false)?;
-    add("password", RedisServer::start()?, &auth, false)?;
-
-    let (ours, other) = (Authority::new("ours")?, Authority::new("other")?);
-    installation.apply(&secret("tls", &json!({"ca.crt": ours.certificate()})))?;
-    let tls = json!({"tls": {"secretRef": {"name": "tls"}}});
-    let names = ["localhost", "127.0.0.1"];
-    for (name, identity) in [
-        ("encrypted", ours.sign(&names)?),
-        ("wrong-ca", other.sign(&names)?),
-        ("expired", ours.sign_expired(&names)?),
-        ("wrong-name", ours.sign(&["redis.example.com"])?),
-    ] {
-        let options = RedisOptions { tls: Some(RedisTls { identity, client_ca: None }), ..RedisOptions::default() };
-        add(name, RedisServer::start_with(&options)?, &tls, true)?;
+    fn add_wrong_logins(&mut self) -> Result<()> {
+        self.installation.apply(&secret("acl", &json!({"username": "limited", "password": "secret"})))?;
+        let auth = json!({"auth": {"secretRef": {"name": "acl"}}});
+        let limited = RedisServer::start()?;
+        let rules = "ACL SETUSER limited reset on >secret ~redislease:* resetchannels +@all -incrby -del -script|load";
+        limited.command(&rules.split(' ').collect::<Vec<_>>())?;
+        self.add("limited", limited, &auth)?;
+        self.add("password", RedisServer::start()?, &auth)?;
+        self.add("no-secret", RedisServer::start()?, &json!({"auth": {"secretRef": {"name": "missing"}}}))
     }
-    add("no-secret", RedisServer::start()?, &json!({"auth": {"secretRef": {"name": "missing"}}}), false)?;
-    Ok(servers)
+
+    /// Only the server `encrypted` has a right certificate.
+    fn add_wrong_certificates(&mut self) -> Result<()> {
+        let (ours, other) = (Authority::new("ours")?, Authority::new("other")?);
+        self.installation.apply(&secret("tls", &json!({"ca.crt": ours.certificate()})))?;
+        let tls = json!({"tls": {"secretRef": {"name": "tls"}}});
+        for (name, identity) in [
+            ("encrypted", ours.sign(&NAMES)?),
+            ("wrong-ca", other.sign(&NAMES)?),
+            ("expired", ours.sign_expired(&NAMES)?),
+            ("wrong-name", ours.sign(&["redis.example.com"])?),
+        ] {
+            let options = RedisOptions { tls: Some(RedisTls { identity, client_ca: None }), ..RedisOptions::default() };
+            self.add(name, RedisServer::start_with(&options)?, &tls)?;
+        }
+        Ok(())
+    }
 }
 
-/// Certificates that expire soon or have expired: each on a quorum with one server.
-fn certificates_that_expire(installation: &Installation) -> Result<()> {
-    const DAY: Duration = Duration::from_hours(24);
-    let now = SystemTime::now();
-    // A lifetime of 90 days, of which so many are left.
-    let days_left = |days: u32| now + DAY * days - DAY * 90..now + DAY * days + DAY / 2;
-    let expired = || now - DAY * 90..now - DAY / 2;
-    let names = ["localhost", "127.0.0.1"];
-    let ours = Authority::new("ours")?;
-    let in_time = || ours.sign_valid(&names, days_left(80));
-    let (short, old) = (Authority::new_valid("short", days_left(5))?, Authority::new_valid("old", expired())?);
-    let both = [ours.certificate(), old.certificate()].concat();
-    let (authority, client) = ("The authority in `ca.crt`", "The client's certificate in `tls.crt`");
-    for (name, ca, server, of_client, verdict, says) in [
-        (
-            "server-soon",
-            ours.certificate(),
-            ours.sign_valid(&names, days_left(5))?,
-            in_time()?,
-            "Warning",
-            "The server's certificate (CN=localhost) expires at",
-        ),
-        (
-            "client-soon",
-            ours.certificate(),
-            in_time()?,
-            ours.sign_valid(&["me"], days_left(5))?,
-            "Warning",
-            &format!("{client} (CN=me) expires at"),
-        ),
-        (
-            "client-expired",
-            ours.certificate(),
-            in_time()?,
-            ours.sign_valid(&["me"], expired())?,
-            "Problem",
-            &format!("{client} (CN=me) expired at"),
-        ),
-        (
-            "ca-soon",
-            short.certificate(),
-            short.sign(&names)?,
-            short.sign(&names)?,
-            "Warning",
-            &format!("{authority} (CN=short) expires at"),
-        ),
-        (
-            "ca-expired",
-            old.certificate(),
-            old.sign(&names)?,
-            old.sign(&names)?,
-            "Problem",
-            &format!("{authority} (CN=old) expired at"),
-        ),
-        ("ca-replaced", both, in_time()?, in_time()?, "Warning", &format!("{authority} (CN=old) expired at")),
-        (
-            "in-time",
-            ours.certificate(),
-            in_time()?,
-            in_time()?,
-            "Ok",
-            "The server's certificate (CN=localhost) is valid until",
-        ),
-    ] {
-        installation
-            .apply(&secret(name, &json!({"ca.crt": ca, "tls.crt": of_client.certificate, "tls.key": of_client.key})))?;
-        let tls =
-            RedisTls { identity: server, client_ca: Some(ours.certificate()).filter(|_| name.starts_with("client")) };
-        let server = RedisServer::start_with(&RedisOptions { tls: Some(tls), ..RedisOptions::default() })?;
-        let address = server.tls_address().expect("TLS").to_string();
-        quorum(installation, name, &[address], &json!({"tls": {"secretRef": {"name": name}}}))?;
-        let (code, found) = findings(installation.control_plane().kubeconfig(), &[name]);
-        assert!(has(&found, verdict, "certificate", says), "{name}: {found:#?}");
-        let others = found.iter().filter(|one| one["check"] == "certificate" && one["verdict"] != "Ok").count();
-        assert_eq!(others, usize::from(verdict != "Ok"), "{name}: {found:#?}");
-        assert_eq!(code, Some(i32::from(verdict == "Problem")), "{name}: {found:#?}");
-    }
-    Ok(())
-}
+/// The faults of quorums: the name of the quorum and the finding, with its verdict, check and a part of its message.
+const FAULTS: [(&str, &str, &str, &str); 18] = [
+    ("evicts", "Problem", "eviction", "maxmemory-policy is `allkeys-lru`"),
+    ("cluster", "Problem", "cluster-mode", "cluster-enabled is `yes`"),
+    ("replica", "Problem", "role", "role is `slave`"),
+    ("with-replica", "Warning", "replicas", "1 replicas are connected"),
+    ("full", "Problem", "commands", "free memory or increase `maxmemory`"),
+    ("unsaved", "Problem", "persistence", "cannot save its data"),
+    ("limited", "Problem", "commands", "The server refuses INCRBY, DEL, SCRIPT LOAD"),
+    ("password", "Problem", "login", "set the user name and password in the RedisQuorum's secret"),
+    ("wrong-ca", "Problem", "tls", "add the authority that signed it to `ca.crt`"),
+    ("expired", "Problem", "tls", "has expired: renew it"),
+    ("wrong-name", "Problem", "tls", "is not for the name `127.0.0.1` (it is for redis.example.com)"),
+    ("no-secret", "Problem", "secret", "secret redislease-system/missing, which does not exist: create it"),
+    ("shared", "Problem", "shared-server", "lead to one server"),
+    ("gone", "Problem", "connection", "Connection refused"),
+    ("ahead", "Warning", "clock", "ms ahead of that of"),
+    ("behind", "Warning", "clock", "ms behind that of"),
+    ("far-ahead", "Problem", "clock", "A new quorum needs clocks within 10 s"),
+    ("far-behind", "Problem", "clock", "A new quorum needs clocks within 10 s"),
+];
 
-#[test]
-fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
-    let installation = Installation::start(&options())?;
-    let cluster = installation.control_plane();
-    let admin = cluster.kubeconfig();
-
-    let account = ["--service-account=redislease-operator"];
-    let (code, healthy) = findings(admin, &account);
-    assert_eq!(code, Some(0), "{healthy:#?}");
-    assert!(has(&healthy, "Ok", "rbac", "has all"), "{healthy:#?}");
-    assert!(has(&healthy, "Ok", "crd", "knows every field"), "{healthy:#?}");
-    assert!(has(&healthy, "Ok", "commands", "Every command that leases need is allowed"), "{healthy:#?}");
-    assert!(has(&healthy, "Warning", "tls", "not encrypted"), "{healthy:#?}");
-    // As in the pod that `helm test` starts: the operator's own rights are enough.
-    let (code, own) = findings(installation.operator_kubeconfig(), &[]);
-    assert_eq!(code, Some(0), "{own:#?}");
-    assert!(has(&own, "Ok", "rbac", "has all"), "{own:#?}");
-
-    let _servers = faulty_servers(&installation)?;
+fn faults_of_quorums(installation: &Installation) -> Result<()> {
+    let mut faulty = FaultyServers { installation, servers: Vec::new() };
+    faulty.add_wrong_modes()?;
+    faulty.add_that_cannot_write()?;
+    faulty.add_wrong_logins()?;
+    faulty.add_wrong_certificates()?;
     let two = installation.redis()[0].address();
-    quorum(&installation, "shared", &[two.to_string(), format!("localhost:{}", two.port())], &json!({}))?;
+    quorum(installation, "shared", &[two.to_string(), format!("localhost:{}", two.port())], &json!({}))?;
     let gone = redislease_lab::free_address()?.to_string();
-    quorum(&installation, "gone", &[gone], &json!({}))?;
+    quorum(installation, "gone", &[gone], &json!({}))?;
     let clock = |name: &str, seconds: i64| {
         let clock = WrongClock::before(two, seconds).expect("a proxy");
-        quorum(&installation, name, &[clock.address().to_string()], &json!({})).map(|()| clock)
+        quorum(installation, name, &[clock.address().to_string()], &json!({})).map(|()| clock)
     };
     let _clocks = [clock("ahead", 2)?, clock("behind", -2)?, clock("far-ahead", 12)?, clock("far-behind", -12)?];
-    for (name, verdict, check, says) in [
-        ("evicts", "Problem", "eviction", "maxmemory-policy is `allkeys-lru`"),
-        ("cluster", "Problem", "cluster-mode", "cluster-enabled is `yes`"),
-        ("replica", "Problem", "role", "role is `slave`"),
-        ("with-replica", "Warning", "replicas", "1 replicas are connected"),
-        ("full", "Problem", "commands", "free memory or increase `maxmemory`"),
-        ("unsaved", "Problem", "persistence", "cannot save its data"),
-        ("limited", "Problem", "commands", "The server refuses INCRBY, DEL, SCRIPT LOAD"),
-        ("password", "Problem", "login", "set the user name and password in the RedisQuorum's secret"),
-        ("wrong-ca", "Problem", "tls", "add the authority that signed it to `ca.crt`"),
-        ("expired", "Problem", "tls", "has expired: renew it"),
-        ("wrong-name", "Problem", "tls", "is not for the name `127.0.0.1` (it is for redis.example.com)"),
-        ("no-secret", "Problem", "secret", "secret redislease-system/missing, which does not exist: create it"),
-        ("shared", "Problem", "shared-server", "lead to one server"),
-        ("gone", "Problem", "connection", "Connection refused"),
-        ("ahead", "Warning", "clock", "ms ahead of that of"),
-        ("behind", "Warning", "clock", "ms behind that of"),
-        ("far-ahead", "Problem", "clock", "A new quorum needs clocks within 10 s"),
-        ("far-behind", "Problem", "clock", "A new quorum needs clocks within 10 s"),
-    ] {
+
+    let admin = installation.control_plane().kubeconfig();
+    for (name, verdict, check, says) in FAULTS {
         let (code, found) = findings(admin, &[name]);
         assert!(has(&found, verdict, check, says), "{name}: {found:#?}");
         assert_eq!(code, Some(i32::from(verdict == "Problem")), "{name}: {found:#?}");
@@ -260,21 +191,104 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
     let (code, all) = findings(admin, &[]);
     assert_eq!(code, Some(1));
     assert!(all.len() > 40, "one run looks at all quorums: {}", all.len());
+    Ok(())
+}
 
-    certificates_that_expire(&installation)?;
+/// The name of a quorum, the authorities in its secret, and the certificates of its server and of the client.
+type Certificates = (&'static str, String, Identity, Identity);
 
-    // The zones of a quorum.
+/// Certificates that expire soon or have expired, with the verdict and a part of the message.
+fn certificates() -> Result<[(Certificates, &'static str, &'static str); 7]> {
+    const DAY: Duration = Duration::from_hours(24);
+    let now = SystemTime::now();
+    // A lifetime of 90 days, of which so many are left.
+    let days_left = |days: u32| now + DAY * days - DAY * 90..now + DAY * days + DAY / 2;
+    let expired = || now - DAY * 90..now - DAY / 2;
+    let ours = Authority::new("ours")?;
+    let ca = || ours.certificate();
+    let in_time = || ours.sign_valid(&NAMES, days_left(80));
+    let soon = |names: &[&str]| ours.sign_valid(names, days_left(5));
+    let (short, old) = (Authority::new_valid("short", days_left(5))?, Authority::new_valid("old", expired())?);
+    let both = [ours.certificate(), old.certificate()].concat();
+    Ok([
+        (
+            ("server-soon", ca(), soon(&NAMES)?, in_time()?),
+            "Warning",
+            "The server's certificate (CN=localhost) expires at",
+        ),
+        (
+            ("client-soon", ca(), in_time()?, soon(&["me"])?),
+            "Warning",
+            "The client's certificate in `tls.crt` (CN=me) expires at",
+        ),
+        (
+            ("client-expired", ca(), in_time()?, ours.sign_valid(&["me"], expired())?),
+            "Problem",
+            "The client's certificate in `tls.crt` (CN=me) expired at",
+        ),
+        (
+            ("ca-soon", short.certificate(), short.sign(&NAMES)?, short.sign(&NAMES)?),
+            "Warning",
+            "The authority in `ca.crt` (CN=short) expires at",
+        ),
+        (
+            ("ca-expired", old.certificate(), old.sign(&NAMES)?, old.sign(&NAMES)?),
+            "Problem",
+            "The authority in `ca.crt` (CN=old) expired at",
+        ),
+        (("ca-replaced", both, in_time()?, in_time()?), "Warning", "The authority in `ca.crt` (CN=old) expired at"),
+        (("in-time", ca(), in_time()?, in_time()?), "Ok", "The server's certificate (CN=localhost) is valid until"),
+    ])
+}
+
+fn certificates_that_expire(installation: &Installation) -> Result<()> {
+    for ((name, ca, server, client), verdict, says) in certificates()? {
+        installation
+            .apply(&secret(name, &json!({"ca.crt": ca, "tls.crt": client.certificate, "tls.key": client.key})))?;
+        // Only these servers ask the client for its certificate.
+        let client_ca = name.starts_with("client").then_some(ca);
+        let tls = Some(RedisTls { identity: server, client_ca });
+        let server = RedisServer::start_with(&RedisOptions { tls, ..RedisOptions::default() })?;
+        let address = server.tls_address().expect("TLS").to_string();
+        quorum(installation, name, &[address], &json!({"tls": {"secretRef": {"name": name}}}))?;
+        let (code, found) = findings(installation.control_plane().kubeconfig(), &[name]);
+        assert!(has(&found, verdict, "certificate", says), "{name}: {found:#?}");
+        let others = found.iter().filter(|one| one["check"] == "certificate" && one["verdict"] != "Ok").count();
+        assert_eq!(others, usize::from(verdict != "Ok"), "{name}: {found:#?}");
+        assert_eq!(code, Some(i32::from(verdict == "Problem")), "{name}: {found:#?}");
+    }
+    Ok(())
+}
+
+fn a_healthy_quorum(installation: &Installation) {
+    let account = ["--service-account=redislease-operator"];
+    let (code, healthy) = findings(installation.control_plane().kubeconfig(), &account);
+    assert_eq!(code, Some(0), "{healthy:#?}");
+    assert!(has(&healthy, "Ok", "rbac", "has all"), "{healthy:#?}");
+    assert!(has(&healthy, "Ok", "crd", "knows every field"), "{healthy:#?}");
+    assert!(has(&healthy, "Ok", "commands", "Every command that leases need is allowed"), "{healthy:#?}");
+    assert!(has(&healthy, "Warning", "tls", "not encrypted"), "{healthy:#?}");
+    // As in the pod that `helm test` starts: the operator's own rights are enough.
+    let (code, own) = findings(installation.operator_kubeconfig(), &[]);
+    assert_eq!(code, Some(0), "{own:#?}");
+    assert!(has(&own, "Ok", "rbac", "has all"), "{own:#?}");
+}
+
+fn zones_of_a_quorum(installation: &Installation) -> Result<()> {
+    let cluster = installation.control_plane();
     for (zones, verdict) in [(["x", "x", "y"], "Warning"), (["x", "y", "z"], "Ok")] {
         let node = |(index, zone): (usize, &&str)| json!({"name": format!("redis-{index}"), "zone": zone, "address": installation.redis()[index].address().to_string()});
         let nodes: Vec<Value> = zones.iter().enumerate().map(node).collect();
         let patch = json!({"spec": {"nodes": nodes}}).to_string();
         cluster.kubectl(&["patch", "redisquorum", "default", "-n", SYSTEM, "--type=merge", "--patch", &patch])?;
-        let (code, found) = findings(admin, &["default"]);
+        let (code, found) = findings(cluster.kubeconfig(), &["default"]);
         assert!(has(&found, verdict, "zones", ""), "{zones:?}: {found:#?}");
         assert_eq!(code, Some(0));
     }
+    Ok(())
+}
 
-    // Rights.
+fn missing_rights(admin: &Path) {
     let (code, refused) = findings(admin, &["default", "--service-account=default"]);
     assert_eq!(code, Some(1));
     assert!(has(&refused, "Problem", "rbac", "may not patch pods, which is needed to label pods"), "{refused:#?}");
@@ -288,8 +302,10 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
         assert_eq!(code, Some(1), "{flag}");
         assert!(has(&refused, "Problem", "rbac", says), "{flag}: {refused:#?}");
     }
+}
 
-    // What cannot be checked, and wrong arguments.
+fn what_cannot_be_checked_and_wrong_arguments(cluster: &ControlPlane) -> Result<()> {
+    let admin = cluster.kubeconfig();
     let (code, missing) = findings(admin, &["nowhere"]);
     assert_eq!(code, Some(2), "{missing:#?}");
     let nobody = cluster.service_account_kubeconfig(SYSTEM, "default")?;
@@ -303,12 +319,25 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
     assert_eq!(wrong.status.code(), Some(64), "{wrong:?}");
     let table = String::from_utf8_lossy(&doctor(admin, &["default"]).stdout).into_owned();
     assert!(table.starts_with("RESULT     CHECK") && table.ends_with("0 problems, 0 not checked\n"), "{table}");
+    Ok(())
+}
+
+#[test]
+fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
+    let installation = Installation::start(&options())?;
+    let cluster = installation.control_plane();
+    a_healthy_quorum(&installation);
+    faults_of_quorums(&installation)?;
+    certificates_that_expire(&installation)?;
+    zones_of_a_quorum(&installation)?;
+    missing_rights(cluster.kubeconfig());
+    what_cannot_be_checked_and_wrong_arguments(cluster)?;
 
     // Nothing is applied after this: the definition has another owner now.
     let old = r#"[{"op": "remove", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/tls"}]"#;
     cluster.kubectl(&["patch", "crd", "redisquorums.redislease.io", "--type=json", "--patch", old])?;
     installation.wait_for("the older definition is found", SOON * 4, || {
-        let (_, found) = findings(admin, &["default"]);
+        let (_, found) = findings(cluster.kubeconfig(), &["default"]);
         if has(&found, "Problem", "crd", "lacks spec.tls") { Ok(()) } else { Err(format!("{found:#?}")) }
     })?;
     Ok(())

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use redislease_lab::{Block, Installation, LeaseState, Reader, Result, repository};
+use redislease_lab::{Block, Installation, Lease, LeaseState, Reader, Result, repository};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -188,14 +188,8 @@ fn endpoints(installation: &Installation, namespace: &str, service: &str) -> std
     Ok(pods.collect())
 }
 
-#[test]
-fn the_manifests_work() -> Result<()> {
-    let mut options = options();
-    // The leases of the examples have the default duration of 30 s.
-    options.quorum = serde_json::json!({"maxLeaseDuration": "30s"});
-    options.allow_scheduling_gate = true;
-    options.allow_scale = true;
-    let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
+/// Runs the commands of the page, and applies the other examples, each in a namespace of its own.
+fn apply_all(installation: &Installation) -> Result<()> {
     let cluster = installation.control_plane();
     for namespace in ["shop", "service", "scheduling-gate", "one-cluster", "cronjob"] {
         cluster.kubectl(&["create", "namespace", namespace])?;
@@ -208,59 +202,82 @@ fn the_manifests_work() -> Result<()> {
     for block in commands {
         reader.run(block, cluster, &[]).unwrap_or_else(|error| panic!("{error}"));
     }
-    apply(&installation, "service", "service.yaml")?;
-    apply(&installation, "scheduling-gate", "scheduling-gate.yaml")?;
-    apply(&installation, "one-cluster", "one-cluster.yaml")?;
-    apply(&installation, "cronjob", "cronjob.yaml")?;
-    cluster.kubectl(&["create", "job", "run", "--from=cronjob/report", "--namespace=cronjob"])?;
+    apply(installation, "service", "service.yaml")?;
+    apply(installation, "scheduling-gate", "scheduling-gate.yaml")?;
+    apply(installation, "one-cluster", "one-cluster.yaml")?;
+    apply(installation, "cronjob", "cronjob.yaml")?;
+    cluster.kubectl(&["create", "job", "run", "--from=cronjob/report", "--namespace=cronjob"]).map(drop)
+}
 
-    // The pods have what the volume shows.
-    let first_election = FIRST_ELECTION * 3;
-    let lease = installation.find_lease("shop", "billing");
-    let held = lease.wait("active", first_election, LeaseState::is_active)?;
-    lease.wait_for_roles(&held, 3, SOON)?;
-    let shown = |namespace: &str, lease: &str, holder: &str| {
-        let pod = get(&installation, &format!("/api/v1/namespaces/{namespace}/pods/{holder}"))?;
-        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
-        let items: Vec<&Value> =
-            volumes.flat_map(|volume| volume["downwardAPI"]["items"].as_array().into_iter().flatten()).collect();
-        let fields = items.iter().map(|item| (item["path"].as_str(), item["fieldRef"]["fieldPath"].as_str()));
-        let role = format!("metadata.labels['lease.redislease.io/{lease}']");
-        let token = format!("metadata.annotations['token.redislease.io/{lease}']");
-        assert_eq!(
-            fields.collect::<Vec<_>>(),
-            [(Some("role"), Some(role.as_str())), (Some("token"), Some(token.as_str()))],
-            "the names of the files and the keys"
-        );
-        Ok::<_, String>(())
-    };
-    shown("shop", "billing", held.holder().unwrap_or_default()).expect("the pod is read");
+/// Waits for the first holder of the lease of an example.
+fn first_holder<'a>(installation: &'a Installation, namespace: &str, name: &str) -> Result<(Lease<'a>, LeaseState)> {
+    let lease = installation.find_lease(namespace, name);
+    let held = lease.wait("active", FIRST_ELECTION * 3, LeaseState::is_active)?;
+    Ok((lease, held))
+}
 
-    let lease = installation.find_lease("cronjob", "report");
-    let run = lease.wait("active", first_election, LeaseState::is_active)?;
-    assert!(run.holder().is_some_and(|pod| pod.starts_with("run-")), "{run}");
-    shown("cronjob", "report", run.holder().unwrap_or_default()).expect("the pod is read");
+/// The holder has the files `role` and `token` in its volume, with the lease's label and annotation.
+fn has_a_volume(installation: &Installation, namespace: &str, lease: &str, holder: &str) {
+    let pod = get(installation, &format!("/api/v1/namespaces/{namespace}/pods/{holder}")).expect("the pod is read");
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    let items: Vec<&Value> =
+        volumes.flat_map(|volume| volume["downwardAPI"]["items"].as_array().into_iter().flatten()).collect();
+    let fields = items.iter().map(|item| (item["path"].as_str(), item["fieldRef"]["fieldPath"].as_str()));
+    let role = format!("metadata.labels['lease.redislease.io/{lease}']");
+    let token = format!("metadata.annotations['token.redislease.io/{lease}']");
+    assert_eq!(
+        fields.collect::<Vec<_>>(),
+        [(Some("role"), Some(role.as_str())), (Some("token"), Some(token.as_str()))],
+        "the names of the files and the keys"
+    );
+}
 
-    // Only the holder is scheduled.
-    let lease = installation.find_lease("scheduling-gate", "billing");
-    let mut held = lease.wait("active", first_election, LeaseState::is_active)?;
+/// Waits until `check` accepts the holder of the lease `billing`; then deletes that pod, and does the same with the next holder.
+fn each_holder(
+    installation: &Installation,
+    namespace: &str,
+    what: &str,
+    check: impl Fn(&str) -> std::result::Result<(), String>,
+) -> Result<()> {
+    let (lease, mut held) = first_holder(installation, namespace, "billing")?;
     for _ in 0..2 {
         let holder = held.holder().unwrap_or_default().to_owned();
-        installation.wait_for("only the holder is scheduled", SOON * 2, || {
-            let pods = get(&installation, "/api/v1/namespaces/scheduling-gate/pods")?;
-            let pods = pods["items"].as_array().into_iter().flatten();
-            let pods: Vec<_> =
-                pods.map(|pod| (&pod["metadata"]["name"], pod["spec"]["nodeName"].is_string())).collect();
-            let right = pods.iter().all(|(name, is_scheduled)| (**name == holder) == *is_scheduled);
-            if pods.len() == 3 && right { Ok(()) } else { Err(format!("{pods:?}, the holder is {holder}")) }
-        })?;
-        cluster.kubectl(&["delete", "pod", &holder, "--namespace", "scheduling-gate"])?;
+        installation
+            .wait_for(what, SOON * 2, || check(&holder).map_err(|found| format!("{found}, the holder is {holder}")))?;
+        installation.control_plane().kubectl(&["delete", "pod", &holder, "--namespace", namespace])?;
         held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
     }
+    Ok(())
+}
+
+#[test]
+fn the_manifests_work() -> Result<()> {
+    let mut options = options();
+    // The leases of the examples have the default duration of 30 s.
+    options.quorum = serde_json::json!({"maxLeaseDuration": "30s"});
+    options.allow_scheduling_gate = true;
+    options.allow_scale = true;
+    let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
+    apply_all(&installation)?;
+
+    // The pods have what the volume shows.
+    let (lease, held) = first_holder(&installation, "shop", "billing")?;
+    lease.wait_for_roles(&held, 3, SOON)?;
+    has_a_volume(&installation, "shop", "billing", held.holder().unwrap_or_default());
+    let (_, run) = first_holder(&installation, "cronjob", "report")?;
+    assert!(run.holder().is_some_and(|pod| pod.starts_with("run-")), "{run}");
+    has_a_volume(&installation, "cronjob", "report", run.holder().unwrap_or_default());
+
+    each_holder(&installation, "scheduling-gate", "only the holder is scheduled", |holder| {
+        let pods = get(&installation, "/api/v1/namespaces/scheduling-gate/pods")?;
+        let pods = pods["items"].as_array().into_iter().flatten();
+        let pods: Vec<_> = pods.map(|pod| (&pod["metadata"]["name"], pod["spec"]["nodeName"].is_string())).collect();
+        let right = pods.iter().all(|(name, is_scheduled)| (**name == holder) == *is_scheduled);
+        if pods.len() == 3 && right { Ok(()) } else { Err(format!("{pods:?}")) }
+    })?;
 
     // The Deployment runs in the cluster that holds the lease.
-    let lease = installation.find_lease("one-cluster", "billing");
-    let held = lease.wait("active", first_election, LeaseState::is_active)?;
+    let (_, held) = first_holder(&installation, "one-cluster", "billing")?;
     assert_eq!(held.holder(), Some("billing"), "the Deployment");
     installation.wait_for("the Deployment has its replicas", SOON * 2, || {
         let workload = get(&installation, "/apis/apps/v1/namespaces/one-cluster/deployments/billing")?;
@@ -269,17 +286,9 @@ fn the_manifests_work() -> Result<()> {
         if role == "active" && *replicas == 3 { Ok(()) } else { Err(format!("{role} with {replicas} replicas")) }
     })?;
 
-    // The Service follows the holder.
-    let lease = installation.find_lease("service", "billing");
-    let mut held = lease.wait("active", first_election, LeaseState::is_active)?;
-    for _ in 0..2 {
-        let holder = held.holder().unwrap_or_default().to_owned();
-        installation.wait_for("the Service has the holder as its only endpoint", SOON * 2, || {
-            let found = endpoints(&installation, "service", "billing-active")?;
-            if found == [holder.as_str()] { Ok(()) } else { Err(format!("{found:?}, the holder is {holder}")) }
-        })?;
-        cluster.kubectl(&["delete", "pod", &holder, "--namespace", "service"])?;
-        held = lease.wait("another holder", SOON * 2, |now| now.is_active() && now.token() > held.token())?;
-    }
+    each_holder(&installation, "service", "the Service has the holder as its only endpoint", |holder| {
+        let found = endpoints(&installation, "service", "billing-active")?;
+        if found == [holder] { Ok(()) } else { Err(format!("{found:?}")) }
+    })?;
     operator.stop().map(drop)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redislease_lab::{ControlPlane, LeaseState, Result};
+use redislease_lab::{ControlPlane, Installation, LeaseState, Result, SYSTEM};
 use serde_json::{Value, json};
 
 use crate::holder::held;
@@ -11,8 +11,11 @@ use crate::support::{Cluster, FIRST_ELECTION, change_rules, set_rules, shared, t
 /// `users` can be impersonated, but the API server does not list them as a resource.
 const UNLISTED: (&str, &str) = ("impersonate", "users");
 
-/// Every resource that the API server lists (`deployments.apps`, `pods/exec`), with its group and verbs.
-fn listed(cluster: &ControlPlane) -> Result<BTreeMap<String, (String, Vec<Value>)>> {
+/// Resources (`deployments.apps`, `pods/exec`) with their groups and verbs.
+type Resources = BTreeMap<String, (String, Vec<Value>)>;
+
+/// Every resource that the API server lists.
+fn listed(cluster: &ControlPlane) -> Result<Resources> {
     let groups = cluster.get("/apis")?.unwrap_or_default();
     let groups = groups["groups"].as_array().into_iter().flatten();
     let versions =
@@ -36,87 +39,94 @@ fn split(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or((name, ""))
 }
 
+/// What the operator may do: a verb, a resource and a namespace.
+const ALLOWED: [(&str, &str, &str); 20] = [
+    ("list", "redisleases.redislease.io", "shop"),
+    ("update", "redisleases.redislease.io/status", "shop"),
+    ("patch", "pods", "shop"),
+    ("watch", "pods", "shop"),
+    ("get", "deployments.apps", "shop"),
+    ("get", "replicasets.apps", "shop"),
+    ("list", "deployments.apps", "shop"),
+    ("watch", "statefulsets.apps", "shop"),
+    ("watch", "daemonsets.apps", "shop"),
+    ("watch", "cronjobs.batch", "shop"),
+    ("watch", "jobs.batch", "shop"),
+    ("create", "redisleases.redislease.io", "shop"),
+    ("patch", "redisleases.redislease.io", "shop"),
+    ("delete", "redisleases.redislease.io", "shop"),
+    ("create", "events.events.k8s.io", "shop"),
+    ("get", "nodes", ""),
+    ("get", "namespaces", "kube-system"),
+    ("watch", "namespaces", ""),
+    ("get", "secrets", SYSTEM),
+    ("update", "redisquorums.redislease.io/status", SYSTEM),
+];
+
+/// What it may not do.
+const REFUSED: [(&str, &str, &str); 20] = [
+    ("get", "secrets", "shop"),
+    ("list", "secrets", SYSTEM),
+    ("update", "redisleases.redislease.io", "shop"),
+    ("deletecollection", "redisleases.redislease.io", "shop"),
+    ("get", "redisquorums.redislease.io", "shop"),
+    ("update", "redisquorums.redislease.io", SYSTEM),
+    ("delete", "pods", "shop"),
+    ("create", "pods", "shop"),
+    ("create", "pods/exec", "shop"),
+    ("patch", "pods/status", "shop"),
+    ("patch", "deployments.apps", "shop"),
+    ("patch", "cronjobs.batch", "shop"),
+    ("delete", "jobs.batch", "shop"),
+    ("list", "replicasets.apps", "shop"),
+    ("list", "nodes", ""),
+    ("patch", "nodes", ""),
+    ("patch", "namespaces", "shop"),
+    ("patch", "customresourcedefinitions.apiextensions.k8s.io", ""),
+    ("create", "clusterrolebindings.rbac.authorization.k8s.io", ""),
+    (UNLISTED.0, UNLISTED.1, ""),
+];
+
+/// The API server's answer to the operator's question whether it may do something: `true/` or `false/`, and an error. `listed` is
+/// what the API server lists: it also rejects a misspelled verb or resource, which would prove nothing.
+fn may(installation: &Installation, listed: &Resources, (verb, what, namespace): (&str, &str, &str)) -> Result<String> {
+    let (name, sub) = split(what);
+    let group = if (verb, what) == UNLISTED {
+        ""
+    } else {
+        let (group, verbs) = listed.get(what).unwrap_or_else(|| panic!("{what} is not a resource of the API server"));
+        assert!(verbs.contains(&json!(verb)), "{what} does not support {verb}: {verbs:?}");
+        group
+    };
+    let resource = name.split('.').next();
+    let mut attributes =
+        json!({"verb": verb, "group": group, "resource": resource, "subresource": sub, "namespace": namespace});
+    if what == "namespaces" {
+        attributes["name"] = json!(namespace);
+    }
+    let question = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    });
+    let kubeconfig = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
+    let answer = "--output=jsonpath={.status.allowed}/{.status.evaluationError}";
+    // With validation kubectl reads CRDs, for which the operator has no permission.
+    let args = ["create", "--filename=-", "--validate=false", answer, &kubeconfig];
+    installation.control_plane().kubectl_with_input(&args, &question.to_string())
+}
+
 #[test]
 fn the_operator_has_exactly_the_permissions_that_it_needs() -> Result<()> {
     let installation = &shared().installation;
-    let cluster = installation.control_plane();
-    let kubeconfig = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
-    let listed = listed(cluster)?;
-    // The API server also rejects a misspelled verb or resource, which would prove nothing.
-    let may = |verb: &str, what: &str, namespace: &str| -> Result<String> {
-        let (name, sub) = split(what);
-        let group = if (verb, what) == UNLISTED {
-            ""
-        } else {
-            let (group, verbs) =
-                listed.get(what).unwrap_or_else(|| panic!("{what} is not a resource of the API server"));
-            assert!(verbs.contains(&json!(verb)), "{what} does not support {verb}: {verbs:?}");
-            group
-        };
-        let resource = name.split('.').next();
-        let mut attributes =
-            json!({"verb": verb, "group": group, "resource": resource, "subresource": sub, "namespace": namespace});
-        if what == "namespaces" {
-            attributes["name"] = json!(namespace);
-        }
-        let question = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        });
-        let answer = "--output=jsonpath={.status.allowed}/{.status.evaluationError}";
-        // With validation kubectl reads CRDs, for which the operator has no permission.
-        let args = ["create", "--filename=-", "--validate=false", answer, &kubeconfig];
-        cluster.kubectl_with_input(&args, &question.to_string())
-    };
-    let system = "redislease-system";
-    for (verb, resource, namespace) in [
-        ("list", "redisleases.redislease.io", "shop"),
-        ("update", "redisleases.redislease.io/status", "shop"),
-        ("patch", "pods", "shop"),
-        ("watch", "pods", "shop"),
-        ("get", "deployments.apps", "shop"),
-        ("get", "replicasets.apps", "shop"),
-        ("list", "deployments.apps", "shop"),
-        ("watch", "statefulsets.apps", "shop"),
-        ("watch", "daemonsets.apps", "shop"),
-        ("watch", "cronjobs.batch", "shop"),
-        ("watch", "jobs.batch", "shop"),
-        ("create", "redisleases.redislease.io", "shop"),
-        ("patch", "redisleases.redislease.io", "shop"),
-        ("delete", "redisleases.redislease.io", "shop"),
-        ("create", "events.events.k8s.io", "shop"),
-        ("get", "nodes", ""),
-        ("get", "namespaces", "kube-system"),
-        ("watch", "namespaces", ""),
-        ("get", "secrets", system),
-        ("update", "redisquorums.redislease.io/status", system),
-    ] {
-        assert_eq!(may(verb, resource, namespace)?, "true/", "{verb} {resource} in {namespace}");
+    let listed = listed(installation.control_plane())?;
+    for (verb, resource, namespace) in ALLOWED {
+        let answer = may(installation, &listed, (verb, resource, namespace))?;
+        assert_eq!(answer, "true/", "{verb} {resource} in {namespace}");
     }
-    for (verb, resource, namespace) in [
-        ("get", "secrets", "shop"),
-        ("list", "secrets", system),
-        ("update", "redisleases.redislease.io", "shop"),
-        ("deletecollection", "redisleases.redislease.io", "shop"),
-        ("get", "redisquorums.redislease.io", "shop"),
-        ("update", "redisquorums.redislease.io", system),
-        ("delete", "pods", "shop"),
-        ("create", "pods", "shop"),
-        ("create", "pods/exec", "shop"),
-        ("patch", "pods/status", "shop"),
-        ("patch", "deployments.apps", "shop"),
-        ("patch", "cronjobs.batch", "shop"),
-        ("delete", "jobs.batch", "shop"),
-        ("list", "replicasets.apps", "shop"),
-        ("list", "nodes", ""),
-        ("patch", "nodes", ""),
-        ("patch", "namespaces", "shop"),
-        ("patch", "customresourcedefinitions.apiextensions.k8s.io", ""),
-        ("create", "clusterrolebindings.rbac.authorization.k8s.io", ""),
-        (UNLISTED.0, UNLISTED.1, ""),
-    ] {
-        assert_eq!(may(verb, resource, namespace)?, "false/", "{verb} {resource} in {namespace} must be refused");
+    for (verb, resource, namespace) in REFUSED {
+        let answer = may(installation, &listed, (verb, resource, namespace))?;
+        assert_eq!(answer, "false/", "{verb} {resource} in {namespace} must be refused");
     }
     Ok(())
 }

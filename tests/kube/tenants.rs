@@ -156,6 +156,22 @@ fn create_many(installation: &Installation, namespace: &str, count: u16, done: &
     })
 }
 
+/// Changes the readiness of one pod after the other until `done`. Returns the number of changes.
+fn change_readiness(installation: &Installation, namespace: &str, done: &AtomicBool) -> Result<usize> {
+    let names = ["get", "pods", "--namespace", namespace, "--output=jsonpath={.items[*].metadata.name}"];
+    let names = installation.control_plane().kubectl(&names)?;
+    let pods: Vec<&str> = names.split(' ').collect();
+    let mut changes = 0;
+    for (round, pod) in pods.iter().cycle().enumerate() {
+        if done.load(Ordering::SeqCst) {
+            break;
+        }
+        installation.control_plane().set_pod_ready(namespace, pod, round / pods.len() % 2 == 1)?;
+        changes += 1;
+    }
+    Ok(changes)
+}
+
 /// One tenant creates thousands of leases over pods whose readiness changes all the time.
 #[test]
 #[ignore = "it slows down the tests beside it: make test runs it alone"]
@@ -168,9 +184,6 @@ fn a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant() -> Re
     let lease = installation.lease("quiet", "billing", &durations)?;
     let held = lease.wait("active", FIRST_ELECTION + FIRST_ELECTION, LeaseState::is_active)?;
     installation.deployment("noisy", "billing", 2)?;
-    let pods = ["get", "pods", "--namespace=noisy", "--output=jsonpath={.items[*].metadata.name}"];
-    let pods = installation.control_plane().kubectl(&pods)?;
-    let pods: Vec<&str> = pods.split(' ').collect();
 
     let many = env::var("REDISLEASE_TEST_LEASES").ok().and_then(|leases| leases.parse().ok()).unwrap_or(MANY);
     let noise = NOISE * u32::from(many);
@@ -182,17 +195,7 @@ fn a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant() -> Re
             done.fetch_or(created.is_err(), Ordering::SeqCst);
             created
         });
-        let flaps = scope.spawn(|| -> Result<usize> {
-            let mut flaps = 0;
-            for (round, pod) in pods.iter().cycle().enumerate() {
-                if done.load(Ordering::SeqCst) {
-                    break;
-                }
-                installation.control_plane().set_pod_ready("noisy", pod, round / pods.len() % 2 == 1)?;
-                flaps += 1;
-            }
-            Ok(flaps)
-        });
+        let flaps = scope.spawn(|| change_readiness(&installation, "noisy", &done));
         // Ends the other threads also after a failed assertion.
         let _ends = Ends(&done);
         let began = Instant::now();
