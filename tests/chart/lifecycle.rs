@@ -78,6 +78,24 @@ impl Release {
         let found = self.installation.control_plane().kubectl(&args)?;
         Ok(found.lines().map(str::to_owned).collect())
     }
+
+    /// After the removal: waits until only the definitions and the quorum are left, which have the annotation that keeps them.
+    fn only_kept_is_left(&self) -> Result<()> {
+        let kept = BTreeSet::from([
+            "customresourcedefinition.apiextensions.k8s.io/redisleases.redislease.io".to_owned(),
+            "customresourcedefinition.apiextensions.k8s.io/redisquorums.redislease.io".to_owned(),
+            "redisquorum.redislease.io/default".to_owned(),
+        ]);
+        self.installation.wait_for("only what is to be kept is left", SOON, || match self.objects() {
+            Ok(objects) if objects == kept => Ok(()),
+            other => Err(format!("{other:?}")),
+        })?;
+        for object in &kept {
+            let object = self.kubectl(&["get", object, "--output=json"])?;
+            assert!(has_keep(&object), "{object}");
+        }
+        Ok(())
+    }
 }
 
 /// The lease has the holder and the term that it had before.
@@ -137,19 +155,7 @@ fn a_release_is_installed_upgraded_rolled_back_and_removed_without_harm_to_lease
 
     operator.stop()?;
     release.helm("uninstall", &["--wait", "--timeout=2m"])?;
-    let kept = BTreeSet::from([
-        "customresourcedefinition.apiextensions.k8s.io/redisleases.redislease.io".to_owned(),
-        "customresourcedefinition.apiextensions.k8s.io/redisquorums.redislease.io".to_owned(),
-        "redisquorum.redislease.io/default".to_owned(),
-    ]);
-    installation.wait_for("only what is to be kept is left", SOON, || match release.objects() {
-        Ok(objects) if objects == kept => Ok(()),
-        other => Err(format!("{other:?}")),
-    })?;
-    for object in &kept {
-        let object = release.kubectl(&["get", object, "--output=json"])?;
-        assert!(has_keep(&object), "{object}");
-    }
+    release.only_kept_is_left()?;
     assert_eq!(release.quorum_uid()?, quorum);
     assert_same_term(&lease, &term, "after the removal, in status")?;
 

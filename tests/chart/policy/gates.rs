@@ -3,9 +3,9 @@
 use redislease_lab::{Installation, InstallationOptions, Result};
 use serde_json::{Value, json};
 
-use super::Request::{Create, Delete, Patch, PatchPart};
+use super::Request::{self, Delete, Patch, PatchPart};
 use super::pods::{ANNOTATIONS, LABELS, METADATA, SPEC, STATUS};
-use super::{Requests, but, grant, no_warnings};
+use super::{Requests, but, create_pods, grant, no_warnings};
 use crate::cluster::shared;
 
 const STARTED: &str = "the RedisLease operator can change only the annotations token.redislease.io/* and withdrawn.redislease.io/* of a pod, add started.redislease.io/NAME when it removes the scheduling gate lease.redislease.io/NAME, and change no other annotation";
@@ -17,30 +17,6 @@ const DELETIONS: &str = "the RedisLease operator can delete only pods with an an
 /// The gate of the lease `web`, and one of somebody else.
 const GATE: &str = "lease.redislease.io/web";
 const FOREIGN: &str = "example.com/quota";
-
-/// Creates a namespace and pods with these scheduling gates and annotations.
-fn gated_pods(pods: &Requests<'_>, wanted: &[(&str, &[&str], &Value)]) -> Result<()> {
-    let namespace = pods.namespace;
-    pods.installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
-    let account = ["wait", "serviceaccount/default", "--for=create", "--timeout=60s", "--namespace", namespace];
-    pods.installation.control_plane().kubectl(&account)?;
-    for (name, names, annotations) in wanted {
-        let gates: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
-        let pod = json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {
-                "automountServiceAccountToken": false,
-                "containers": [{"name": "main", "image": "none"}],
-                "initContainers": [{"name": "first", "image": "none"}],
-                "schedulingGates": gates,
-            },
-        });
-        pods.send(&Create(pod), &[])?;
-    }
-    Ok(())
-}
 
 /// The patch that lets a pod start, with other fields as in [`but`].
 fn start(changes: &[(&str, Value)]) -> Value {
@@ -68,34 +44,14 @@ fn changed_specs() -> Vec<(&'static str, Value)> {
     ]
 }
 
-#[test]
-fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<()> {
-    let options = InstallationOptions {
-        allow_scheduling_gate: true,
-        ..InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))
-    };
-    let installation = &Installation::start(&options)?;
-    let values = &["--set=rbac.allowSchedulingGate=true"];
-    let pods = Requests { installation, namespace: "gates", kind: "pod", values };
-    let (none, started) = (json!({}), json!({"started.redislease.io/web": "6"}));
-    gated_pods(
-        &pods,
-        &[
-            ("gated", &[GATE], &none),
-            ("gated-by-two", &[GATE, FOREIGN], &none),
-            ("gated-by-others", &[FOREIGN], &none),
-            ("gated-again", &[GATE], &started),
-            ("plain", &[], &none),
-            ("started", &[], &started),
-        ],
-    )?;
-    let without_gates = json!({"spec": {"schedulingGates": null}});
-    pods.wait_for_policy(GATES, &Patch("gated-by-others", without_gates.clone()))?;
-    pods.wait_for_policy(DELETIONS, &Delete("plain"))?;
-    grant(installation, pods.namespace, "", &["pods/status", "pods/ephemeralcontainers"])?;
+fn annotate(name: &str, value: &Value) -> Value {
+    json!({"metadata": {"annotations": {name: value}}})
+}
 
-    let annotate = |name: &str, value: Value| json!({"metadata": {"annotations": {name: value}}});
-    let mark = |value: Value| annotate("started.redislease.io/web", value);
+/// What the policy refuses about the pods of the next test.
+fn refused_changes() -> Vec<(&'static str, Request)> {
+    let without_gates = json!({"spec": {"schedulingGates": null}});
+    let mark = |value: Value| annotate("started.redislease.io/web", &value);
     let mut cases = vec![
         (LABELS, Patch("gated", start(&[("/metadata/labels/another", json!("label"))]))),
         (STARTED, Patch("gated", start(&[("/metadata/annotations/another", json!("annotation"))]))),
@@ -108,7 +64,7 @@ fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<
         (STARTED, Patch("started", mark(Value::Null))),
         (STARTED, Patch("gated-again", but(&mark(Value::Null), &[("/spec", json!({"schedulingGates": null}))]))),
         (METADATA, Patch("gated", start(&[("/metadata/finalizers", json!(["example.com/stay"]))]))),
-        (GATES, Patch("gated-by-others", without_gates.clone())),
+        (GATES, Patch("gated-by-others", without_gates)),
         (GATES, Patch("gated-by-two", start(&[]))),
         (GATES, Patch("gated-by-two", json!({"spec": {"schedulingGates": [{"name": GATE}]}}))),
         (STATUS, PatchPart("status", "plain", json!({"status": {"phase": "Failed"}}))),
@@ -120,14 +76,14 @@ fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<
         let alone = but(&json!({"spec": {}}), &[change]);
         cases.push((GATED_SPEC, Patch("gated", alone)));
     }
-    pods.refused("pods", &cases)?;
-    let never_started = ["gated", "gated-by-two", "gated-by-others", "plain"];
-    pods.refused("pod-deletions", &never_started.map(|name| (DELETIONS, Delete(name))))?;
+    cases
+}
 
-    // What the operator does with a pod: it writes the marks, and removes its gate.
+/// What the operator does with a pod: it writes the marks, removes its gate, and deletes what it has started.
+fn writes_of_the_operator(pods: &Requests<'_>) -> Result<()> {
     let read = |name: &str, field: &str| {
         let field = format!("--output=jsonpath={{{field}}}");
-        installation.control_plane().kubectl(&["get", "pod", name, "--namespace", pods.namespace, &field])
+        pods.installation.control_plane().kubectl(&["get", "pod", name, "--namespace", pods.namespace, &field])
     };
     let (uid, version) = (read("gated", ".metadata.uid")?, read("gated", ".metadata.resourceVersion")?);
     let identified = [("/metadata/uid", json!(uid)), ("/metadata/resourceVersion", json!(version))];
@@ -137,14 +93,47 @@ fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<
     assert_eq!(read("gated-by-two", ".spec.schedulingGates[*].name")?, FOREIGN);
     pods.allowed(&Patch("gated-again", start(&[])))?;
     // The next tokens and roles.
-    pods.allowed(&Patch("gated", annotate("token.redislease.io/web", json!("8"))))?;
+    pods.allowed(&Patch("gated", annotate("token.redislease.io/web", &json!("8"))))?;
     pods.allowed(&Patch("gated", json!({"metadata": {"labels": {"lease.redislease.io/web": "standby"}}})))?;
-    pods.allowed(&Patch("gated-by-two", annotate("withdrawn.redislease.io/web", json!("8.1"))))?;
-    pods.allowed(&Patch("gated-by-two", annotate("withdrawn.redislease.io/web", Value::Null)))?;
+    pods.allowed(&Patch("gated-by-two", annotate("withdrawn.redislease.io/web", &json!("8.1"))))?;
+    pods.allowed(&Patch("gated-by-two", annotate("withdrawn.redislease.io/web", &Value::Null)))?;
     for name in ["gated", "gated-by-two", "gated-again", "started"] {
         pods.allowed(&Delete(name))?;
     }
+    Ok(())
+}
 
+#[test]
+fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<()> {
+    let options = InstallationOptions {
+        allow_scheduling_gate: true,
+        ..InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))
+    };
+    let installation = &Installation::start(&options)?;
+    let values = &["--set=rbac.allowSchedulingGate=true"];
+    let pods = Requests { installation, namespace: "gates", kind: "pod", values };
+    let (none, started) = (json!({}), json!({"started.redislease.io/web": "6"}));
+    create_pods(
+        &pods,
+        &[
+            ("gated", &[GATE], &none),
+            ("gated-by-two", &[GATE, FOREIGN], &none),
+            ("gated-by-others", &[FOREIGN], &none),
+            ("gated-again", &[GATE], &started),
+            ("plain", &[], &none),
+            ("started", &[], &started),
+        ],
+    )?;
+    let without_gates = json!({"spec": {"schedulingGates": null}});
+    pods.wait_for_policy(GATES, &Patch("gated-by-others", without_gates))?;
+    pods.wait_for_policy(DELETIONS, &Delete("plain"))?;
+    grant(installation, pods.namespace, "", &["pods/status", "pods/ephemeralcontainers"])?;
+
+    pods.refused("pods", &refused_changes())?;
+    let never_started = ["gated", "gated-by-two", "gated-by-others", "plain"];
+    pods.refused("pod-deletions", &never_started.map(|name| (DELETIONS, Delete(name))))?;
+
+    writes_of_the_operator(&pods)?;
     no_warnings(installation)
 }
 
@@ -153,10 +142,10 @@ fn the_operator_can_neither_start_nor_delete_pods_by_default() -> Result<()> {
     let installation = shared();
     let pods = Requests { installation, namespace: "ungated", kind: "pod", values: &[] };
     let (none, started) = (json!({}), json!({"started.redislease.io/web": "6"}));
-    gated_pods(&pods, &[("gated", &[GATE], &none), ("started", &[], &started)])?;
+    create_pods(&pods, &[("gated", &[GATE], &none), ("started", &[], &started)])?;
     let without_gates = json!({"spec": {"schedulingGates": null}});
     pods.wait_for_policy(SPEC, &Patch("gated", without_gates))?;
-    let mark = json!({"metadata": {"annotations": {"started.redislease.io/web": "7"}}});
+    let mark = annotate("started.redislease.io/web", &json!("7"));
     for (message, request) in [
         (ANNOTATIONS, Patch("gated", start(&[]))),
         (ANNOTATIONS, Patch("gated", mark.clone())),

@@ -115,6 +115,30 @@ impl Requests<'_> {
     }
 }
 
+/// Creates the namespace, and pods with these scheduling gates and annotations.
+pub(super) fn create_pods(pods: &Requests<'_>, wanted: &[(&str, &[&str], &Value)]) -> Result<()> {
+    let namespace = pods.namespace;
+    pods.installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+    let account = ["wait", "serviceaccount/default", "--for=create", "--timeout=60s", "--namespace", namespace];
+    pods.installation.control_plane().kubectl(&account)?;
+    for (name, names, annotations) in wanted {
+        let gates: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": "web"}, "annotations": annotations},
+            "spec": {
+                "automountServiceAccountToken": false,
+                "containers": [{"name": "main", "image": "none"}],
+                "initContainers": [{"name": "first", "image": "none"}],
+                "schedulingGates": gates,
+            },
+        });
+        pods.send(&Create(pod), &[])?;
+    }
+    Ok(())
+}
+
 /// A copy with other fields, each with its JSON pointer. `null` removes the field.
 pub(super) fn but(object: &Value, changes: &[(&str, Value)]) -> Value {
     let mut copy = object.clone();

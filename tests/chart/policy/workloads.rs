@@ -31,19 +31,21 @@ struct Workload {
     others: Vec<Value>,
 }
 
+fn object(version: &str, kind: &str, spec: &Value) -> Value {
+    let annotations = json!({"redislease.io/priority": "1", "redislease.io/activated-by": "web"});
+    json!({
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "web", "labels": {"app": "web"}, "annotations": annotations},
+        "spec": spec,
+    })
+}
+
 fn workloads() -> [Workload; 3] {
     let image = |image: &str| json!({"containers": [{"name": "main", "image": image}]});
     let labels = json!({"app": "web"});
     let pods = json!({"metadata": {"labels": labels}, "spec": image("none")});
     let selector = json!({"matchLabels": labels});
-    let object = |version: &str, kind: &str, spec: &Value| {
-        json!({
-            "apiVersion": version,
-            "kind": kind,
-            "metadata": {"name": "web", "labels": labels, "annotations": {"redislease.io/priority": "1", "redislease.io/activated-by": "web"}},
-            "spec": spec,
-        })
-    };
     let started = [json!({"replicas": 3}), json!({"replicas": 0})];
     let common = [
         json!({"template": {"spec": image("other")}}),
