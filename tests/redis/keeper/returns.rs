@@ -5,7 +5,7 @@ use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
-use redislease_lock::keeper::{Command, Setup};
+use redislease_lock::keeper::{Command, LeaseHandle, Setup};
 use redislease_lock::nodes::NodeState;
 
 use super::candidate::{Candidate, History, KEEPER, admit, lease, ready, voters};
@@ -54,20 +54,10 @@ async fn a_server_that_returns_is_joined_before_the_next_renewal_and_another_may
     }
 }
 
-/// The joins of one tenant's many leases against the renewals and an acquire of another tenant.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_joins_of_thousands_of_leases_delay_no_other() {
-    const MANY: usize = 4000;
-    let servers = voters(3);
-    let often = Config { renew_interval: Millis(500), ..slow() };
-    let world = ready(&servers, &slow()).await;
-    let own = Candidate::on(&world, &["own"], often.clone());
-    let id = own.hold_on_all("pod-own", &servers).await;
-    for server in &servers {
-        write_terms(server, &world.lock("many-"), MANY, "pod-many", slow().ttl);
-    }
+/// Adopts the terms of the leases `many-1`, `many-2`, ... The handles keep them.
+async fn adopt_many(world: &World, count: usize) -> (Vec<LeaseHandle>, Vec<History>) {
     let mut adopted = Vec::new();
-    for number in 1..=MANY {
+    for number in 1..=count {
         let keys = [world.lock(&format!("many-{number}"))].into();
         let nodes = Some(world.nodes.clone());
         let history = History::default();
@@ -85,27 +75,46 @@ async fn the_joins_of_thousands_of_leases_delay_no_other() {
             token,
             holder: Holder("pod-many".into()),
         }));
-        adopted.push((handle, views, history));
+        adopted.push((views, (handle, history)));
     }
-    for (_, views, _) in &mut adopted {
+    for (views, _) in &adopted {
         eventually("adopted", || async { matches!(views.borrow().standing, Standing::Held(_)).then_some(()) }).await;
     }
+    adopted.into_iter().map(|(_, kept)| kept).unzip()
+}
+
+/// How many of these leases have a term on the server.
+fn terms_of_many(server: &RedisServer, world: &World, count: usize) -> usize {
+    let script = "local held = 0 \
+                  for i = 1, ARGV[2] do \
+                    if (redis.call('GET', ARGV[1] .. i) or ''):sub(1, 2) == 't:' then held = held + 1 end \
+                  end \
+                  return held";
+    let held = server.command(&["EVAL", script, "0", &world.lock("many-"), &count.to_string()]).unwrap();
+    usize::try_from(held.integer().unwrap()).unwrap()
+}
+
+/// The joins of one tenant's many leases against the renewals and an acquire of another tenant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_joins_of_thousands_of_leases_delay_no_other() {
+    const MANY: usize = 4000;
+    let servers = voters(3);
+    let often = Config { renew_interval: Millis(500), ..slow() };
+    let world = ready(&servers, &slow()).await;
+    let own = Candidate::on(&world, &["own"], often.clone());
+    let id = own.hold_on_all("pod-own", &servers).await;
+    for server in &servers {
+        write_terms(server, &world.lock("many-"), MANY, "pod-many", slow().ttl);
+    }
+    let (_handles, histories) = adopt_many(&world, MANY).await;
 
     let returned = comes_back_empty(&servers, &world).await;
     let (joins, renewals) = (calls(&servers[2], "evalsha"), calls(&servers[1], "evalsha"));
     let other = Candidate::on(&world, &["other"], slow());
     other.hold("pod-other").await;
     let acquired = clock::now().since(returned);
-    let count = "local held = 0 \
-                 for i = 1, ARGV[2] do \
-                   if (redis.call('GET', ARGV[1] .. i) or ''):sub(1, 2) == 't:' then held = held + 1 end \
-                 end \
-                 return held";
-    let held = || {
-        let held = servers[2].command(&["EVAL", count, "0", &world.lock("many-"), &MANY.to_string()]).unwrap();
-        usize::try_from(held.integer().unwrap()).unwrap()
-    };
-    eventually("every term on the server", || async { (held() == MANY).then_some(()) }).await;
+    let all = || terms_of_many(&servers[2], &world, MANY) == MANY;
+    eventually("every term on the server", || async { all().then_some(()) }).await;
     let took = clock::now().since(returned);
     let (joins, renewals) = (calls(&servers[2], "evalsha") - joins, calls(&servers[1], "evalsha") - renewals);
     let longest = own.history.longest_pause(returned - often.renew_interval);
@@ -123,5 +132,5 @@ async fn the_joins_of_thousands_of_leases_delay_no_other() {
     let unsure = |history: &History| {
         history.observations().views.iter().any(|(_, view)| matches!(view.standing, Standing::Uncertain(_)))
     };
-    assert!(!adopted.iter().any(|(_, _, history)| unsure(history)), "a term was unconfirmed");
+    assert!(!histories.iter().any(unsure), "a term was unconfirmed");
 }
