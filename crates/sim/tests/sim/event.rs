@@ -30,9 +30,7 @@ pub enum Event {
     Mail { process: usize, boot: u32, uid: u32 },
     QuorumRead { process: usize, boot: u32 },
     SecretSeen { process: usize, boot: u32 },
-    Dispatch { process: usize, boot: u32 },
     LeaderTurn { process: usize, boot: u32 },
-    LeaderDue { process: usize, boot: u32 },
     LossDue { process: usize, boot: u32, serial: u64, uid: u32, attempt: Attempt },
     Terminate { process: usize, boot: u32 },
     Exit { process: usize, boot: u32 },
@@ -73,9 +71,7 @@ impl Event {
             | Self::Mail { process, boot, .. }
             | Self::QuorumRead { process, boot }
             | Self::SecretSeen { process, boot }
-            | Self::Dispatch { process, boot }
             | Self::LeaderTurn { process, boot }
-            | Self::LeaderDue { process, boot }
             | Self::Terminate { process, boot }
             | Self::LossDue { process, boot, .. }
             | Self::ApiReply { process, boot, .. }

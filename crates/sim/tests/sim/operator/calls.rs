@@ -11,8 +11,6 @@ use redislease_plan::plan::calls::{Answer, Effect, LeaseName, Outcome, Request};
 use crate::api::objects;
 use crate::api::objects::{NAMESPACE, QUORUM};
 use crate::check::coverage::Sight;
-use crate::event::Event;
-use crate::operator::state::Process;
 use crate::operator::writer::{Pending, Ticket, lease_of};
 use crate::world::World;
 
@@ -70,7 +68,6 @@ impl World {
                 Effect::Unreachable(_) | Effect::Reachable(_) => {}
             }
         }
-        self.dispatch_later(process);
     }
 
     fn send_request(&mut self, process: usize, number: u64, request: Arc<Request>) {
@@ -90,21 +87,8 @@ impl World {
         self.send_call(process, number, request);
     }
 
-    fn dispatch_later(&mut self, process: usize) {
-        let Process { writer, clock, boot, .. } = &mut self.processes[process];
-        let Some(deadline) = writer.calls.next_deadline() else { return };
-        let at = clock.when(deadline.0).max(self.now);
-        if writer.wake_at.is_none_or(|earlier| at < earlier || earlier < self.now) {
-            writer.wake_at = Some(at);
-            let boot = *boot;
-            self.at(at, Event::Dispatch { process, boot });
-        }
-    }
-
-    pub fn dispatch_timer(&mut self, process: usize) {
-        let writer = &mut self.processes[process].writer;
-        if writer.wake_at.is_some_and(|at| at <= self.now) {
-            writer.wake_at = None;
+    pub fn wake_calls(&mut self, process: usize, now: Time) {
+        if self.processes[process].writer.calls.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.dispatch(process);
         }
     }

@@ -27,7 +27,7 @@ impl World {
         let Self { swarm, processes, .. } = self;
         let of = &processes[process];
         let machine = Leadership::new(cluster(of.cluster), instance(process), format!("start-{}", of.boot));
-        let leader = Leader { machine, named: (0, None), views: None, due: false, wake_at: None, held_back: None };
+        let leader = Leader { machine, named: (0, None), views: None, due: false, held_back: None };
         swarm.elects.then_some(leader)
     }
 
@@ -119,7 +119,6 @@ impl World {
                 leader.held_back = again;
             }
         }
-        self.rearm_leader(process);
     }
 
     fn carry_out_leader(&mut self, process: usize, effect: LeadershipEffect) {
@@ -195,30 +194,10 @@ impl World {
         }
     }
 
-    fn rearm_leader(&mut self, process: usize) {
-        let (now, boot) = (self.now, self.processes[process].boot);
-        let clock = self.processes[process].clock;
-        let Some(leader) = &mut self.processes[process].leader else { return };
-        let Some(deadline) = leader.machine.next_deadline() else { return };
-        let at = clock.when(deadline.0).max(now);
-        if leader.wake_at.is_none_or(|earlier| at < earlier || earlier < now) {
-            leader.wake_at = Some(at);
-            self.at(at, Event::LeaderDue { process, boot });
-        }
-    }
-
-    pub fn leader_timer(&mut self, process: usize) {
-        let now = self.now;
-        let local = Time(self.local(process));
-        let Some(leader) = &mut self.processes[process].leader else { return };
-        if leader.wake_at.is_none_or(|at| at > now) {
-            return;
-        }
-        leader.wake_at = None;
-        if leader.machine.next_deadline().is_some_and(|deadline| deadline <= local) {
+    pub fn leader_timer(&mut self, process: usize, now: Time) {
+        let deadline = self.processes[process].leader.as_ref().and_then(|leader| leader.machine.next_deadline());
+        if deadline.is_some_and(|deadline| deadline <= now) {
             self.wake_leader(process);
-        } else {
-            self.rearm_leader(process);
         }
     }
 

@@ -148,7 +148,11 @@ impl World {
         let engine = sleeper.engine.next_deadline();
         let engine = if self.is(Bug::TimerEndsAtOnce) { engine.map(|_| Time(0)) } else { engine };
         let clocks = sleeper.judge.next_deadline(self.swarm.command_timeout);
-        let Some(deadline) = leases.chain(nodes).chain(wires).chain(engine).chain(clocks).min() else { return };
+        // An election that is due has its turn soon.
+        let leader = sleeper.leader.as_ref().filter(|leader| !leader.due);
+        let leader = leader.and_then(|leader| leader.machine.next_deadline());
+        let others = [engine, clocks, leader, sleeper.writer.calls.next_deadline()].into_iter().flatten();
+        let Some(deadline) = leases.chain(nodes).chain(wires).chain(others).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);
         if sleeper.wake_at.is_none_or(|earlier| at < earlier) {
             let boot = sleeper.boot;
@@ -172,6 +176,8 @@ impl World {
         self.wake_admissions(process, now);
         self.wake_machines(process, now);
         self.wake_engine(process, now);
+        self.wake_calls(process, now);
+        self.leader_timer(process, now);
         self.nothing_spins(process, now);
     }
 

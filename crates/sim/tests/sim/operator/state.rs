@@ -252,7 +252,6 @@ pub struct Leader {
     /// The views of its lock. `None` until its machine is opened.
     pub views: Option<SharedViews>,
     pub due: bool,
-    pub wake_at: Option<Micros>,
     pub held_back: Option<LeadershipEffect>,
 }
 

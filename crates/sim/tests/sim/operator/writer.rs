@@ -8,8 +8,6 @@ use redislease_plan::index::WorkloadKey;
 use redislease_plan::plan::calls::{Calls, Request};
 use redislease_plan::plan::{Priority, StatusOutcome};
 
-use crate::redis::clock::Micros;
-
 /// The caller of a call.
 #[derive(Clone, Debug)]
 pub enum Ticket {
@@ -44,18 +42,11 @@ pub struct Writer {
     pub refused: BTreeSet<u32>,
     /// Whether the election waits for any answer of the API server.
     pub leader_asks: bool,
-    pub wake_at: Option<Micros>,
 }
 
 impl Writer {
     pub fn new(concurrency: usize) -> Self {
-        Self {
-            calls: Calls::new(concurrency),
-            pending: BTreeMap::new(),
-            refused: BTreeSet::new(),
-            leader_asks: false,
-            wake_at: None,
-        }
+        Self { calls: Calls::new(concurrency), pending: BTreeMap::new(), refused: BTreeSet::new(), leader_asks: false }
     }
 
     /// Whether a write of the status, or of the role of an object, has no outcome yet.
