@@ -32,14 +32,16 @@ const UNIX: u64 = START as u64 * SECOND;
 
 /// More events than this at one instant are a loop without an end.
 const EVENTS_AT_ONE_INSTANT: u32 = 5000;
-/// More effects than this of one machine at one instant are a loop without an end.
-pub const EFFECTS_AT_ONE_INSTANT: u32 = 5000;
+/// More effects than this of one event are a loop without an end.
+pub const EFFECTS_OF_ONE_EVENT: u32 = 5000;
 
 pub struct World {
     pub now: Micros,
     queue: Queue<Event>,
     /// How many events have happened at `now`.
     at_once: u32,
+    /// How many effects were polled in this event.
+    pub polled: u32,
     pub rng: Rng,
     /// For what was added later, so that the other choices of a seed stay the same.
     pub aside: Rng,
@@ -109,6 +111,7 @@ impl World {
             now: 0,
             queue: Queue::default(),
             at_once: 0,
+            polled: 0,
             aside: Rng::new(!rng.copy().word()),
             rng,
             bugs: bugs.to_vec(),
@@ -211,6 +214,7 @@ impl World {
         let Some((at, event)) = self.queue.pop() else { return };
         self.at_once = if at == self.now { self.at_once + 1 } else { 0 };
         self.now = at;
+        self.polled = 0;
         if self.at_once > EVENTS_AT_ONE_INSTANT {
             self.check.fail(format!("more than {EVENTS_AT_ONE_INSTANT} events at one instant: {event:?}"));
         }

@@ -23,7 +23,7 @@ use crate::operator::state::{Gather, Life, Peer};
 use crate::operator::writer::Ticket;
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::link::Own;
-use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
+use crate::world::World;
 
 /// How often the marker of a node is read.
 const HEARTBEAT: Millis = Millis(1000);
@@ -126,14 +126,9 @@ impl World {
         let marker = peer.admission.marker();
         self.feed_wire(process, node, wire::Input::Standing { marker, refuses: false });
         let (mut moved, mut returned, mut again) = (false, false, None);
-        for effects in 0.. {
+        while self.polls("an admission") {
             let poll = || self.processes[process].peers.get_mut(node)?.admission.poll_effect();
             let Some(effect) = again.take().or_else(poll) else { break };
-            if effects == EFFECTS_AT_ONE_INSTANT {
-                return self
-                    .check
-                    .fail(format!("the admission of node {node} has more than {effects} effects at one instant"));
-            }
             match effect {
                 admission::Effect::Observe { run_id, nonce, stepped } => {
                     self.feed_wire(process, node, wire::Input::Own(Own::Observe { run_id, nonce, stepped }));

@@ -155,8 +155,7 @@ impl World {
         let Some(unit) = self.unit(process, uid) else { return };
         let counted = unit.checks.counted.contains(&attempt);
         let awaited = unit.views.as_ref().is_some_and(|views| views.borrow().is_awaited());
-        // After a pause between two effects of a turn, the others are still to be carried out.
-        let busy = awaited || self.processes[process].work_due || self.processes[process].held_back.is_some();
+        let busy = awaited || self.processes[process].work_due;
         if decides && exists && named == Some(attempt) && !counted && !busy {
             self.check.fail(format!("I5: process {process} lost {attempt:?} and has not counted it"));
         }

@@ -1,5 +1,4 @@
-//! Drives the operator's engine: gives it inputs and turns, and carries out its effects, between which the process may crash or
-//! pause.
+//! Drives the operator's engine: gives it inputs and turns, and carries out its effects.
 
 use redislease_core::time::Time;
 use redislease_plan::engine::{Effect, Input, Surroundings};
@@ -10,12 +9,11 @@ use redislease_plan::plan::{News, PermitUse};
 use crate::api::objects;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
-use crate::check::trace::{Brief, Note};
 use crate::event::Event;
-use crate::operator::state::{BeforeEffect, Checks, LOCK, Life, Unit};
+use crate::operator::state::{Checks, LOCK, Life, Polled, Unit};
 use crate::operator::writer::{AGAIN, Ticket};
 use crate::redis::clock::MILLI;
-use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
+use crate::world::World;
 
 /// How many of a hundred turns end a time slice: other events may happen before the next turn.
 const SLICE_ENDS: u64 = 30;
@@ -141,41 +139,21 @@ impl World {
         }
     }
 
-    /// Carries out the effects of the engine. Between any two of one lease the process may crash or pause. Returns whether it still
-    /// runs.
+    /// Carries out the effects of the engine. Returns whether the process still runs.
     pub fn drain_engine(&mut self, process: usize) -> bool {
-        let boot = self.processes[process].boot;
-        for effects in 0.. {
-            let operator = &mut self.processes[process];
-            if operator.life != Life::Running || operator.boot != boot {
-                return false;
-            }
-            let Some(effect) = operator.held_back.take().or_else(|| operator.engine.poll_effect()) else { break };
+        let (boot, mut again) = (self.processes[process].boot, None);
+        while self.polls_on(process, boot, "the engine") {
+            let poll = || self.processes[process].engine.poll_effect();
+            let Some(effect) = again.take().or_else(poll) else { return true };
             let Effect::Lease(subject, planned) = effect else {
                 self.carry_out_other(process, effect);
                 continue;
             };
             let Some(uid) = self.unit_of(process, subject.id) else { continue };
-            if effects == EFFECTS_AT_ONE_INSTANT {
-                self.check.fail(format!("a turn of lease {uid} has more than {effects} effects"));
-                return false;
-            }
-            match self.before_effect(process, uid, None) {
-                BeforeEffect::Continue => {}
-                BeforeEffect::Crashed => return false,
-                BeforeEffect::Paused => {
-                    self.processes[process].held_back = Some(Effect::Lease(subject, planned));
-                    return false;
-                }
-            }
-            self.note(Note::Planned { process, uid, effect: &Brief::of(&planned) });
-            let again = self.is(Bug::EffectRepeated).then(|| Effect::Lease(subject.clone(), planned.clone()));
-            self.carry_out_plan(process, uid, &subject, planned);
-            if again.is_some() && self.processes[process].boot == boot {
-                self.processes[process].held_back = again;
-            }
+            again = self.is(Bug::EffectRepeated).then(|| Effect::Lease(subject.clone(), planned.clone()));
+            self.perform(process, Polled::Planned(uid, subject, planned));
         }
-        true
+        false
     }
 
     /// Carries out an effect that is not of the machine of a lease.

@@ -16,8 +16,8 @@ use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::event::Event;
-use crate::operator::state::{BeforeEffect, LOCK, Life, Machine, Process, Seen, SharedViews, lock_key};
-use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
+use crate::operator::state::{LOCK, Life, Machine, Polled, Process, Seen, SharedViews, lock_key};
+use crate::world::World;
 
 impl World {
     pub fn machine(&mut self, process: usize, serial: u64) -> Option<&mut Machine> {
@@ -89,7 +89,6 @@ impl World {
             quorum,
             keys,
             views,
-            held_back: None,
             seen: Seen::default(),
             desired: None,
         });
@@ -170,7 +169,7 @@ impl World {
         }
     }
 
-    /// After a pause: carries out the effects that were held back.
+    /// After a pause: carries out the other effects.
     pub fn drain_machines(&mut self, process: usize) {
         for serial in self.serials(process) {
             self.drain(process, serial);
@@ -228,47 +227,30 @@ impl World {
         self.drain(process, serial);
     }
 
-    /// Carries out the effects of a machine. Between any two effects the process may crash or pause.
+    /// Carries out the effects of a machine.
     fn drain(&mut self, process: usize, serial: u64) {
         let boot = self.processes[process].boot;
-        for effects in 0.. {
-            if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
-                return;
-            }
-            if effects == EFFECTS_AT_ONE_INSTANT {
-                return self.check.fail(format!("machine {serial} has more than {effects} effects at one instant"));
-            }
+        while self.polls_on(process, boot, "a lease") {
             let Some(machine) = self.machine(process, serial) else { return };
-            let uid = machine.uid;
-            let Some(effect) = machine.held_back.take().or_else(|| machine.driver.poll_effect()) else { break };
-            let node = match &effect {
-                driver::Effect::Lease(Effect::Send { node, .. }) => Some(node.index()),
-                _ => None,
+            let Some(effect) = machine.driver.poll_effect() else {
+                machine.seen.behind = false;
+                return self.claim(process, serial);
             };
-            match self.before_effect(process, uid, node) {
-                BeforeEffect::Continue => {}
-                BeforeEffect::Crashed => return,
-                BeforeEffect::Paused => {
-                    if let Some(machine) = self.machine(process, serial) {
-                        machine.held_back = Some(effect);
-                    }
-                    return;
-                }
-            }
-            match effect {
-                driver::Effect::Lease(effect) => {
-                    self.note(Note::Effect { process, uid, effect: &effect });
-                    self.shown_first(process, serial, &effect);
-                    self.carry_out(process, serial, effect);
-                }
-                driver::Effect::Released => self.lock_released(process, serial),
-                driver::Effect::Ended => return self.machine_ended(process, serial),
-            }
+            let uid = machine.uid;
+            self.perform(process, Polled::Lease(uid, serial, effect));
         }
-        if let Some(machine) = self.machine(process, serial) {
-            machine.seen.behind = false;
+    }
+
+    pub fn carry_out_lease(&mut self, process: usize, uid: u32, serial: u64, effect: driver::Effect) {
+        match effect {
+            driver::Effect::Lease(effect) => {
+                self.note(Note::Effect { process, uid, effect: &effect });
+                self.shown_first(process, serial, &effect);
+                self.carry_out(process, serial, effect);
+            }
+            driver::Effect::Released => self.lock_released(process, serial),
+            driver::Effect::Ended => self.machine_ended(process, serial),
         }
-        self.claim(process, serial);
     }
 
     fn machine_ended(&mut self, process: usize, serial: u64) {

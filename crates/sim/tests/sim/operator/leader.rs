@@ -14,10 +14,10 @@ use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::event::Event;
-use crate::operator::state::{BeforeEffect, LOCK, Leader, Life, Machine, instance};
+use crate::operator::state::{LOCK, Leader, Machine, Polled, instance};
 use crate::operator::writer::Ticket;
 use crate::redis::clock::{MILLI, Micros};
-use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
+use crate::world::World;
 
 /// How long a replica that stops waits for the release of its lock.
 const LAST_ANSWERS: Micros = 300 * MILLI;
@@ -27,7 +27,7 @@ impl World {
         let Self { swarm, processes, .. } = self;
         let of = &processes[process];
         let machine = Leadership::new(cluster(of.cluster), instance(process), format!("start-{}", of.boot));
-        let leader = Leader { machine, named: (0, None), views: None, due: false, held_back: None };
+        let leader = Leader { machine, named: (0, None), views: None, due: false };
         swarm.elects.then_some(leader)
     }
 
@@ -91,37 +91,16 @@ impl World {
     }
 
     pub fn drain_leader(&mut self, process: usize) {
-        let boot = self.processes[process].boot;
-        for effects in 0.. {
-            if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
-                return;
-            }
-            if effects == EFFECTS_AT_ONE_INSTANT {
-                return self
-                    .check
-                    .fail(format!("the machine of leadership has more than {effects} effects at one instant"));
-            }
+        let (boot, mut again) = (self.processes[process].boot, None);
+        while self.polls_on(process, boot, "the election") {
             let Some(leader) = &mut self.processes[process].leader else { return };
-            let Some(effect) = leader.held_back.take().or_else(|| leader.machine.poll_effect()) else { break };
-            match self.before_effect(process, LOCK, None) {
-                BeforeEffect::Continue => {}
-                BeforeEffect::Crashed => return,
-                BeforeEffect::Paused => {
-                    if let Some(leader) = &mut self.processes[process].leader {
-                        leader.held_back = Some(effect);
-                    }
-                    return;
-                }
-            }
-            let again = self.is(Bug::LeaderEffectRepeated).then(|| effect.clone());
-            self.carry_out_leader(process, effect);
-            if let Some(leader) = self.processes[process].leader.as_mut().filter(|_| again.is_some()) {
-                leader.held_back = again;
-            }
+            let Some(effect) = again.take().or_else(|| leader.machine.poll_effect()) else { return };
+            again = self.is(Bug::LeaderEffectRepeated).then(|| effect.clone());
+            self.perform(process, Polled::Leader(effect));
         }
     }
 
-    fn carry_out_leader(&mut self, process: usize, effect: LeadershipEffect) {
+    pub fn carry_out_leader(&mut self, process: usize, effect: LeadershipEffect) {
         match effect {
             LeadershipEffect::Open { quorum, config } => {
                 if let Some(leader) = &mut self.processes[process].leader {

@@ -1,20 +1,18 @@
 //! One operator process: start, crash, pause and wake.
 
-use std::sync::Arc;
-
-use redislease_core::driver::{Ids, Turns};
-use redislease_core::op::Token;
+use redislease_core::driver;
+use redislease_core::lease::Effect;
 use redislease_core::time::Time;
 
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::{Fault, Phase};
+use crate::check::trace::{Brief, Note};
 use crate::event::Event;
-use crate::operator::state::{BeforeEffect, Life, Machine, Spot, new_engine};
-use crate::operator::writer::Writer;
+use crate::operator::state::{BeforeEffect, LOCK, Life, Machine, Polled, Process, Spot, new_engine};
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::link::Address;
 use crate::redis::server::Memory;
-use crate::world::World;
+use crate::world::{EFFECTS_OF_ONE_EVENT, World};
 
 impl World {
     /// Milliseconds on the clock of a process.
@@ -37,10 +35,7 @@ impl World {
         starting.peers = peers;
         starting.judge = judge;
         starting.engine = engine;
-        starting.floor_complete = false;
-        starting.newest = 0;
         starting.leader = leader;
-        starting.quorum = Arc::default();
         let boot = starting.boot;
         for node in 0..nodes {
             self.after(1, Event::Dial(Address { process, boot, node, conn: 0 }));
@@ -57,29 +52,9 @@ impl World {
     pub fn crash(&mut self, process: usize) {
         self.check.leads_no_more(process);
         self.running.disturbed(self.processes[process].cluster, self.now);
-        let writer = Writer::new(self.swarm.calls_at_once);
-        let crashed = &mut self.processes[process];
-        crashed.boot += 1;
-        crashed.life = Life::Down;
-        crashed.peers.clear();
-        crashed.machines.clear();
-        crashed.turns = Turns::new();
-        crashed.lease_ids = Ids::default();
-        crashed.workers.clear();
-        crashed.units.clear();
-        crashed.earlier_units.clear();
-        crashed.work_due = false;
-        crashed.held_back = None;
-        crashed.inbox.clear();
-        crashed.writer = writer;
-        crashed.leader = None;
-        crashed.stops = false;
-        crashed.stopped_by = None;
-        crashed.losing = None;
-        crashed.losses.clear();
-        crashed.waited_out_a_doubt = false;
-        crashed.floor = Token(0);
-        crashed.wake_at = None;
+        let Process { cluster, boot, clock, wall, api_cut, saw_workloads, .. } = self.processes[process];
+        let new = Process::new(cluster, self.swarm.quorum, clock, wall, self.swarm.calls_at_once);
+        self.processes[process] = Process { boot: boot + 1, api_cut, saw_workloads, ..new };
     }
 
     /// Pauses. With `suspend`, a clock that does not count suspend would stop too.
@@ -134,6 +109,9 @@ impl World {
         }
         self.processes[process].wake_at = Some(self.now);
         self.after(0, Event::Wake { process, boot });
+        if let Some(effect) = self.processes[process].held_back.take() {
+            self.carry_out_polled(process, effect);
+        }
     }
 
     /// The earliest deadline of all machines becomes the next wake.
@@ -197,6 +175,46 @@ impl World {
         let engine = late(&woken.engine.next_deadline()).then(|| "the engine".to_owned());
         if let Some(machine) = machine.or_else(|| node.map(|peer| format!("{:?}", peer.admission))).or(engine) {
             self.check.fail(format!("woken at {} it asks to be woken in the past: {machine}", now.0));
+        }
+    }
+
+    /// Whether a process that has run since `boot` polls its next effect.
+    pub fn polls_on(&mut self, process: usize, boot: u32, of: &str) -> bool {
+        let polls = &self.processes[process];
+        polls.life == Life::Running && polls.boot == boot && self.polls(of)
+    }
+
+    /// Whether another effect may be polled in this event: a machine may repeat the same one for ever.
+    pub fn polls(&mut self, of: &str) -> bool {
+        self.polled += 1;
+        if self.polled > EFFECTS_OF_ONE_EVENT {
+            self.check.fail(format!("{of} has more than {EFFECTS_OF_ONE_EVENT} effects at one instant"));
+        }
+        self.polled <= EFFECTS_OF_ONE_EVENT
+    }
+
+    /// Carries out an effect, unless the process crashes before it. A process that pauses does so when it continues.
+    pub fn perform(&mut self, process: usize, effect: Polled) {
+        let (uid, node) = match &effect {
+            Polled::Lease(uid, _, driver::Effect::Lease(Effect::Send { node, .. })) => (*uid, Some(node.index())),
+            Polled::Lease(uid, ..) | Polled::Planned(uid, ..) => (*uid, None),
+            Polled::Leader(_) => (LOCK, None),
+        };
+        match self.before_effect(process, uid, node) {
+            BeforeEffect::Continue => self.carry_out_polled(process, effect),
+            BeforeEffect::Paused => self.processes[process].held_back = Some(effect),
+            BeforeEffect::Crashed => {}
+        }
+    }
+
+    fn carry_out_polled(&mut self, process: usize, effect: Polled) {
+        match effect {
+            Polled::Lease(uid, serial, effect) => self.carry_out_lease(process, uid, serial, effect),
+            Polled::Planned(uid, subject, effect) => {
+                self.note(Note::Planned { process, uid, effect: &Brief::of(&effect) });
+                self.carry_out_plan(process, uid, &subject, effect);
+            }
+            Polled::Leader(effect) => self.carry_out_leader(process, effect),
         }
     }
 

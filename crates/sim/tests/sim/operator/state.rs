@@ -16,9 +16,11 @@ use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::quorum::Quorum;
 use redislease_core::seed::FenceReport;
 use redislease_core::time::{Drift, Millis, Time};
-use redislease_plan::engine::{self, Effect, Engine};
+use redislease_plan::engine::{self, Engine, Subject};
 use redislease_plan::index::{Index, LeaseId};
-use redislease_plan::plan::{Allowed, Leadership, LeadershipEffect, OpenQuorum, PERMITS, QuorumFacts, Views};
+use redislease_plan::plan::{
+    Allowed, Effect as Planned, Leadership, LeadershipEffect, OpenQuorum, PERMITS, QuorumFacts, Views,
+};
 
 use super::planted::Planted;
 use crate::api::objects;
@@ -44,6 +46,15 @@ pub enum BeforeEffect {
     Continue,
     Crashed,
     Paused,
+}
+
+/// An effect of a machine of the process.
+pub enum Polled {
+    /// The unit, and the number of the lease.
+    Lease(u32, u64, driver::Effect),
+    /// The unit.
+    Planned(u32, Arc<Subject>, Planned),
+    Leader(LeadershipEffect),
 }
 
 pub struct Process {
@@ -76,8 +87,8 @@ pub struct Process {
     pub engine: Engine<Planted>,
     /// Whether a time slice of the engine is scheduled.
     pub work_due: bool,
-    /// An effect of the engine that was polled when the process was paused. It is carried out when the process continues.
-    pub held_back: Option<Effect>,
+    /// The effect that was polled when the process was paused. It is carried out when the process continues.
+    pub held_back: Option<Polled>,
     /// Whether every status was read once.
     pub floor_complete: bool,
     /// The newest version of any object that it has observed.
@@ -156,8 +167,6 @@ pub struct Machine {
     pub keys: Vec<u8>,
     /// Those that its reader has not taken.
     pub views: SharedViews,
-    /// An effect that was polled when the process was paused. It is carried out when the process continues.
-    pub held_back: Option<driver::Effect>,
     pub seen: Seen,
     /// The holder of attempts that it repeats by itself: only a planted bug does so.
     pub desired: Option<Holder>,
@@ -252,7 +261,6 @@ pub struct Leader {
     /// The views of its lock. `None` until its machine is opened.
     pub views: Option<SharedViews>,
     pub due: bool,
-    pub held_back: Option<LeadershipEffect>,
 }
 
 /// The key of the lock on the Redis nodes.

@@ -12,11 +12,10 @@ use redislease_core::wire::{Call, Effect, Input, Request, Why};
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::event::Event;
-use crate::operator::state::Life;
 use crate::redis::clock::MILLI;
 use crate::redis::link::{Address, Own, Ticket, Wire};
 use crate::redis::server::Answer;
-use crate::world::{EFFECTS_AT_ONE_INSTANT, World};
+use crate::world::World;
 
 impl World {
     /// Gives one request of a lease to the wire. It has exactly one answer. Without `keys` no request can be sent.
@@ -81,16 +80,9 @@ impl World {
     }
 
     fn drain_wire(&mut self, process: usize, node: usize) {
-        for effects in 0.. {
-            if self.processes[process].life != Life::Running {
-                return;
-            }
+        let boot = self.processes[process].boot;
+        while self.polls_on(process, boot, "a wire") {
             let Some(effect) = self.conn(process, node).and_then(|conn| conn.wire.poll_effect()) else { return };
-            if effects == EFFECTS_AT_ONE_INSTANT {
-                return self
-                    .check
-                    .fail(format!("the wire to node {node} has more than {effects} effects at one instant"));
-            }
             match effect {
                 Effect::Send(id) => self.post(process, node, id),
                 Effect::Load => {
