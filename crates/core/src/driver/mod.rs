@@ -23,9 +23,12 @@ pub use event::{Effect, Input};
 pub use ids::{Ids, LeaseId};
 pub use turns::{Turns, next_phase};
 
+use alloc::vec::Vec;
+
 use crate::lease::{self, Config, Lease, OnDeadline, Renewal, Round, Standing, View};
 pub use crate::lease::{Command, Fresh};
 use crate::op::{Attempt, Holder, Vote};
+use crate::quorum::Quorum;
 use crate::time::{Millis, Time};
 use attempts::{Attempts, Requested};
 
@@ -43,6 +46,34 @@ enum Due {
     /// The view once more.
     View,
     Released,
+}
+
+/// What all leases on a quorum must learn when the nodes that vote change.
+pub fn returned(quorum: Quorum, before: &[bool], after: &[bool]) -> impl Iterator<Item = Input> + use<> {
+    let has_majority = |votes: &[bool]| votes.iter().filter(|votes| **votes).count() >= quorum.majority();
+    let majority = (has_majority(after) && !has_majority(before)).then_some(Input::MajorityReturned);
+    let node = after.iter().zip(before).any(|(after, before)| *after && !before).then_some(Input::NodeReturned);
+    majority.into_iter().chain(node)
+}
+
+/// The leases that an input for all leases on a quorum concerns, the most urgent first.
+pub fn concerned<'a>(
+    now: Time,
+    input: &Input,
+    drivers: impl Iterator<Item = &'a Driver>,
+    turns: &mut Turns,
+) -> Vec<LeaseId> {
+    let urgency = |driver: &Driver| match input {
+        Input::MajorityReturned => driver.recovers(now),
+        Input::NodeReturned => driver.is_taken().then_some(now),
+        _ => Some(now),
+    };
+    if *input == Input::MajorityReturned {
+        turns.restart(now);
+    }
+    let mut concerned: Vec<_> = drivers.filter_map(|driver| Some((urgency(driver)?, driver.id))).collect();
+    concerned.sort_by_key(|(urgency, _)| *urgency);
+    concerned.into_iter().map(|(_, id)| id).collect()
 }
 
 /// The driver of one lease.
@@ -250,9 +281,8 @@ impl Driver {
     }
 
     /// Whether the return of a majority of nodes helps: to renew a term whose last renewal failed, or then to make an attempt
-    /// that waits for its back-off. The most urgent leases, with the earliest of these times, get [`Input::MajorityReturned`]
-    /// first.
-    pub fn recovers(&self, now: Time) -> Option<Time> {
+    /// that waits for its back-off. The earliest of these times is the most urgent.
+    fn recovers(&self, now: Time) -> Option<Time> {
         let view = self.lease.view();
         if let Some(term) = view.standing.term() {
             return (term.failed_rounds > 0).then(|| term.stop_at.unwrap_or(Time(0)));

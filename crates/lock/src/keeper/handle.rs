@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redislease_core::driver::{Command, Ids, LeaseId};
+use redislease_core::driver::{Command, Ids, Input, LeaseId};
 use redislease_core::op::Holder;
 use redislease_core::time::Millis;
 use tokio::sync::watch;
@@ -14,12 +14,8 @@ use crate::mailbox::Mailbox;
 pub(super) enum Message {
     Open(LeaseId, Box<Setup>),
     Command(LeaseId, Command),
-    /// A majority of the nodes of this quorum votes again.
-    MajorityBack(u32),
-    /// A node of this quorum votes again.
-    NodeBack(u32),
-    /// The clock of this process jumped, as the nodes of this quorum show.
-    ClockJumped(u32),
+    /// An input for all leases on this quorum.
+    All(u32, Input),
     /// Stop when no lease is open.
     EndWhenEmpty,
     ShutDown,

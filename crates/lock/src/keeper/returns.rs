@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use redislease_core::driver::{Input, returned};
+use redislease_core::quorum::Quorum;
 use redislease_core::time::Time;
 use tokio::sync::watch;
 
@@ -12,7 +14,7 @@ use crate::nodes::{NodeState, NodeStatus, Nodes};
 /// receivers.
 pub(super) fn watch_nodes(nodes: &Nodes, number: u32, shared: Arc<Shared>) -> impl Future<Output = ()> + use<> {
     let jumps = watch_jumps(nodes.void_at(), number, shared.clone());
-    let returns = watch_returns(nodes.watch(), nodes.quorum().majority(), number, shared);
+    let returns = watch_returns(nodes.watch(), nodes.quorum(), number, shared);
     async move {
         tokio::join!(returns, jumps);
     }
@@ -20,22 +22,18 @@ pub(super) fn watch_nodes(nodes: &Nodes, number: u32, shared: Arc<Shared>) -> im
 
 async fn watch_jumps(mut void_at: watch::Receiver<Option<Time>>, quorum: u32, shared: Arc<Shared>) {
     while void_at.changed().await.is_ok() {
-        let _ = shared.inbox.send(Message::ClockJumped(quorum));
+        let _ = shared.inbox.send(Message::All(quorum, Input::ClockJumped));
     }
 }
 
 /// Notifies the shard whenever a node votes again, and whenever a majority of the nodes votes again.
-async fn watch_returns(mut nodes: watch::Receiver<Vec<NodeStatus>>, majority: usize, quorum: u32, shared: Arc<Shared>) {
+async fn watch_returns(mut nodes: watch::Receiver<Vec<NodeStatus>>, quorum: Quorum, number: u32, shared: Arc<Shared>) {
     let votes = |nodes: &[NodeStatus]| nodes.iter().map(|node| node.state == NodeState::Up).collect::<Vec<bool>>();
-    let count = |votes: &[bool]| votes.iter().filter(|votes| **votes).count();
     let mut before = votes(&nodes.borrow_and_update());
     while nodes.changed().await.is_ok() {
         let now = votes(&nodes.borrow_and_update());
-        if count(&now) >= majority && count(&before) < majority {
-            let _ = shared.inbox.send(Message::MajorityBack(quorum));
-        }
-        if now.iter().zip(&before).any(|(now, before)| *now && !before) {
-            let _ = shared.inbox.send(Message::NodeBack(quorum));
+        for input in returned(quorum, &before, &now) {
+            let _ = shared.inbox.send(Message::All(number, input));
         }
         before = now;
     }

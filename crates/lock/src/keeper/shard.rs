@@ -6,8 +6,9 @@ use std::io;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use std::vec::IntoIter;
 
-use redislease_core::driver::{Command, Input, LeaseId, Turns};
+use redislease_core::driver::{Command, Input, LeaseId, Turns, concerned};
 use redislease_core::time::{Millis, Time};
 use tokio::task::AbortHandle;
 
@@ -26,7 +27,7 @@ use crate::nodes::{Ballot, Nodes, Outbox};
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
-/// How many votes, commands, timers, recovering, rejoining and closing leases are handled before the other tasks on this thread run.
+/// How many votes, commands, timers and leases of a broadcast are handled before the other tasks on this thread run.
 const AT_ONCE: usize = 1000;
 /// How many times new events are handled before the requests are sent. Between them the other tasks on this thread run. A task
 /// that uses a lease needs three: its term is confirmed; it publishes and ends the term; it wants the next one.
@@ -48,12 +49,8 @@ pub(super) struct Shard {
     tools: Tools,
     quorums: Vec<Option<Quorum>>,
     messages: VecDeque<Message>,
-    /// Leases to retry after a majority of nodes has returned, the most urgent first.
-    recovering: VecDeque<LeaseId>,
-    /// Leases whose terms a returned node may not hold.
-    rejoining: VecDeque<LeaseId>,
-    /// Leases to close.
-    closing: VecDeque<LeaseId>,
+    /// Inputs for many leases, and the leases that have not got them.
+    broadcasts: VecDeque<(Input, IntoIter<LeaseId>)>,
     received: Vec<Message>,
     ballots: VecDeque<Ballot>,
     received_ballots: Vec<Ballot>,
@@ -74,9 +71,7 @@ impl Shard {
             tools: Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: Random::new(), panics },
             quorums: Vec::new(),
             messages: VecDeque::new(),
-            recovering: VecDeque::new(),
-            rejoining: VecDeque::new(),
-            closing: VecDeque::new(),
+            broadcasts: VecDeque::new(),
             received: Vec::new(),
             ballots: VecDeque::new(),
             received_ballots: Vec::new(),
@@ -112,12 +107,9 @@ impl Shard {
             self.now = clock::now();
             let more_ballots = self.take_ballots();
             self.take_messages();
-            self.take_recovering();
-            self.take_rejoining();
-            self.take_closing();
+            self.take_broadcasts();
             let more_timers = more_ballots || self.take_timers();
-            let queues = [&self.recovering, &self.rejoining, &self.closing];
-            let has_work = !self.messages.is_empty() || queues.iter().any(|queue| !queue.is_empty());
+            let has_work = !self.messages.is_empty() || !self.broadcasts.is_empty();
             if has_work || more_timers || self.handled >= AT_ONCE {
                 return true;
             }
@@ -186,9 +178,7 @@ impl Shard {
             match self.messages.pop_front() {
                 Some(Message::Open(id, setup)) => self.open(id, *setup),
                 Some(Message::Command(id, command)) => self.with(id, Input::Command(command, None)),
-                Some(Message::MajorityBack(quorum)) => self.recover(quorum),
-                Some(Message::NodeBack(quorum)) => self.rejoin(quorum),
-                Some(Message::ClockJumped(quorum)) => self.void(quorum),
+                Some(Message::All(quorum, input)) => self.tell_all(quorum, input),
                 Some(Message::EndWhenEmpty) => self.ends_when_empty = true,
                 Some(Message::ShutDown) => self.shut_down(),
                 #[cfg(test)]
@@ -287,59 +277,38 @@ impl Shard {
         }
     }
 
-    /// Schedules new turns for renewals that failed without a majority and for attempts in backoff.
-    fn recover(&mut self, quorum: u32) {
-        let now = self.now;
-        self.tools.turns.restart(now);
+    /// Gives an input to the leases on a quorum that it concerns.
+    fn tell_all(&mut self, quorum: u32, input: Input) {
         let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
-        let mut helped: Vec<(Time, LeaseId)> =
-            on_it.filter_map(|(id, machine)| Some((machine.driver.recovers(now)?, *id))).collect();
-        helped.sort_by_key(|(life, _)| *life);
-        self.recovering.extend(helped.into_iter().map(|(_, id)| id));
+        let drivers = on_it.map(|(_, machine)| &machine.driver);
+        let leases = concerned(self.now, &input, drivers, &mut self.tools.turns).into_iter();
+        if input == Input::ClockJumped {
+            // Everything that began before now is void. All leases are told in one go.
+            leases.for_each(|id| self.with(id, Input::ClockJumped));
+        } else {
+            self.broadcasts.push_back((input, leases));
+        }
     }
 
-    fn take_recovering(&mut self) {
+    fn take_broadcasts(&mut self) {
         for _ in 0..AT_ONCE {
-            let Some(id) = self.recovering.pop_front() else { break };
-            self.with(id, Input::MajorityReturned);
+            let Some((input, leases)) = self.broadcasts.front_mut() else { break };
+            match leases.next() {
+                Some(id) => {
+                    let input = input.clone();
+                    self.with(id, input);
+                }
+                None => _ = self.broadcasts.pop_front(),
+            }
         }
-    }
-
-    /// Everything on the quorum that began before now is void. All leases are told in one go.
-    fn void(&mut self, quorum: u32) {
-        let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
-        let ids: Vec<LeaseId> = on_it.map(|(id, _)| *id).collect();
-        for id in ids {
-            self.with(id, Input::ClockJumped);
-        }
-    }
-
-    /// Schedules a round for each term, which shows whether the returned node holds it.
-    fn rejoin(&mut self, quorum: u32) {
-        let on_it =
-            self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum) && machine.driver.is_taken());
-        self.rejoining.extend(on_it.map(|(id, _)| *id));
-    }
-
-    fn take_rejoining(&mut self) {
-        for _ in 0..AT_ONCE {
-            let Some(id) = self.rejoining.pop_front() else { break };
-            self.with(id, Input::NodeReturned);
-        }
-    }
-
-    fn shut_down(&mut self) {
-        self.ends_when_empty = true;
-        self.closing.extend(self.slots.iter().map(|(id, _)| *id));
     }
 
     /// The wait of a lease for the answers to its releases begins when it is closed. Closing thousands of others does not
     /// shorten it.
-    fn take_closing(&mut self) {
-        for _ in 0..AT_ONCE {
-            let Some(id) = self.closing.pop_front() else { break };
-            self.with(id, Input::Command(Command::Close, None));
-        }
+    fn shut_down(&mut self) {
+        self.ends_when_empty = true;
+        let all: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();
+        self.broadcasts.push_back((Input::Command(Command::Close, None), all.into_iter()));
     }
 
     /// Sends the gathered requests, and drops quorums that no lease uses.

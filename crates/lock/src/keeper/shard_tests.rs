@@ -176,13 +176,15 @@ fn when_a_majority_is_back_the_terms_have_turns_and_the_most_urgent_the_first() 
     for _ in 0..100_000 {
         shard.tools.turns.round(now, now + Millis(60_000));
     }
-    shard.recover(1);
-    assert!(shard.recovering.is_empty(), "the leases of another quorum");
-    shard.recover(0);
-    let urgent: Vec<u32> = shard.recovering.iter().map(|id| id.slot).collect();
+    let told = |shard: &Shard| -> Vec<u32> {
+        shard.broadcasts.iter().flat_map(|(_, leases)| leases.as_slice()).map(|id| id.slot).collect()
+    };
+    shard.tell_all(1, Input::MajorityReturned);
+    assert_eq!(told(&shard), [0; 0], "the leases of another quorum");
+    shard.tell_all(0, Input::MajorityReturned);
     let oldest_first: Vec<u32> = (0..30).rev().collect();
-    assert_eq!(urgent, oldest_first);
-    shard.take_recovering();
+    assert_eq!(told(&shard), oldest_first);
+    shard.take_broadcasts();
     let mut started: Vec<u32> = requests(&shard).iter().map(|ballot| LeaseId::unpack(ballot.lease).slot).collect();
     started.dedup();
     assert!((10..20).contains(&started.len()), "16 in a millisecond: {started:?}");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redislease_core::admission::{Admission, Standing};
+use redislease_core::driver::returned;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
@@ -19,7 +20,7 @@ use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::core_check::seed_with;
 use crate::event::Event;
-use crate::operator::state::{Gather, Life, Peer};
+use crate::operator::state::{Gather, Peer};
 use crate::operator::writer::Ticket;
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::link::Own;
@@ -63,32 +64,36 @@ impl World {
         self.tell_engine(process, Input::QuorumsRead);
     }
 
-    /// Updates what the index and the election of one replica know about the nodes.
+    /// The leases, the index and the election of one replica learn about the nodes.
     pub fn nodes_changed(&mut self, process: usize) {
-        let majority = self.swarm.quorum.majority();
         let operator = &mut self.processes[process];
-        if !operator.quorum.read {
+        let admitted = |peer: &Peer| *peer.admission.standing() == Standing::Admitted;
+        let votes: Vec<bool> = operator.peers.iter().map(admitted).collect();
+        let up = votes.iter().filter(|votes| **votes).count();
+        let evaluated = operator.peers.iter().all(|peer| peer.tried);
+        let (boot, before) = (operator.boot, std::mem::replace(&mut operator.votes, votes.clone()));
+        for input in returned(self.swarm.quorum, &before, &votes) {
+            // A lease may have crashed the process.
+            if self.processes[process].boot == boot {
+                self.tell_all(process, &input);
+            }
+        }
+        let operator = &self.processes[process];
+        let before = operator.quorum.clone();
+        if !before.read {
             return;
         }
-        let admitted = |peer: &&Peer| *peer.admission.standing() == Standing::Admitted;
-        let up = operator.peers.iter().filter(admitted).count();
-        let evaluated = operator.peers.iter().all(|peer| peer.tried);
         let obstacle = self.quorum_obstacles[operator.cluster]
             .then(|| (LeaseReady::InvalidReference, "the secret of the quorum does not exist".to_owned()));
-        let before = &operator.quorum;
+        let has_majority = |up| up >= self.swarm.quorum.majority();
         let tells =
-            before.evaluated != evaluated || before.obstacle != obstacle || (before.up >= majority) != (up >= majority);
-        let is_back = before.up < majority && up >= majority;
+            before.evaluated != evaluated || before.obstacle != obstacle || has_majority(before.up) != has_majority(up);
         if tells || before.up != up {
-            let after = Arc::new(QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(before) });
+            let after = Arc::new(QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(&before) });
             self.quorum_changed(process, after);
         }
         if tells {
             self.wake_leader(process);
-        }
-        // The engine may have crashed or paused the process.
-        if is_back && self.processes[process].life == Life::Running {
-            self.majority_returned(process);
         }
     }
 
@@ -125,7 +130,7 @@ impl World {
         peer.admission.handle(now, nonce, input);
         let marker = peer.admission.marker();
         self.feed_wire(process, node, wire::Input::Standing { marker, refuses: false });
-        let (mut moved, mut returned, mut again) = (false, false, None);
+        let (mut moved, mut again) = (false, None);
         while self.polls("an admission") {
             let poll = || self.processes[process].peers.get_mut(node)?.admission.poll_effect();
             let Some(effect) = again.take().or_else(poll) else { break };
@@ -146,7 +151,6 @@ impl World {
                         _ => {}
                     }
                     moved = true;
-                    returned |= standing == Standing::Admitted;
                     self.note(Note::Node { process, node, standing: &standing });
                 }
             }
@@ -157,9 +161,6 @@ impl World {
         }
         if moved {
             self.nodes_changed(process);
-        }
-        if returned {
-            self.node_returned(process);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
 use redislease_core::driver;
-use redislease_core::driver::{Command, Driver, Fresh, Input, LeaseId};
+use redislease_core::driver::{Command, Driver, Fresh, Input, LeaseId, concerned};
 use redislease_core::lease::{Config, Effect, Input as LeaseInput, Round, View};
 use redislease_core::op::{Attempt, Vote};
 use redislease_core::quorum::Node;
@@ -138,34 +138,21 @@ impl World {
         }
     }
 
-    /// A node votes again.
-    pub fn node_returned(&mut self, process: usize) {
-        self.crowd(process);
-        let all = self.serials(process);
-        self.feed_all(process, all, &Input::NodeReturned);
-    }
-
-    /// A majority of the nodes votes again.
-    pub fn majority_returned(&mut self, process: usize) {
-        let now = Time(self.local(process));
-        let process_of = &mut self.processes[process];
-        process_of.turns.restart(now);
-        let helped = |machine: &Machine| Some((machine.driver.recovers(now)?, machine.serial));
-        let mut helped: Vec<_> = process_of.machines.iter().filter_map(helped).collect();
-        helped.sort_by_key(|(life, _)| *life);
-        if !helped.is_empty() {
+    /// Gives an input to the leases that it concerns.
+    pub fn tell_all(&mut self, process: usize, input: &Input) {
+        let (now, boot) = (Time(self.local(process)), self.processes[process].boot);
+        if *input == Input::NodeReturned {
+            self.crowd(process);
+        }
+        let Process { machines, turns, .. } = &mut self.processes[process];
+        let leases = concerned(now, input, machines.iter().map(|machine| &machine.driver), turns);
+        if *input == Input::MajorityReturned && !leases.is_empty() {
             self.coverage.saw(Sight::MajorityReturned);
         }
-        self.feed_all(process, helped.into_iter().map(|(_, serial)| serial).collect(), &Input::MajorityReturned);
-    }
-
-    fn feed_all(&mut self, process: usize, serials: Vec<u64>, input: &Input) {
-        let boot = self.processes[process].boot;
-        for serial in serials {
-            if self.processes[process].life != Life::Running || self.processes[process].boot != boot {
-                return;
+        for id in leases {
+            if self.processes[process].boot == boot {
+                self.feed(process, id.pack(), input.clone());
             }
-            self.feed(process, serial, input.clone());
         }
     }
 

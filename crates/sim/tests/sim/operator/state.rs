@@ -66,6 +66,8 @@ pub struct Process {
     pub wall: Clock,
     /// Its state of each Redis node.
     pub peers: Vec<Peer>,
+    /// Which of them vote.
+    pub votes: Vec<bool>,
     pub judge: Judge,
     /// When its clock stood still, and for how long.
     pub losses: Vec<(Time, Micros)>,
@@ -122,6 +124,7 @@ impl Process {
             clock,
             wall,
             peers: Vec::new(),
+            votes: vec![false; quorum.size()],
             judge: Judge::new(quorum, Millis(0), Drift::STANDARD),
             losses: Vec::new(),
             waited_out_a_doubt: false,
