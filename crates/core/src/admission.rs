@@ -9,8 +9,9 @@ use alloc::collections::VecDeque;
 
 use crate::marker::{Marker, Membership, RunId};
 use crate::op::Token;
+use crate::quorum::Quorum;
 use crate::rules::Rules;
-use crate::seed::Unseedable;
+use crate::seed::{Fences, Unseedable, seed};
 use crate::time::{Drift, Millis, Time};
 
 /// The configuration of an admission.
@@ -18,6 +19,10 @@ use crate::time::{Drift, Millis, Time};
 pub struct Config {
     /// The configuration under which the node votes.
     pub membership: Membership,
+    /// The quorum of the node.
+    pub quorum: Quorum,
+    /// Whether statuses show the tokens of leases. A process without Kubernetes has none.
+    pub has_statuses: bool,
     /// The longest lease that is allowed on this quorum.
     pub longest_lease: Millis,
     /// How far the rates of two clocks may differ.
@@ -52,8 +57,10 @@ pub enum Input {
     Stepped,
     /// A script answered that the marker is not the one under which this process votes.
     NotAdmitted,
-    /// The answer to [`Effect::ReadFences`].
-    Seed(Result<Token, Unseedable>),
+    /// The answer to [`Effect::ListStatuses`].
+    StatusesListed,
+    /// The answer to [`Effect::ReadFences`], if this node has answered.
+    Fences(Fences),
     /// Time passed.
     Wake,
 }
@@ -70,7 +77,13 @@ pub enum Effect {
         /// The marker that was there when the clock had stepped: it is replaced too.
         stepped: Option<Marker>,
     },
-    /// Ask the other nodes for their fences now, and answer with [`Input::Seed`].
+    /// Answer with [`Input::StatusesListed`] when the statuses of all leases were listed.
+    ListStatuses {
+        /// A list that began before this effect does not count. Otherwise any list does.
+        again: bool,
+    },
+    /// Ask all nodes for their fences now: one read before the end of the wait may be lower than the token of a term that was
+    /// confirmed meanwhile. Answer with [`Input::Fences`].
     ReadFences,
     /// Run admit.
     Admit {
@@ -113,6 +126,19 @@ struct Wait {
     since: Time,
 }
 
+/// How far the counter is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Seeding {
+    /// The statuses are not listed yet.
+    Listing,
+    /// The fences are being read. A watch of the statuses can be behind.
+    Listed,
+    /// The statuses are listed again, because the fences did not suffice.
+    ListingAgain,
+    /// The fences are being read, and all statuses were read after the wait, or there are none.
+    Current,
+}
+
 /// What is known about a step of the node's clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Clock {
@@ -136,7 +162,7 @@ pub struct Admission {
     clock: Clock,
     /// Observes and admits without an answer. Only the answer to the last one is the present marker.
     outstanding: u8,
-    reading_fences: bool,
+    seeding: Option<Seeding>,
     look_again: Time,
     /// Only the planted bug `SeedBeforeWait` fills it.
     #[cfg(feature = "check")]
@@ -155,7 +181,7 @@ impl Admission {
             wait: None,
             clock: Clock::Steady,
             outstanding: 0,
-            reading_fences: false,
+            seeding: None,
             look_again: Time(0),
             #[cfg(feature = "check")]
             early_seed: None,
@@ -181,7 +207,7 @@ impl Admission {
 
     /// When the machine needs [`Input::Wake`], if no other input comes before.
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.run_id.is_none() || self.busy() {
+        if self.run_id.is_none() || self.outstanding > 0 {
             return None;
         }
         match self.standing {
@@ -234,7 +260,12 @@ impl Admission {
                     self.observe(nonce);
                 }
             }
-            Input::Seed(seed) => self.seeded(now, seed),
+            Input::StatusesListed => match self.seeding {
+                Some(Seeding::Listing) => self.ask_for(Seeding::Listed),
+                Some(Seeding::ListingAgain) => self.ask_for(Seeding::Current),
+                _ => {}
+            },
+            Input::Fences(fences) => self.seeded(now, &fences),
             Input::Wake => self.wake(now, nonce),
         }
     }
@@ -272,10 +303,6 @@ impl Admission {
         let is_covered = waits || seen.as_ref().is_some_and(|marker| self.is_foreign(marker));
         self.clock = if is_covered { Clock::Steady } else { Clock::Stepped(seen) };
         self.observe(nonce);
-    }
-
-    const fn busy(&self) -> bool {
-        self.outstanding > 0
     }
 
     fn set_standing(&mut self, standing: Standing) {
@@ -332,7 +359,7 @@ impl Admission {
             until = until - Millis(1);
         }
         if now >= until {
-            self.read_fences(now);
+            self.begin_seeding(now);
         } else {
             if first_sight && breaks!(self.rules, SeedBeforeWait) {
                 self.effects.push_back(Effect::ReadFences);
@@ -341,12 +368,11 @@ impl Admission {
         }
     }
 
-    /// Reads the fences, unless they are being read for the same wait.
-    fn read_fences(&mut self, now: Time) {
-        if self.reading_fences && matches!(self.standing, Standing::Seeding(_)) {
+    /// Begins to compute the counter, unless that has begun for the same wait.
+    fn begin_seeding(&mut self, now: Time) {
+        if self.seeding.is_some() && matches!(self.standing, Standing::Seeding(_)) {
             return;
         }
-        self.reading_fences = true;
         self.look_again = now + self.config.heartbeat;
         if !matches!(self.standing, Standing::Seeding(_)) {
             self.set_standing(Standing::Seeding(None));
@@ -355,11 +381,21 @@ impl Admission {
         if let Some(seed) = self.early_seed.take() {
             return self.admit(seed);
         }
-        self.effects.push_back(Effect::ReadFences);
+        self.ask_for(if self.config.has_statuses { Seeding::Listing } else { Seeding::Current });
     }
 
-    fn seeded(&mut self, now: Time, seed: Result<Token, Unseedable>) {
-        self.reading_fences = false;
+    fn ask_for(&mut self, seeding: Seeding) {
+        self.seeding = Some(seeding);
+        self.effects.push_back(match seeding {
+            Seeding::Listing => Effect::ListStatuses { again: false },
+            Seeding::ListingAgain => Effect::ListStatuses { again: true },
+            Seeding::Listed | Seeding::Current => Effect::ReadFences,
+        });
+    }
+
+    fn seeded(&mut self, now: Time, fences: &Fences) {
+        let is_current = self.seeding.take() != Some(Seeding::Listed);
+        let seed = seed(self.rules, self.config.quorum, fences, is_current);
         if !matches!(self.standing, Standing::Seeding(_)) {
             #[cfg(feature = "check")]
             if breaks!(self.rules, SeedBeforeWait) {
@@ -369,6 +405,7 @@ impl Admission {
         }
         match seed {
             Ok(seed) => self.admit(seed),
+            Err(Unseedable::StatusesUnread) => self.ask_for(Seeding::ListingAgain),
             Err(reason) => {
                 self.look_again = now + self.config.heartbeat;
                 self.set_standing(Standing::Seeding(Some(reason)));
@@ -388,9 +425,9 @@ impl Admission {
             return;
         }
         match self.standing {
-            Standing::Quarantined { until } if now >= until => self.read_fences(now),
-            Standing::Seeding(_) if !self.reading_fences => self.read_fences(now),
-            // While the fences are being read, which can take as long as the API server is away, another process may admit
+            Standing::Quarantined { until } if now >= until => self.begin_seeding(now),
+            Standing::Seeding(_) if self.seeding.is_none() => self.begin_seeding(now),
+            // While the statuses are being listed, which can take as long as the API server is away, another process may admit
             // the node.
             _ => {
                 if let Some(run_id) = self.run_id.clone() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::check::Mutant;
+use crate::seed::{Allegiance, FenceReport};
 use crate::time::Drift;
 use alloc::vec::Vec;
 
@@ -12,10 +13,18 @@ const QUARANTINE: u64 = 60_602;
 fn config() -> Config {
     Config {
         membership: Membership { generation: 1, fingerprint: "f00d".into() },
+        quorum: Quorum::of(3).unwrap(),
+        has_statuses: false,
         longest_lease: LONGEST,
         drift: Drift::STANDARD,
         heartbeat: Millis(1000),
     }
+}
+
+/// Only the node itself has answered.
+fn fences(fence: u64, own_clock: u64) -> Input {
+    let target = FenceReport { allegiance: Allegiance::Nobody, fence: Token(fence), clock: 0 };
+    Input::Fences(Fences { target, others: Vec::new(), floor: Token(0), own_clock })
 }
 
 struct Scenario {
@@ -89,7 +98,7 @@ fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
     assert_eq!(scenario.machine.next_deadline(), Some(until));
     assert_eq!(scenario.at(until.0, Input::Wake), [Effect::Changed(Standing::Seeding(None)), Effect::ReadFences]);
     assert_eq!(
-        scenario.at(until.0 + 1, Input::Seed(Ok(Token(50)))),
+        scenario.at(until.0 + 1, fences(50, 0)),
         [Effect::Admit { ticket: wait("r1", 7), marker: admitted("r1"), seed: Token(50) }]
     );
     assert_eq!(scenario.at(until.0 + 2, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
@@ -106,7 +115,7 @@ fn another_process_may_admit_while_the_fences_are_being_read() {
     scenario.at(next.0 + 1000, Input::Wake);
     let observed = scenario.at(next.0 + 1000, Input::Observed(admitted("r1")));
     assert_eq!(observed, [Effect::Changed(Standing::Admitted)]);
-    assert_eq!(scenario.at(next.0 + 1001, Input::Seed(Ok(Token(50)))), []);
+    assert_eq!(scenario.at(next.0 + 1001, fences(50, 0)), []);
 }
 
 #[test]
@@ -315,10 +324,7 @@ fn an_untrusted_seed_is_shown_and_asked_for_again() {
     // The heartbeat was due as well; reading the fences comes first.
     assert_eq!(*scenario.machine.standing(), Standing::Seeding(None));
     let reason = Unseedable::ClocksDisagree { by: Millis(11_000) };
-    assert_eq!(
-        scenario.at(QUARANTINE + 5, Input::Seed(Err(reason))),
-        [Effect::Changed(Standing::Seeding(Some(reason)))]
-    );
+    assert_eq!(scenario.at(QUARANTINE + 5, fences(5, 11_000_000)), [Effect::Changed(Standing::Seeding(Some(reason)))]);
     assert_eq!(scenario.machine.next_deadline(), Some(Time(QUARANTINE + 1005)));
     assert_eq!(scenario.at(QUARANTINE + 1005, Input::Wake), [Effect::ReadFences]);
 }
@@ -328,7 +334,22 @@ fn a_seed_for_a_ticket_that_changed_meanwhile_admits_nothing() {
     let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(QUARANTINE, Input::Wake);
     scenario.at(QUARANTINE, Input::Stepped);
-    assert_eq!(scenario.at(QUARANTINE + 1, Input::Seed(Ok(Token(5)))), []);
+    assert_eq!(scenario.at(QUARANTINE + 1, fences(5, 0)), []);
+}
+
+#[test]
+fn statuses_are_listed_before_the_fences_and_again_if_the_clocks_must_seed() {
+    let mut scenario = Scenario::new();
+    scenario.machine = Admission::new(Config { has_statuses: true, ..config() });
+    scenario.connect(0, "r1");
+    scenario.at(0, Input::Observed(wait("r1", 7)));
+    let list = |again| Effect::ListStatuses { again };
+    assert_eq!(scenario.at(QUARANTINE, Input::Wake), [Effect::Changed(Standing::Seeding(None)), list(false)]);
+    assert_eq!(scenario.at(QUARANTINE, Input::StatusesListed), [Effect::ReadFences]);
+    assert_eq!(scenario.at(QUARANTINE, Input::StatusesListed), [], "nothing more was asked for");
+    assert_eq!(scenario.at(QUARANTINE, fences(50, 0)), [list(true)]);
+    assert_eq!(scenario.at(QUARANTINE, Input::StatusesListed), [Effect::ReadFences]);
+    assert!(matches!(scenario.at(QUARANTINE, fences(50, 0))[..], [Effect::Admit { seed: Token(50), .. }]));
 }
 
 #[test]

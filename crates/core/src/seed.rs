@@ -5,6 +5,7 @@
 //! set back, so the counter must also exceed every token in a status, read after the wait: only then does no status show
 //! a token that a later read would not show.
 
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::op::Token;
@@ -37,13 +38,17 @@ pub struct FenceReport {
     pub clock: u64,
 }
 
-/// The highest token that any status of the quorum has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Floor {
-    /// The token.
-    pub token: Token,
-    /// Whether all statuses were read after the wait of the node, or no status exists. A watch can be behind.
-    pub is_current: bool,
+/// What the counter of a node is computed from, read after its wait.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fences {
+    /// The answer of the node itself.
+    pub target: FenceReport,
+    /// The answers of the other nodes.
+    pub others: Vec<FenceReport>,
+    /// The highest token that any status of the quorum has shown.
+    pub floor: Token,
+    /// The clock of this process in microseconds of Unix time.
+    pub own_clock: u64,
 }
 
 /// Why no counter can be computed now.
@@ -91,48 +96,13 @@ impl fmt::Display for Unseedable {
 
 impl core::error::Error for Unseedable {}
 
-/// The counter for `target`, from the answers of the `others` to requests sent after the wait.
-///
-/// `own_clock` is the process's clock in microseconds of Unix time.
+/// The counter. `is_current`: all statuses were read after the wait of the node, or no status exists. A watch can be behind.
 ///
 /// # Errors
 /// [`Unseedable`] when neither a majority nor the clocks can be trusted. The node stays without a vote.
-pub fn seed(
-    quorum: Quorum,
-    target: FenceReport,
-    others: &[FenceReport],
-    floor: Floor,
-    own_clock: u64,
-) -> Result<Token, Unseedable> {
-    seed_by(Rules::NONE, quorum, target, others, floor, own_clock)
-}
-
-/// As [`seed`], with a planted bug or with none.
-///
-/// # Errors
-/// As [`seed`].
-#[cfg(feature = "check")]
-pub fn seed_with(
-    mutant: Option<crate::check::Mutant>,
-    quorum: Quorum,
-    target: FenceReport,
-    others: &[FenceReport],
-    floor: Floor,
-    own_clock: u64,
-) -> Result<Token, Unseedable> {
-    seed_by(Rules { broken: mutant }, quorum, target, others, floor, own_clock)
-}
-
-fn seed_by(
-    rules: Rules,
-    quorum: Quorum,
-    target: FenceReport,
-    others: &[FenceReport],
-    floor: Floor,
-    own_clock: u64,
-) -> Result<Token, Unseedable> {
-    let known =
-        others.iter().map(|report| report.fence).chain([target.fence, floor.token]).max().unwrap_or(floor.token);
+pub(crate) fn seed(rules: Rules, quorum: Quorum, fences: &Fences, is_current: bool) -> Result<Token, Unseedable> {
+    let Fences { target, others, floor, own_clock } = fences;
+    let known = others.iter().map(|report| report.fence).chain([target.fence, *floor]).max().unwrap_or(*floor);
     let any = breaks!(rules, SeedFromUnadmitted);
     let remembering = others.iter().filter(|report| any || report.allegiance == Allegiance::Ours).count();
     let seed = if remembering >= quorum.majority() {
@@ -140,13 +110,13 @@ fn seed_by(
     } else if others.iter().any(|report| report.allegiance == Allegiance::Others) {
         return Err(Unseedable::OtherConfiguration);
     } else {
-        let clocks = || others.iter().map(|report| report.clock).chain([target.clock, own_clock]);
-        let (first, last) = (clocks().min().unwrap_or(own_clock), clocks().max().unwrap_or(own_clock));
+        let clocks = || others.iter().map(|report| report.clock).chain([target.clock, *own_clock]);
+        let (first, last) = (clocks().min().unwrap_or(*own_clock), clocks().max().unwrap_or(*own_clock));
         let by = Millis((last - first).div_ceil(1000));
         if by > CLOCKS_AGREE_WITHIN {
             return Err(Unseedable::ClocksDisagree { by });
         }
-        if !floor.is_current && !breaks!(rules, SeedFromStaleStatuses) {
+        if !is_current && !breaks!(rules, SeedFromStaleStatuses) {
             return Err(Unseedable::StatusesUnread);
         }
         known.max(Token(last))
@@ -162,6 +132,7 @@ pub(crate) const PLANTED: [crate::check::Mutant; 2] =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::Mutant;
 
     const NOW: u64 = 1_795_238_400_000_000;
 
@@ -171,11 +142,19 @@ mod tests {
     }
 
     fn of_three(target: FenceReport, others: &[FenceReport], floor: u64) -> Result<Token, Unseedable> {
-        seed(Quorum::of(3).unwrap(), target, others, current(floor), NOW)
+        seeded(None, 3, target, others, floor, true)
     }
 
-    const fn current(token: u64) -> Floor {
-        Floor { token: Token(token), is_current: true }
+    fn seeded(
+        broken: Option<Mutant>,
+        nodes: u8,
+        target: FenceReport,
+        others: &[FenceReport],
+        floor: u64,
+        is_current: bool,
+    ) -> Result<Token, Unseedable> {
+        let fences = Fences { target, others: others.to_vec(), floor: Token(floor), own_clock: NOW };
+        seed(Rules { broken }, Quorum::of(nodes).unwrap(), &fences, is_current)
     }
 
     #[test]
@@ -197,15 +176,13 @@ mod tests {
 
     #[test]
     fn the_clocks_seed_only_after_the_statuses_were_read_again() {
-        let (quorum, stale) = (Quorum::of(3).unwrap(), Floor { token: Token(NOW + 9), is_current: false });
         let others = [report(true, 70, NOW), report(true, 80, NOW)];
-        let target = report(false, 5, NOW);
-        assert_eq!(seed(quorum, target, &others[..1], stale, NOW), Err(Unseedable::StatusesUnread));
-        assert_eq!(seed(quorum, target, &others, stale, NOW), Ok(Token(NOW + 9)), "a majority remembers every token");
-        let planted = seed_with(Some(PLANTED[1]), quorum, target, &others[..1], stale, NOW);
+        let stale = |broken, others: &[FenceReport]| seeded(broken, 3, report(false, 5, NOW), others, NOW + 9, false);
+        assert_eq!(stale(None, &others[..1]), Err(Unseedable::StatusesUnread));
+        assert_eq!(stale(None, &others), Ok(Token(NOW + 9)), "a majority remembers every token");
+        let planted = stale(Some(PLANTED[1]), &others[..1]);
         assert_eq!(planted, Ok(Token(NOW + 9)), "the planted bug seeds by a watch that may be behind");
-        let disagreeing = [report(true, 70, NOW + 20_000_000)];
-        let error = seed(quorum, target, &disagreeing, stale, NOW);
+        let error = stale(None, &[report(true, 70, NOW + 20_000_000)]);
         assert!(matches!(error, Err(Unseedable::ClocksDisagree { .. })), "nothing is read in vain: {error:?}");
     }
 
@@ -214,9 +191,8 @@ mod tests {
         let others = [report(false, 7, NOW + 1), report(false, 9, NOW + 2)];
         let target = report(false, 5, NOW);
         assert_eq!(of_three(target, &others, 0), Ok(Token(NOW + 2)), "their fences say nothing, the clocks seed");
-        let planted = Some(PLANTED[0]);
-        let seeded = seed_with(planted, Quorum::of(3).unwrap(), target, &others, current(0), NOW);
-        assert_eq!(seeded, Ok(Token(9)), "the planted bug seeds from them");
+        let planted = seeded(Some(PLANTED[0]), 3, target, &others, 0, true);
+        assert_eq!(planted, Ok(Token(9)), "the planted bug seeds from them");
     }
 
     #[test]
@@ -234,7 +210,7 @@ mod tests {
         assert!(alloc::format!("{error}").contains("delete the marker"));
         let majority = [report(true, 70, 0), report(true, 80, 0)];
         let five = [majority[0], majority[1], report(true, 60, 0), foreign];
-        let seeded = seed(Quorum::of(5).unwrap(), report(false, 5, NOW), &five, current(0), NOW);
+        let seeded = seeded(None, 5, report(false, 5, NOW), &five, 0, true);
         assert_eq!(seeded, Ok(Token(80)), "a majority under our configuration needs no clock");
     }
 

@@ -8,7 +8,6 @@ pub mod reference;
 #[cfg(test)]
 pub(crate) mod reference_tests;
 
-pub use crate::seed::seed_with;
 pub(crate) use late::Late;
 pub use mutant::{Layer, Mutant};
 pub use rebase::Renumbering;

@@ -209,6 +209,15 @@ fn without_a_turn_a_request_for_a_retry_starts_no_round() {
 }
 
 #[test]
+fn leases_learn_that_a_node_or_a_majority_votes_again() {
+    let told = |before: &[bool], after: &[bool]| returned(CONFIG.quorum, before, after).collect::<Vec<_>>();
+    assert_eq!(told(&[false, false, false], &[true, false, false]), [Input::NodeReturned]);
+    assert_eq!(told(&[true, false, false], &[true, true, false]), [Input::MajorityReturned, Input::NodeReturned]);
+    assert_eq!(told(&[true, true, false], &[false, true, true]), [Input::NodeReturned]);
+    assert_eq!(told(&[true, true, true], &[true, true, false]), []);
+}
+
+#[test]
 fn without_a_turn_a_round_that_is_due_does_not_start() {
     let mut driven = failed(Time(5000));
     let due = driven.driver.next_deadline().unwrap();

@@ -2,13 +2,13 @@
 //! meanwhile.
 
 use redislease_core::admission::{Admission, Config, Input, Standing};
+use redislease_core::check::Mutant;
 use redislease_core::check::reference::Node;
-use redislease_core::check::{Mutant, seed_with};
 use redislease_core::invariants::{self, Claim, Violation};
 use redislease_core::marker::Membership;
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::Quorum;
-use redislease_core::seed::{Allegiance, FenceReport, Floor};
+use redislease_core::seed::{Allegiance, FenceReport, Fences};
 use redislease_core::time::{Drift, Millis, Time};
 use stateright::{Model, Property};
 
@@ -92,6 +92,8 @@ impl AdmissionSetup {
     fn admitter(&self, index: usize) -> Admitter {
         let config = Config {
             membership: self.membership(index),
+            quorum: Quorum::of(3).unwrap(),
+            has_statuses: false,
             longest_lease: Millis(self.longest(index)),
             drift: Drift::NONE,
             heartbeat: Millis(0),
@@ -169,7 +171,7 @@ impl Model for AdmissionSetup {
                 state.at(node, |server| server.lose_memory(self.restart, self.tokens));
             }
             Action::Look { node, admitter } => state.at(node, |server| server.look(admitter, self.tokens)),
-            Action::ReadFences { node, admitter } => state.read_fences(self.mutant, node, admitter),
+            Action::ReadFences { node, admitter } => state.read_fences(node, admitter),
             Action::Admit { node, admitter } => state.at(node, |server| server.admit(admitter, self.tokens)),
             Action::Want { contender } => {
                 state.contenders[contender].second = state.contenders[1 - contender].token.is_some();
@@ -300,7 +302,7 @@ impl State {
     }
 
     /// All other servers are asked, and answer at one moment.
-    fn read_fences(&mut self, mutant: Option<Mutant>, node: usize, admitter: usize) {
+    fn read_fences(&mut self, node: usize, admitter: usize) {
         // However many tokens there were, the clocks show more.
         let clock =
             100 + self.contenders.iter().filter_map(|contender| contender.token).map(|token| token.0).sum::<u64>();
@@ -311,18 +313,10 @@ impl State {
         };
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != node);
         let others: Vec<FenceReport> = others.map(|(_, server)| report(server)).collect();
-        let target = report(&self.servers[node]);
-        let seed = seed_with(
-            mutant,
-            Quorum::of(3).unwrap(),
-            target,
-            &others,
-            Floor { token: Token(0), is_current: true },
-            clock,
-        );
+        let fences = Fences { target: report(&self.servers[node]), others, floor: Token(0), own_clock: clock };
         self.at(node, |server| {
             server.admitters[admitter].reading = false;
-            server.give(admitter, Input::Seed(seed), true);
+            server.give(admitter, Input::Fences(fences), true);
         });
     }
 

@@ -4,6 +4,7 @@ use redislease_core::admission::{Admission, Effect, Input, Standing};
 use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::op::{Grant, Op, Token, Vote};
+use redislease_core::seed::{Allegiance, FenceReport, Fences};
 use redislease_core::time::Millis;
 
 use crate::interned::{Part, Pool};
@@ -51,6 +52,12 @@ impl Part for Server {
 /// The run id of a server after so many restarts.
 pub fn run_id(start: u8) -> RunId {
     ["r0", "r1", "r2", "r3"][usize::from(start)].into()
+}
+
+/// The fences of servers that never gave a token.
+fn no_tokens() -> Input {
+    let target = FenceReport { allegiance: Allegiance::Nobody, fence: Token(0), clock: 0 };
+    Input::Fences(Fences { target, others: Vec::new(), floor: Token(0), own_clock: 0 })
 }
 
 impl Server {
@@ -101,7 +108,8 @@ impl Server {
                     admitter.machine.handle(NOW, nonce, Input::Observed(marker));
                 }
                 Effect::ReadFences if tokens => admitter.reading = true,
-                Effect::ReadFences => admitter.machine.handle(NOW, nonce, Input::Seed(Ok(Token(0)))),
+                Effect::ReadFences => admitter.machine.handle(NOW, nonce, no_tokens()),
+                Effect::ListStatuses { .. } => unreachable!("there are no statuses"),
                 Effect::Admit { ticket, marker, seed } => admitter.admit = Some((ticket, marker, seed)),
                 Effect::Changed(_) => {}
             }

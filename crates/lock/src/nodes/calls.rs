@@ -1,8 +1,8 @@
 //! The calls that a node's task sends to its server.
 
 use redislease_core::admission::Input;
-use redislease_core::op::{Token, Vote};
-use redislease_core::seed::{FenceReport, Unseedable};
+use redislease_core::op::Vote;
+use redislease_core::seed::FenceReport;
 use redislease_core::time::Time;
 use redislease_core::wire::{self, Effect, Why};
 use tokio::sync::oneshot;
@@ -116,12 +116,19 @@ impl NodeTask {
         }
     }
 
-    pub(super) fn seeded(&mut self, seed: Option<Result<Token, Unseedable>>) {
+    /// Waits for an answer to the admission, instead of an earlier one.
+    pub(super) fn answer_later(&mut self, answer: impl Future<Output = Option<Input>> + Send + 'static) {
+        if let Link::Open(open) = &mut self.link {
+            open.seeding = Some(Box::pin(answer));
+        }
+    }
+
+    pub(super) fn answer_admission(&mut self, answer: Option<Input>) {
         if let Link::Open(open) = &mut self.link {
             open.seeding = None;
         }
-        if let Some(seed) = seed {
-            self.feed(Input::Seed(seed));
+        if let Some(answer) = answer {
+            self.feed(answer);
         }
     }
 }

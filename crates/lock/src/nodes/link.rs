@@ -3,9 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use redislease_core::admission::Input;
 use redislease_core::marker::RunId;
-use redislease_core::op::Token;
-use redislease_core::seed::Unseedable;
 use redislease_core::time::Time;
 use redislease_core::wire;
 
@@ -37,7 +36,8 @@ pub(super) struct Open {
     pub process: Process,
     /// The name of the process in markers.
     pub run_id: RunId,
-    pub seeding: Option<Pending<Option<Result<Token, Unseedable>>>>,
+    /// An answer to the admission.
+    pub seeding: Option<Pending<Option<Input>>>,
     pub info_due: Time,
 }
 

@@ -12,8 +12,6 @@ use std::sync::atomic::Ordering;
 use redis::{RedisResult, Value};
 use redislease_core::admission::{self, Admission, Effect, Input};
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::op::Token;
-use redislease_core::seed::Unseedable;
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_core::wire::{Input as ToWire, Limits};
 use tokio::sync::watch;
@@ -61,7 +59,7 @@ pub(super) struct NodeTask {
 enum Event {
     Opened(Box<Result<Opened, Failure>>),
     Answer(RedisResult<RedisResult<Value>>),
-    Seed(Option<Result<Token, Unseedable>>),
+    Seeding(Option<Input>),
     Messages,
     OthersChanged,
     Alarm(io::Result<()>),
@@ -81,6 +79,8 @@ impl NodeTask {
     pub fn new(context: Arc<Context>) -> io::Result<Self> {
         let admission = Admission::new(admission::Config {
             membership: context.membership.clone(),
+            quorum: context.shared.quorum,
+            has_statuses: context.shared.floor.has_statuses(),
             longest_lease: context.shared.longest_lease,
             drift: Drift::STANDARD,
             heartbeat: HEARTBEAT,
@@ -115,7 +115,7 @@ impl NodeTask {
             match self.next_event().await {
                 Event::Opened(opened) => self.opened(*opened),
                 Event::Answer(answer) => self.take_answers(answer),
-                Event::Seed(seed) => self.seeded(seed),
+                Event::Seeding(answer) => self.answer_admission(answer),
                 Event::Messages => self.receive(),
                 Event::OthersChanged => self.look_for_duplicate(),
                 Event::Alarm(Ok(())) => self.tick(),
@@ -144,7 +144,7 @@ impl NodeTask {
                     tokio::select! {
                         biased;
                         answer = poll_fn(|context| client.poll_reply(context)) => Event::Answer(answer),
-                        seed = finished(seeding) => Event::Seed(seed),
+                        answer = finished(seeding) => Event::Seeding(answer),
                     }
                 }
             }
@@ -273,11 +273,11 @@ impl NodeTask {
                     self.call(Call::Observe { run_id, nonce, stepped });
                 }
                 Effect::Admit { ticket, marker, seed } => self.call(Call::Admit { ticket, marker, seed }),
+                Effect::ListStatuses { again } => {
+                    self.answer_later(seeding::list_statuses(self.context.shared.clone(), self.context.node, again));
+                }
                 Effect::ReadFences => {
-                    if let Link::Open(open) = &mut self.link {
-                        let asking = seeding::ask(self.context.shared.clone(), self.context.node);
-                        open.seeding = Some(Box::pin(asking));
-                    }
+                    self.answer_later(seeding::read_fences(self.context.shared.clone(), self.context.node));
                 }
                 Effect::Changed(standing) => self.show(&standing),
             }

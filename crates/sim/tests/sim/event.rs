@@ -22,7 +22,6 @@ pub enum Event {
     Reset(Address),
     Dial(Address),
     Vote { process: usize, boot: u32, serial: u64, round: Round, node: Node, vote: Vote },
-    Gather { process: usize, boot: u32, node: usize },
     // Inside a process.
     Wake { process: usize, boot: u32 },
     Work { process: usize, boot: u32 },
@@ -64,7 +63,6 @@ impl Event {
         match self {
             Self::Reply { to, .. } | Self::Flush(to) | Self::Reset(to) | Self::Dial(to) => Some((to.process, to.boot)),
             Self::Vote { process, boot, .. }
-            | Self::Gather { process, boot, .. }
             | Self::Wake { process, boot }
             | Self::Work { process, boot }
             | Self::Order { process, boot, .. }

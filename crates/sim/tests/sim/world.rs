@@ -278,7 +278,6 @@ impl World {
             Event::Reset(to) => self.reset(to),
             Event::Dial(to) => self.dial(to),
             Event::Vote { serial, round, node, vote, .. } => self.vote(process, serial, round, node, vote),
-            Event::Gather { node, .. } => self.gather_again(process, node),
             Event::Wake { .. } => self.wake(process),
             Event::Work { .. } => self.work(process),
             Event::Order { uid, order, .. } => self.obey(process, uid, *order),

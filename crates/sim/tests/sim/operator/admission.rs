@@ -7,7 +7,7 @@ use redislease_core::admission::{Admission, Standing};
 use redislease_core::driver::returned;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
-use redislease_core::seed::{Allegiance, FenceReport, Floor, Unseedable};
+use redislease_core::seed::{Allegiance, FenceReport, Fences};
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_core::{admission, wire};
 use redislease_plan::api::conditions::LeaseReady;
@@ -18,24 +18,21 @@ use crate::api::objects::QUORUM;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::core_check::seed_with;
-use crate::event::Event;
 use crate::operator::state::{Gather, Peer};
 use crate::operator::writer::Ticket;
-use crate::redis::clock::{MILLI, Micros};
 use crate::redis::link::Own;
 use crate::world::World;
 
 /// How often the marker of a node is read.
 const HEARTBEAT: Millis = Millis(1000);
 
-/// How often it is checked whether the leases have been listed.
-const FLOOR_AGAIN: Micros = 50 * MILLI;
-
 impl World {
     pub fn new_peers(&self) -> Vec<Peer> {
         let config = admission::Config {
             membership: self.membership.clone(),
+            quorum: self.swarm.quorum,
+            // A program has no statuses to read.
+            has_statuses: self.swarm.programs == 0 && !self.is(Bug::SeedFromReadableFences),
             longest_lease: self.swarm.longest,
             drift: Drift::STANDARD,
             heartbeat: HEARTBEAT,
@@ -45,6 +42,7 @@ impl World {
             conn: None,
             tried: false,
             gather: None,
+            seeded_by: Sight::SeededByClocks,
             tokens_asked: 0,
             stepped: None,
             doubted_at: None,
@@ -139,9 +137,11 @@ impl World {
                     self.feed_wire(process, node, wire::Input::Own(Own::Observe { run_id, nonce, stepped }));
                 }
                 admission::Effect::Admit { ticket, marker, seed } => {
+                    self.coverage.saw(self.processes[process].peers[node].seeded_by);
                     self.feed_wire(process, node, wire::Input::Own(Own::Admit { ticket, marker, seed }));
                 }
-                admission::Effect::ReadFences => self.gather(process, node, false),
+                admission::Effect::ListStatuses { again } => self.list_statuses(process, node, again),
+                admission::Effect::ReadFences => self.gather(process, node),
                 admission::Effect::Changed(standing) => {
                     let repeats = self.is(Bug::AdmissionEffectRepeated);
                     again = repeats.then(|| admission::Effect::Changed(standing.clone()));
@@ -164,11 +164,25 @@ impl World {
         }
     }
 
-    /// A node's counter waits for the leases to be listed: a status may show a greater token.
-    pub fn gather_again(&mut self, process: usize, target: usize) {
-        let peer = &self.processes[process].peers[target];
-        if matches!(peer.admission.standing(), Standing::Seeding(_)) && peer.gather.is_none() {
-            self.gather(process, target, false);
+    /// The admission of a node waits until all leases are listed, for the first time or again.
+    fn list_statuses(&mut self, process: usize, node: usize, again: bool) {
+        if again {
+            let peer = &mut self.processes[process].peers[node];
+            peer.tokens_asked += 1;
+            let request = peer.tokens_asked;
+            let of = node.to_string().into();
+            let tokens = calls::Request::Tokens { of, quorum: QUORUM.to_owned(), namespaces: Arc::default() };
+            self.submit(process, tokens, Ticket::Tokens { node, request });
+        } else if self.processes[process].floor_complete {
+            self.admission(process, node, admission::Input::StatusesListed);
+        }
+    }
+
+    /// All leases are listed for the first time.
+    pub fn floor_complete(&mut self, process: usize) {
+        self.processes[process].floor_complete = true;
+        for node in 0..self.processes[process].peers.len() {
+            self.admission(process, node, admission::Input::StatusesListed);
         }
     }
 
@@ -176,28 +190,20 @@ impl World {
     pub fn tokens_read(&mut self, process: usize, target: usize, request: u64, token: Token) {
         let operator = &mut self.processes[process];
         operator.floor = operator.floor.max(token);
-        let peer = &operator.peers[target];
-        let is_seeding = matches!(peer.admission.standing(), Standing::Seeding(_)) && peer.gather.is_none();
-        if is_seeding && peer.tokens_asked == request {
+        if operator.peers[target].tokens_asked == request {
             self.coverage.saw(Sight::StatusesReadAgain);
-            self.gather(process, target, true);
+            self.admission(process, target, admission::Input::StatusesListed);
         }
     }
 
     /// Asks every node for its fence, on behalf of the admission of `target`.
-    fn gather(&mut self, process: usize, target: usize, is_current: bool) {
-        // A program has no statuses to read.
-        let is_current = is_current || self.swarm.programs > 0;
-        if !self.processes[process].floor_complete {
-            let boot = self.processes[process].boot;
-            return self.after(FLOOR_AGAIN, Event::Gather { process, boot, node: target });
-        }
+    fn gather(&mut self, process: usize, target: usize) {
         let peers = &self.processes[process].peers;
         let ready = |node: &usize| peers[*node].conn.as_ref().is_some_and(|conn| conn.ready);
-        let asked: BTreeSet<usize> = (0..peers.len()).filter(ready).collect();
-        self.processes[process].peers[target].gather =
-            Some(Gather { outstanding: asked.clone(), is_current, target: None, others: Vec::new() });
-        for node in asked {
+        let outstanding: BTreeSet<usize> = (0..peers.len()).filter(ready).collect();
+        let gather = Gather { outstanding: outstanding.clone(), target: None, others: Vec::new() };
+        self.processes[process].peers[target].gather = Some(gather);
+        for node in outstanding {
             self.feed_wire(process, node, wire::Input::Own(Own::Fence(Some(target))));
         }
     }
@@ -210,9 +216,7 @@ impl World {
         node: usize,
         said: Option<(Option<Marker>, Token, u64)>,
     ) {
-        let from_fences = self.is(Bug::SeedFromReadableFences);
-        let own_clock = self.processes[process].wall.micros(self.now);
-        let (quorum, token) = (self.swarm.quorum, self.processes[process].floor);
+        let reads = !self.is(Bug::SeedFromReadableFences);
         let current = self.processes[process].peers[node].admission.marker();
         let Some(gather) = &mut self.processes[process].peers[target].gather else { return };
         if !gather.outstanding.remove(&node) {
@@ -221,7 +225,7 @@ impl World {
         if let Some((marker, fence, clock)) = said {
             let ours = marker.is_some() && marker == current;
             let allegiance = if ours { Allegiance::Ours } else { Allegiance::Nobody };
-            let report = FenceReport { allegiance, fence, clock };
+            let report = FenceReport { allegiance, fence, clock: if reads { clock } else { 0 } };
             if node == target {
                 gather.target = Some(report);
             } else {
@@ -231,29 +235,14 @@ impl World {
         if !gather.outstanding.is_empty() {
             return;
         }
-        let Some(Gather { target: Some(report), others, is_current, .. }) =
-            self.processes[process].peers[target].gather.take()
-        else {
-            return;
-        };
+        let operator = &mut self.processes[process];
+        let gathered = operator.peers[target].gather.take();
+        let Some(Gather { target: Some(report), others, .. }) = gathered else { return };
         let remembering = others.iter().filter(|report| report.allegiance == Allegiance::Ours).count();
-        let by_others = remembering >= quorum.majority();
-        let seeded = if from_fences {
-            Ok(others.iter().map(|other| other.fence).chain([report.fence]).max().unwrap_or(Token(0)))
-        } else {
-            seed_with(self.mutant(), quorum, report, &others, Floor { token, is_current }, own_clock)
-        };
-        if seeded == Err(Unseedable::StatusesUnread) {
-            let peer = &mut self.processes[process].peers[target];
-            peer.tokens_asked += 1;
-            let request = peer.tokens_asked;
-            let of = target.to_string().into();
-            let tokens = calls::Request::Tokens { of, quorum: QUORUM.to_owned(), namespaces: Arc::default() };
-            return self.submit(process, tokens, Ticket::Tokens { node: target, request });
-        }
-        if seeded.is_ok() {
-            self.coverage.saw(if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks });
-        }
-        self.admission(process, target, admission::Input::Seed(seeded));
+        let by_others = remembering >= self.swarm.quorum.majority();
+        operator.peers[target].seeded_by = if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks };
+        let (floor, own_clock) = if reads { (operator.floor, operator.wall.micros(self.now)) } else { (Token(0), 0) };
+        let fences = Fences { target: report, others, floor, own_clock };
+        self.admission(process, target, admission::Input::Fences(fences));
     }
 }

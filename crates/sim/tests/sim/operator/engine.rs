@@ -179,7 +179,7 @@ impl World {
                 self.submit(process, Request::Role { lease, write, quorum: None }, ticket);
             }
             Effect::RaiseFloor(_, token) => operator.floor = operator.floor.max(token),
-            Effect::FloorsComplete => operator.floor_complete = true,
+            Effect::FloorsComplete => self.floor_complete(process),
         }
     }
 }

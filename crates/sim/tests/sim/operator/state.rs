@@ -28,6 +28,7 @@ use crate::api::objects::{KEYS, Keys, NAMESPACE};
 use crate::api::server::Stream;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::{Fault, Phase};
+use crate::check::coverage::Sight;
 use crate::event::Event;
 use crate::operator::writer::Writer;
 use crate::redis::clock::{Clock, Micros};
@@ -283,6 +284,8 @@ pub struct Peer {
     /// Whether a connection was opened or has failed.
     pub tried: bool,
     pub gather: Option<Gather>,
+    /// Where its last counter came from.
+    pub seeded_by: Sight,
     /// How often the statuses were to be read to seed its counter. Only the answer to the last request counts.
     pub tokens_asked: u64,
     /// The fault that set its clock, until the next answer of the node.
@@ -295,8 +298,6 @@ pub struct Peer {
 /// The fences that an admission waits for.
 pub struct Gather {
     pub outstanding: BTreeSet<usize>,
-    /// Whether the statuses were read after the wait.
-    pub is_current: bool,
     pub target: Option<FenceReport>,
     pub others: Vec<FenceReport>,
 }

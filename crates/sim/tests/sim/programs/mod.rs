@@ -17,7 +17,6 @@ use crate::world::World;
 
 impl World {
     pub fn start_program(&mut self, process: usize) {
-        self.processes[process].floor_complete = true;
         for task in 0..self.swarm.programs as u32 {
             self.ask_later(process, task, SECOND);
         }
