@@ -11,7 +11,7 @@ use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Setup};
 use redislease_plan::election::Cluster;
 use redislease_plan::election::takeover::LEADER_LEASE;
 use redislease_plan::plan::{
-    Authority, Command, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts,
+    Authority, Command, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, News,
 };
 
 use super::authority::Grant;
@@ -119,26 +119,18 @@ impl Election {
         inputs: &ElectionInputs<'_>,
         wake: impl Fn() + Clone + Send + Sync + 'static,
     ) -> ElectionRequests {
-        if let Some((_, slot)) = &self.lock {
-            let mut news = slot.take();
-            for view in news.take_views() {
-                self.machine.handle(now, LeadershipEvent::View(view));
-            }
-            if news.ended {
-                self.lock = None;
-                self.machine.handle(now, LeadershipEvent::KeeperEnded);
-            }
+        let news = self.lock.as_ref().map_or_else(News::default, |(_, slot)| slot.take());
+        if news.ended {
+            self.lock = None;
         }
         let ElectionInputs { connection, is_lost, named } = *inputs;
-        self.machine.handle(
-            now,
-            LeadershipEvent::Facts(LeadershipFacts {
-                quorum: connection.map(|connection| connection.open_quorum()),
-                quorum_lost: is_lost,
-                named: named.map(str::to_owned),
-                api_answered_at: self.replica.writer.answered_at(),
-            }),
-        );
+        let facts = LeadershipFacts {
+            quorum: connection.map(|connection| connection.open_quorum()),
+            quorum_lost: is_lost,
+            named: named.map(str::to_owned),
+            api_answered_at: self.replica.writer.answered_at(),
+        };
+        self.machine.turn(now, news, &facts);
         let requests = self.carry_out(connection, &wake);
         let decides = matches!(self.machine.authority(), Authority::Lead | Authority::End);
         self.in_use = connection.filter(|_| !decides && !is_lost).map(|connection| connection.in_use());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redislease_core::lease::{Config, View};
+use redislease_core::lease::Config;
 use redislease_core::time::Time;
 
 use crate::plan::{Authority, Command, OpenQuorum};
@@ -21,15 +21,9 @@ pub struct LeadershipFacts {
     pub api_answered_at: Option<Time>,
 }
 
-/// One input.
+/// An input between two turns.
 #[derive(Clone, Debug)]
 pub enum LeadershipEvent {
-    /// A turn.
-    Facts(LeadershipFacts),
-    /// The lock's machine has a new view.
-    View(View),
-    /// The machine of the lock has ended.
-    KeeperEnded,
     /// `RedisQuorum.status.leader` on the API server; `Err` if it did not answer.
     QuorumRead(Result<Option<String>, ()>),
     /// This process is about to end: the lock is released.

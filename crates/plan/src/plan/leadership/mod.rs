@@ -19,7 +19,7 @@ use redislease_core::time::{Drift, Millis, Time};
 
 use super::output::Output;
 use super::restarts::Restarts;
-use super::{Authority, Command, Granted, OpenQuorum};
+use super::{Authority, Command, Granted, News, OpenQuorum};
 use crate::election::takeover::{LEADER_LEASE, LEADER_STOP_BUDGET};
 use crate::election::{Cluster, HolderName};
 use claim::{Name, READ_AGAIN, WithoutLock};
@@ -108,15 +108,19 @@ impl Leadership {
         self.probed_at.is_some()
     }
 
+    /// Decides, with the `news` from the lock's machine.
+    pub fn turn(&mut self, now: Time, mut news: News, facts: &LeadershipFacts) {
+        news.take_views().for_each(|view| self.show(view));
+        if news.ended {
+            self.lock = None;
+            self.restarts.panicked(now);
+        }
+        self.decide(now, facts);
+    }
+
     /// Handles one event.
     pub fn handle(&mut self, now: Time, event: LeadershipEvent) {
         match event {
-            LeadershipEvent::Facts(facts) => self.turn(now, &facts),
-            LeadershipEvent::View(view) => self.show(view),
-            LeadershipEvent::KeeperEnded => {
-                self.lock = None;
-                self.restarts.panicked(now);
-            }
             LeadershipEvent::QuorumRead(named) => self.quorum_read(now, named),
             LeadershipEvent::Stop => self.stop(),
         }
@@ -160,7 +164,7 @@ impl Leadership {
         self.give_up_unconfirmed();
     }
 
-    fn turn(&mut self, now: Time, facts: &LeadershipFacts) {
+    fn decide(&mut self, now: Time, facts: &LeadershipFacts) {
         self.out.begin_turn();
         if self.stopping {
             return;

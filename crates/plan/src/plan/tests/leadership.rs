@@ -44,8 +44,12 @@ impl Replica {
     }
 
     fn turn(&mut self) -> &[LeadershipEffect] {
+        self.turn_with(News::default())
+    }
+
+    fn turn_with(&mut self, news: News) -> &[LeadershipEffect] {
         self.effects.clear();
-        self.machine.handle(self.now, LeadershipEvent::Facts(self.facts.clone()));
+        self.machine.turn(self.now, news, &self.facts);
         while let Some(effect) = self.machine.poll_effect() {
             self.effects.push(effect);
         }
@@ -58,7 +62,11 @@ impl Replica {
     }
 
     fn view(&mut self, view: View) -> &[LeadershipEffect] {
-        self.event(LeadershipEvent::View(view))
+        self.turn_with(News { view: Some(view), ..News::default() })
+    }
+
+    fn keeper_ended(&mut self) -> &[LeadershipEffect] {
+        self.turn_with(News { ended: true, ..News::default() })
     }
 
     fn answer(&mut self) -> &[LeadershipEffect] {
@@ -306,10 +314,10 @@ fn a_lock_whose_keeper_panics_again_and_again_is_opened_ever_later() {
         let open = |effect: &LeadershipEffect| matches!(effect, LeadershipEffect::Open { .. });
         replica.effects.iter().any(open)
     };
-    replica.event(LeadershipEvent::KeeperEnded);
+    replica.keeper_ended();
     assert!(opens(&replica), "{:?}", replica.effects);
     assert_eq!(replica.machine.authority(), Authority::Renew);
-    replica.event(LeadershipEvent::KeeperEnded);
+    replica.keeper_ended();
     assert!(!opens(&replica) && !replica.wants(), "{:?}", replica.effects);
     replica.pass(999);
     assert!(!opens(&replica), "{:?}", replica.effects);

@@ -72,13 +72,9 @@ impl World {
         if !quorum.read {
             return;
         }
-        let mut news = leader.views.as_ref().map_or_else(News::default, |views| views.borrow_mut().take());
-        for view in news.take_views() {
-            leader.machine.handle(now, LeadershipEvent::View(view));
-        }
+        let news = leader.views.as_ref().map_or_else(News::default, |views| views.borrow_mut().take());
         if news.ended {
             leader.views = None;
-            leader.machine.handle(now, LeadershipEvent::KeeperEnded);
         }
         let facts = LeadershipFacts {
             quorum: quorum.open.clone(),
@@ -86,7 +82,7 @@ impl World {
             named: leader.named.1.clone(),
             api_answered_at,
         };
-        leader.machine.handle(now, LeadershipEvent::Facts(facts));
+        leader.machine.turn(now, news, &facts);
         self.drain_leader(process);
     }
 
