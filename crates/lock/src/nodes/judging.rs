@@ -7,7 +7,7 @@ use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 use tokio::sync::oneshot;
 
-use super::message::{Call, Finding, Message};
+use super::message::{Call, Message};
 use super::node::NodeTask;
 use crate::clock;
 
@@ -33,10 +33,9 @@ impl NodeTask {
         loop {
             let Some(effect) = self.context.shared.judge().poll_effect() else { return };
             match effect {
-                Effect::ReadClock(node) => self.report(node, Finding::Unread),
-                Effect::Doubted(node) => self.report(node, Finding::Doubted),
-                Effect::Steady(node) => self.report(node, Finding::Steady),
-                Effect::Stepped(node) => self.report(node, Finding::Stepped),
+                Effect::ReadClock(node) | Effect::Doubted(node) | Effect::Steady(node) | Effect::Stepped(node) => {
+                    self.report(node, effect);
+                }
                 Effect::Void { lost } => {
                     warn_of(lost);
                     self.context.shared.void_at.send_replace(Some(clock::now()));
@@ -45,7 +44,7 @@ impl NodeTask {
         }
     }
 
-    fn report(&mut self, node: Node, finding: Finding) {
+    fn report(&mut self, node: Node, finding: Effect) {
         if node == self.context.node {
             self.take_finding(finding);
         } else if let Some(port) = self.context.shared.ports.get(node.index()) {
@@ -54,22 +53,24 @@ impl NodeTask {
         }
     }
 
-    pub(super) fn take_finding(&mut self, finding: Finding) {
+    pub(super) fn take_finding(&mut self, finding: Effect) {
         let name = &self.context.name;
         match finding {
-            Finding::Unread => {
+            Effect::ReadClock(_) => {
                 // A server whose memory is full answers it too. Nobody waits for the fence.
                 self.call(Call::Fence(oneshot::channel().0));
             }
-            Finding::Doubted => {
+            Effect::Doubted(_) => {
                 tracing::info!(node = %name, address = %self.address, "the clock of Redis node {name} and the clock of this process moved apart: the node has no vote until it is known which of them jumped");
                 self.feed(Input::Doubted);
             }
-            Finding::Steady => self.feed(Input::Steady),
-            Finding::Stepped => {
+            Effect::Steady(_) => self.feed(Input::Steady),
+            Effect::Stepped(_) => {
                 tracing::warn!(node = %name, address = %self.address, "the clock of Redis node {name} was set: the node has no vote until the longest lease has passed");
                 self.feed(Input::Stepped);
             }
+            // It concerns the whole quorum.
+            Effect::Void { .. } => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the task of a node receives from other tasks, and what it sends to its server.
 
+use redislease_core::judge;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Stored, Token};
 use redislease_core::seed::FenceReport;
@@ -17,24 +18,11 @@ pub(crate) enum Message {
     /// The node has another address.
     Moved,
     /// The task of another node has found this about the clock of this one.
-    Clock(Finding),
+    Clock(judge::Effect),
     /// Read the fence, for the task of a node that is being admitted. Dropped if it cannot be read.
     Fence(oneshot::Sender<FenceReport>),
     /// Read a key.
     Read(Reading),
-}
-
-/// A finding about the clock of a node, for its task.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Finding {
-    /// Its clock is to be read now.
-    Unread,
-    /// It, or the clock of this process, jumped.
-    Doubted,
-    /// It did not step.
-    Steady,
-    /// It stepped.
-    Stepped,
 }
 
 /// A call to the server that is not for votes.
