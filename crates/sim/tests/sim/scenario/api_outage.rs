@@ -5,7 +5,7 @@
 
 use redislease_core::lease::Standing;
 
-use super::{Outcome, all_pass, calm, failures};
+use super::{Holding, Outcome, all_pass, calm, failures};
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
 use crate::redis::clock::{MILLI, Micros, SECOND};
@@ -50,10 +50,9 @@ fn the_healthy_cluster_holds_again(seed: u64, bugs: &[Bug]) -> Outcome {
         };
         world.kill_pod(healthy, holder.pod);
         let bound = vacancy(&world);
-        let again = world.run_until_holds(bound, |world| {
-            world.holding(0).is_some_and(|now| now.attempt != holder.attempt && now.cluster == healthy)
-        });
-        world.require(again, || format!("vacancy {round}: cluster {healthy} does not hold after {bound} µs"))?;
+        let again = |now: Holding| now.attempt != holder.attempt && now.cluster == healthy;
+        let otherwise = format!("vacancy {round}: cluster {healthy} does not hold after {bound} µs");
+        world.reach(bound, |world| world.holding(0).is_some_and(again), &otherwise)?;
         world.run_for(3 * SECOND);
     }
     world.require(true, String::new)
@@ -74,22 +73,19 @@ fn an_unpublished_term_is_given_up(seed: u64, bugs: &[Bug], returns: bool) -> Ou
     let (healthy, away) = (holder.process, 1 - holder.process);
     world.kill_pod(holder.cluster, holder.pod);
     world.isolate(healthy, true);
-    let wins = world.run_until_holds(20 * SECOND, |world| world.is_publishing_in(away));
-    world.require(wins, || "the other cluster does not win the lease".into())?;
+    world.reach(20 * SECOND, |world| world.is_publishing_in(away), "the other cluster does not win the lease")?;
     let away_cluster = world.processes[away].cluster;
     world.set_api(away_cluster, if seed.is_multiple_of(2) { Mode::Refusing } else { Mode::Hanging });
     world.isolate(healthy, false);
     let lease = world.swarm.ttl() * 1010 / 1000 * MILLI;
     if returns {
-        let given_up = world.run_until_holds(lease + SECOND, |world| !world.is_publishing_in(away));
-        world.require(given_up, || "the term is not given up".into())?;
+        world.reach(lease + SECOND, |world| !world.is_publishing_in(away), "the term is not given up")?;
         world.set_api(away_cluster, Mode::Up);
     }
     let bound = lease + vacancy(&world) + election;
-    let holds = world.run_until_holds(bound, |world| {
-        world.holding(0).is_some_and(|now| now.cluster == holder.cluster && now.attempt != holder.attempt)
-    });
-    world.require(holds, || format!("the healthy cluster does not hold after {bound} µs"))?;
+    let again = |now: Holding| now.cluster == holder.cluster && now.attempt != holder.attempt;
+    let otherwise = format!("the healthy cluster does not hold after {bound} µs");
+    world.reach(bound, |world| world.holding(0).is_some_and(again), &otherwise)?;
     // It keeps the lease while the other API server is away.
     let Some(now) = world.holding(0) else { return world.require(false, || "no process holds the lease".into()) };
     world.run_for(30 * SECOND);
@@ -107,16 +103,14 @@ fn a_cluster_without_its_api_server_does_not_keep_a_shared_lease() {
 /// The only cluster could not publish its term. Its API server returns when the term has been given up.
 fn the_only_cluster_holds_again(seed: u64) -> Outcome {
     let mut world = World::scenario(calm(vec![0]), seed, &[]);
-    let publishing = world.run_until_holds(10 * SECOND, |world| world.is_publishing_in(0));
-    world.require(publishing, || "no term is published".into())?;
+    world.reach(10 * SECOND, |world| world.is_publishing_in(0), "no term is published")?;
     world.set_api(0, if seed.is_multiple_of(2) { Mode::Refusing } else { Mode::Hanging });
-    let given_up = world.run_until_holds(10 * SECOND, |world| !world.is_publishing_in(0));
-    world.require(given_up, || "the term is not given up".into())?;
+    world.reach(10 * SECOND, |world| !world.is_publishing_in(0), "the term is not given up")?;
     world.set_api(0, Mode::Up);
     // The keys end, other clusters get a second, and the API writer has a pause of two seconds.
     let bound = world.swarm.key_life() + 4 * SECOND;
-    let holds = world.run_until_holds(bound, |world| world.holding(0).is_some());
-    world.require(holds, || format!("no process holds the lease {bound} µs after the API server returned"))
+    let otherwise = format!("no process holds the lease {bound} µs after the API server returned");
+    world.reach(bound, |world| world.holding(0).is_some(), &otherwise)
 }
 
 #[test]
@@ -126,8 +120,8 @@ fn after_an_api_outage_a_lease_is_held_again_soon_after_its_keys_have_ended() {
 
 #[test]
 fn the_old_rules_let_a_cluster_without_its_api_server_keep_a_shared_lease() {
-    let vacancies = |bugs: &[Bug]| failures(SEEDS, |seed| the_healthy_cluster_holds_again(seed, bugs)).0;
-    let unpublished = |bugs: &[Bug]| failures(SEEDS, |seed| an_unpublished_term_is_given_up(seed, bugs, false)).0;
+    let vacancies = |bugs: &[Bug]| failures(SEEDS, |seed| the_healthy_cluster_holds_again(seed, bugs)).len();
+    let unpublished = |bugs: &[Bug]| failures(SEEDS, |seed| an_unpublished_term_is_given_up(seed, bugs, false)).len();
     let all = (vacancies(&OLD_RULES), unpublished(&OLD_RULES));
     let alone = [
         (Bug::ContendsWithoutAnswer, vacancies(&[Bug::ContendsWithoutAnswer])),

@@ -28,8 +28,7 @@ fn the_workload_stops_in_time(seed: u64, each: usize) -> Outcome {
     let settled = |world: &World| {
         world.holding(0).is_some_and(|holding| runs(world, holding.cluster) && !runs(world, 1 - holding.cluster))
     };
-    let is_settled = world.run_until_holds(120 * SECOND, settled);
-    world.require(is_settled, || "the workload does not run in one cluster".into())?;
+    world.reach(120 * SECOND, settled, "the workload does not run in one cluster")?;
     world.run_for(5 * SECOND + seed * 137 * MILLI);
     let cluster = world.holding(0).map_or(0, |holding| holding.cluster);
     let of_cluster: Vec<usize> =
@@ -39,10 +38,9 @@ fn the_workload_stops_in_time(seed: u64, each: usize) -> Outcome {
     }
     // The last renewal was before, and the stop is due one stop budget before the end of the lease.
     let within = (LEASE - GRACE) * SECOND;
-    let stopped = world.run_until_holds(within, |world| !runs(world, cluster));
-    world.require(stopped, || format!("cluster {cluster} still runs its workload {within} µs after the cut"))?;
-    let goes_on = world.run_until_holds(60 * SECOND, |world| runs(world, 1 - cluster));
-    world.require(goes_on, || "the other cluster does not run the workload".into())?;
+    let otherwise = format!("cluster {cluster} still runs its workload {within} µs after the cut");
+    world.reach(within, |world| !runs(world, cluster), &otherwise)?;
+    world.reach(60 * SECOND, |world| runs(world, 1 - cluster), "the other cluster does not run the workload")?;
     for &process in &of_cluster {
         world.isolate(process, false);
     }

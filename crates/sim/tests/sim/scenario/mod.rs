@@ -117,16 +117,13 @@ impl World {
         self.run_until(self.now + span);
     }
 
-    /// Runs until the condition holds, for at most `span`. Returns whether the condition held.
-    fn run_until_holds(&mut self, span: Micros, holds: impl Fn(&Self) -> bool) -> bool {
+    /// Runs until the condition holds. If it does not within `span`, the scenario fails with this text.
+    fn reach(&mut self, span: Micros, holds: impl Fn(&Self) -> bool, otherwise: &str) -> Outcome {
         let end = self.now + span;
-        while self.now < end && self.check.broken.is_none() {
-            if holds(self) {
-                return true;
-            }
+        while self.now < end && self.check.broken.is_none() && !holds(self) {
             self.run_for(MILLI);
         }
-        holds(self)
+        self.require(holds(self), || otherwise.to_owned())
     }
 
     /// The holder of the lease of this place: the one whose validity ends last.
@@ -181,15 +178,13 @@ impl World {
     }
 }
 
-/// Runs a scenario for many seeds. Returns the number of failures and the first one.
-fn failures(seeds: std::ops::RangeInclusive<u64>, scenario: impl Fn(u64) -> Outcome) -> (usize, Option<String>) {
-    let failed: Vec<String> =
-        seeds.filter_map(|seed| scenario(seed).err().map(|why| format!("seed {seed}: {why}"))).collect();
-    (failed.len(), failed.into_iter().next())
+/// Runs a scenario for many seeds. Returns the failures.
+fn failures(seeds: std::ops::RangeInclusive<u64>, scenario: impl Fn(u64) -> Outcome) -> Vec<String> {
+    seeds.filter_map(|seed| scenario(seed).err().map(|why| format!("seed {seed}: {why}"))).collect()
 }
 
 /// Every seed must pass.
 fn all_pass(seeds: std::ops::RangeInclusive<u64>, scenario: impl Fn(u64) -> Outcome) {
-    let (failed, first) = failures(seeds, scenario);
-    assert!(failed == 0, "{failed} seeds failed; {}", first.unwrap_or_default());
+    let failed = failures(seeds, scenario);
+    assert!(failed.is_empty(), "{} seeds failed; {}", failed.len(), failed[0]);
 }

@@ -10,8 +10,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
 /// One of two replicas without election is paused for `seconds`. The other renews the lease: it does not move.
 fn the_other_replica_keeps_the_lease(seed: u64, seconds: u64) -> Outcome {
     let mut world = World::scenario(of_fifteen_seconds(vec![0, 0]), seed, &[]);
-    let held = world.run_until_holds(40 * SECOND, |world| world.holding(0).is_some());
-    world.require(held, || "nobody holds at first".into())?;
+    world.reach(40 * SECOND, |world| world.holding(0).is_some(), "nobody holds at first")?;
     world.run_for(5 * SECOND);
     let before = world.holding(0);
     let victim = usize::from(seed.is_multiple_of(3));
@@ -39,8 +38,7 @@ fn the_only_replica_goes_on(seed: u64, seconds: u64) -> Outcome {
     let mut swarm = of_fifteen_seconds(vec![0]);
     swarm.elects = seed.is_multiple_of(2);
     let mut world = World::scenario(swarm, seed, &[]);
-    let held = world.run_until_holds(40 * SECOND, |world| world.holding(0).is_some());
-    world.require(held, || "nobody holds at first".into())?;
+    world.reach(40 * SECOND, |world| world.holding(0).is_some(), "nobody holds at first")?;
     world.run_for(5 * SECOND);
     let (before, token) = (world.holding(0), world.token(0, 0));
     world.pause(0, seconds * SECOND, false);
@@ -57,8 +55,8 @@ fn the_only_replica_begins_anew(seed: u64) -> Outcome {
     world.pause(0, 40 * SECOND, false);
     world.run_for(40 * SECOND);
     let bound = world.swarm.key_life() + world.swarm.longest_delay() + 3 * SECOND;
-    let again = world.run_until_holds(bound, |world| world.holding(0).is_some() && world.token(0, 0) > token);
-    world.require(again, || format!("nobody holds {bound} µs after the pause"))
+    let again = |world: &World| world.holding(0).is_some() && world.token(0, 0) > token;
+    world.reach(bound, again, &format!("nobody holds {bound} µs after the pause"))
 }
 
 #[test]

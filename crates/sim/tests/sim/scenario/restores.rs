@@ -22,16 +22,14 @@ fn is_right(world: &World) -> bool {
 
 fn everything_is_right_after_a_restore(seed: u64, processes: Vec<usize>, bugs: &[Bug]) -> Outcome {
     let mut world = World::scenario(of_workloads(processes), seed, bugs);
-    let right = world.run_until_holds(30 * SECOND, is_right);
-    world.require(right, || "not everything is right at first".into())?;
+    world.reach(30 * SECOND, is_right, "not everything is right at first")?;
     world.run_for(5 * SECOND + seed * 137 * MILLI);
     let backup = world.back_up(0);
     // The first lease gets another term, and the second one has none at the restore, or only just has one again.
     for place in [0, 1] {
         world.suspend_lease(0, place, true);
     }
-    let ended = world.run_until_holds(20 * SECOND, |world| (0..2).all(|place| world.holding(place).is_none()));
-    world.require(ended, || "the terms do not end".into())?;
+    world.reach(20 * SECOND, |world| (0..2).all(|place| world.holding(place).is_none()), "the terms do not end")?;
     world.suspend_lease(0, 0, false);
     world.run_for(seed % 10 * SECOND);
     if seed.is_multiple_of(3) {
@@ -41,8 +39,7 @@ fn everything_is_right_after_a_restore(seed: u64, processes: Vec<usize>, bugs: &
     let tokens = [0, 1].map(|place| world.token(0, place));
     world.restore_etcd(0, backup, seed % 7 * SECOND + 100 * MILLI);
     world.run_for(seed % 7 * SECOND + SECOND);
-    let right = world.run_until_holds(40 * SECOND, is_right);
-    world.require(right, || "not everything is right 40 s after the restore".into())?;
+    world.reach(40 * SECOND, is_right, "not everything is right 40 s after the restore")?;
     world.run_for(20 * SECOND);
     let now = [0, 1].map(|place| world.token(0, place));
     let is_lower = now.iter().zip(tokens).any(|(now, before)| *now < before);

@@ -37,8 +37,7 @@ fn holds(world: &World, node: usize, attempts: &[Attempt]) -> bool {
 /// One node loses its memory and waits. One second after it votes again, another node goes, and every lease is kept.
 fn a_returned_node_holds_every_term(seed: u64) -> Outcome {
     let mut world = World::scenario(slow(), seed, &[]);
-    let held = world.run_until_holds(20 * SECOND, |world| attempts(world).is_some());
-    world.require(held, || "not everything is held at first".into())?;
+    world.reach(20 * SECOND, |world| attempts(world).is_some(), "not everything is held at first")?;
     world.run_for(3 * SECOND);
     let terms = attempts(&world).unwrap_or_default();
     let on_all = (0..3).all(|node| holds(&world, node, &terms));
@@ -46,10 +45,9 @@ fn a_returned_node_holds_every_term(seed: u64) -> Outcome {
 
     world.servers[2].flush();
     let votes = |world: &World| *world.processes[0].peers[2].admission.standing() == Standing::Admitted;
-    let waits = world.run_until_holds(5 * SECOND, |world| !votes(world));
-    world.require(waits, || "the node votes although it lost its memory".into())?;
-    let returned = world.run_until_holds(70 * SECOND, votes);
-    world.require(returned && !holds(&world, 2, &terms), || "the node does not return empty".into())?;
+    world.reach(5 * SECOND, |world| !votes(world), "the node votes although it lost its memory")?;
+    world.reach(70 * SECOND, votes, "the node does not return")?;
+    world.require(!holds(&world, 2, &terms), || "the node does not return empty".into())?;
     world.run_for(SECOND);
     let joined = holds(&world, 2, &terms);
     world.require(joined, || "the node votes for one second and does not hold the terms".into())?;

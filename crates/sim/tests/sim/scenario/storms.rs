@@ -39,8 +39,7 @@ fn since(now: Writes, before: Writes) -> (u64, u64, u64) {
 /// No Redis node is reached for 30 s, with the API server there or away.
 fn every_lease_is_lost_and_held_again(seed: u64, api: Mode, swarm: Swarm) -> Outcome {
     let mut world = World::scenario(swarm, seed, &[]);
-    let held = world.run_until_holds(10 * SECOND, all_held);
-    world.require(held, || "not everything is held at first".into())?;
+    world.reach(10 * SECOND, all_held, "not everything is held at first")?;
     world.run_for(10 * SECOND);
     let before = world.apis[0].writes;
     world.isolate(0, true);
@@ -51,8 +50,7 @@ fn every_lease_is_lost_and_held_again(seed: u64, api: Mode, swarm: Swarm) -> Out
     world.isolate(0, false);
     world.set_api(0, Mode::Up);
     // The back-off of the connections, of the API writer and of the watches.
-    let again = world.run_until_holds(8 * SECOND, all_held);
-    world.require(again, || "not everything is held 8 s after the outage".into())?;
+    world.reach(8 * SECOND, all_held, "not everything is held 8 s after the outage")?;
     world.run_for(10 * SECOND);
     let (status, writes, reads) = since(world.apis[0].writes, before);
     let few = status <= STATUS_WRITES * LEASES && writes <= WRITES * LEASES;
@@ -70,8 +68,7 @@ fn an_outage_longer_than_a_lease_costs_few_writes() {
 /// Only the API server is away: no lease moves, and nothing is written for it.
 fn nothing_moves_without_the_api_server(seed: u64, api: Mode) -> Outcome {
     let mut world = World::scenario(many(), seed, &[]);
-    let held = world.run_until_holds(10 * SECOND, all_held);
-    world.require(held, || "not everything is held at first".into())?;
+    world.reach(10 * SECOND, all_held, "not everything is held at first")?;
     world.run_for(10 * SECOND);
     let before = world.apis[0].writes;
     let attempts: Vec<_> = (0..LEASES as usize).map(|place| world.holding(place).map(|now| now.attempt)).collect();
@@ -97,8 +94,7 @@ fn an_api_outage_moves_no_lease_and_causes_no_write() {
 fn deleted_leases(seed: u64) -> Outcome {
     let swarm = Swarm { watch_lag: 3 * SECOND, ..many() };
     let mut world = World::scenario(swarm, seed, &[]);
-    let held = world.run_until_holds(20 * SECOND, all_held);
-    world.require(held, || "not everything is held at first".into())?;
+    world.reach(20 * SECOND, all_held, "not everything is held at first")?;
     world.run_for(10 * SECOND);
     let before = world.apis[0].writes;
     for place in 0..LEASES as usize {
