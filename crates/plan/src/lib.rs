@@ -14,6 +14,9 @@
 //! A module uses only modules that come before it in this order. The crate is a part of the operator: its interface can
 //! change at any time.
 
+#[macro_use]
+mod words;
+
 pub mod annotations;
 pub mod api;
 pub mod election;

@@ -3,7 +3,7 @@
 //! Each reason determines the status of its condition. A contradictory pair, such as `Ready=True` with reason
 //! `NoCandidate`, cannot be written.
 
-/// The types of the conditions on a `RedisLease` and on a `RedisQuorum`.
+/// The types of the conditions on a `RedisLease` and on a `RedisQuorum`, in the order in which status lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConditionType {
     /// On a lease: a pod of this or another cluster holds it. On a quorum: leases can be acquired on it.
@@ -16,20 +16,7 @@ pub enum ConditionType {
     QuorumHealthy,
 }
 
-impl ConditionType {
-    /// All types, in the order in which status lists them.
-    pub const ALL: [Self; 4] = [Self::Ready, Self::Active, Self::CandidatesAvailable, Self::QuorumHealthy];
-
-    /// The value of `status.conditions[].type`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::Active => "Active",
-            Self::CandidatesAvailable => "CandidatesAvailable",
-            Self::QuorumHealthy => "QuorumHealthy",
-        }
-    }
-}
+words!(ConditionType: Ready, Active, CandidatesAvailable, QuorumHealthy);
 
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -42,19 +29,7 @@ pub enum ConditionStatus {
     Unknown,
 }
 
-impl ConditionStatus {
-    /// All statuses.
-    pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
-
-    /// The value of `status.conditions[].status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
+words!(ConditionStatus: True, False, Unknown);
 
 /// A condition reason: it determines the condition's type and status.
 pub trait ConditionReason: Copy {

@@ -301,20 +301,7 @@ pub enum NodeState {
     Misconfigured,
 }
 
-impl NodeState {
-    /// Every state.
-    pub const ALL: [Self; 4] = [Self::Up, Self::Down, Self::Quarantined, Self::Misconfigured];
-
-    /// The value of `status.nodes[].state`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Up => "Up",
-            Self::Down => "Down",
-            Self::Quarantined => "Quarantined",
-            Self::Misconfigured => "Misconfigured",
-        }
-    }
-}
+words!(NodeState: Up, Down, Quarantined, Misconfigured);
 
 mod defaults {
     use crate::api::Duration;

@@ -48,35 +48,11 @@ impl From<&ValidLease> for Eligibility {
     }
 }
 
+words!(
+    Ineligible: Excluded, InvalidPriority, Finished, Terminating, NotScheduled, NotReady, NotGated, Started, OtherGate
+);
+
 impl Ineligible {
-    /// Every reason.
-    pub const ALL: [Self; 9] = [
-        Self::Excluded,
-        Self::InvalidPriority,
-        Self::Finished,
-        Self::Terminating,
-        Self::NotScheduled,
-        Self::NotReady,
-        Self::NotGated,
-        Self::Started,
-        Self::OtherGate,
-    ];
-
-    /// The value of `status.candidates.ineligible[].reason`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Excluded => "Excluded",
-            Self::InvalidPriority => "InvalidPriority",
-            Self::Finished => "Finished",
-            Self::Terminating => "Terminating",
-            Self::NotScheduled => "NotScheduled",
-            Self::NotReady => "NotReady",
-            Self::NotGated => "NotGated",
-            Self::Started => "Started",
-            Self::OtherGate => "OtherGate",
-        }
-    }
-
     /// The inverse of [`Ineligible::as_str`].
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)

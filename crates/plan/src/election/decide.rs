@@ -111,41 +111,10 @@ pub enum EndCause {
     NotPublished,
 }
 
-impl EndCause {
-    /// Every cause.
-    pub const ALL: [Self; 12] = [
-        Self::HolderStopped,
-        Self::HolderVanished,
-        Self::StopOverdue,
-        Self::HolderUnhealthy,
-        Self::NoLongerCandidate,
-        Self::HandoverRequested,
-        Self::Suspended,
-        Self::Deleted,
-        Self::QuorumChanged,
-        Self::NamespaceNotAllowed,
-        Self::EndedElsewhere,
-        Self::NotPublished,
-    ];
-
-    /// The reason as one word, for `status.lastTransition.reason`, events and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::HolderStopped => "HolderStopped",
-            Self::HolderVanished => "HolderVanished",
-            Self::StopOverdue => "StopOverdue",
-            Self::HolderUnhealthy => "HolderUnhealthy",
-            Self::NoLongerCandidate => "NoLongerCandidate",
-            Self::HandoverRequested => "HandoverRequested",
-            Self::Suspended => "Suspended",
-            Self::Deleted => "Deleted",
-            Self::QuorumChanged => "QuorumChanged",
-            Self::NamespaceNotAllowed => "NamespaceNotAllowed",
-            Self::EndedElsewhere => "EndedElsewhere",
-            Self::NotPublished => "NotPublished",
-        }
-    }
-}
+words!(
+    EndCause: HolderStopped, HolderVanished, StopOverdue, HolderUnhealthy, NoLongerCandidate, HandoverRequested, Suspended,
+    Deleted, QuorumChanged, NamespaceNotAllowed, EndedElsewhere, NotPublished
+);
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq)]

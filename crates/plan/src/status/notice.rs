@@ -9,15 +9,7 @@ pub enum Importance {
     Warning,
 }
 
-impl Importance {
-    /// The value of the event's `type`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
+words!(Importance: Normal, Warning);
 
 macro_rules! notices {
     ($($(#[doc = $doc:literal])+ $reason:ident => $importance:ident,)+) => {
@@ -27,17 +19,9 @@ macro_rules! notices {
             $($(#[doc = $doc])+ $reason,)+
         }
 
+        words!(NoticeReason: $($reason),+);
+
         impl NoticeReason {
-            /// All reasons.
-            pub const ALL: &[Self] = &[$(Self::$reason),+];
-
-            /// The value of the event's `reason`.
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$reason => stringify!($reason),)+
-                }
-            }
-
             /// The doc comment of the reason, for docs/conditions.md.
             pub const fn description(self) -> &'static str {
                 match self {

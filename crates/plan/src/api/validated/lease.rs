@@ -84,23 +84,9 @@ pub enum WorkloadKind {
     CronJob,
 }
 
+words!(WorkloadKind: Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob);
+
 impl WorkloadKind {
-    /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::ReplicaSet, Self::Job, Self::CronJob];
-
-    /// The `kind` in a manifest.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::ReplicaSet => "ReplicaSet",
-            Self::Job => "Job",
-            Self::CronJob => "CronJob",
-        }
-    }
-
     /// The `apiVersion` in a manifest.
     pub const fn api_version(self) -> &'static str {
         match self {
