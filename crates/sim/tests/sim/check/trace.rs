@@ -134,14 +134,8 @@ impl Trace {
     }
 }
 
-/// FNV-1a over eight bytes at a time: the same in every run and on every machine.
+/// FNV-1a over eight bytes at a time: the same in every run.
 struct Fnv(u64);
-
-impl Fnv {
-    fn word(&mut self, word: u64) {
-        self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
-    }
-}
 
 impl Hasher for Fnv {
     fn finish(&self) -> u64 {
@@ -152,23 +146,7 @@ impl Hasher for Fnv {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.word(u64::from_le_bytes(word));
+            self.0 = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
         }
-    }
-
-    fn write_u8(&mut self, word: u8) {
-        self.word(u64::from(word));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.word(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.word(word);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.word(word as u64);
     }
 }
