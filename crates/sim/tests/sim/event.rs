@@ -12,38 +12,18 @@ use crate::redis::clock::Micros;
 use crate::redis::link::{Address, Delivery};
 use crate::redis::server::{Answer, Memory};
 
-/// An event at one instant. An event for a process carries the number of its boot: a later boot ignores it.
+/// An event at one instant.
 #[derive(Clone, Debug)]
 pub enum Event {
-    // Redis servers and their connections.
+    // For a process that has run since this boot: a later one ignores it.
+    Inside(usize, u32, Inside),
+    // At a Redis server, at an API server.
     Arrive(Delivery),
-    Reply { to: Address, id: u64, answer: Answer, clock: u64 },
-    Flush(Address),
-    Reset(Address),
-    Dial(Address),
-    Vote { process: usize, boot: u32, serial: u64, round: Round, node: Node, vote: Vote },
-    // Inside a process.
-    Wake { process: usize, boot: u32 },
-    Work { process: usize, boot: u32 },
-    Order { process: usize, boot: u32, uid: u32, order: Box<Planned> },
-    Mail { process: usize, boot: u32, uid: u32 },
-    QuorumRead { process: usize, boot: u32 },
-    SecretSeen { process: usize, boot: u32 },
-    LeaderTurn { process: usize, boot: u32 },
-    LossDue { process: usize, boot: u32, serial: u64, uid: u32, attempt: Attempt },
-    Terminate { process: usize, boot: u32 },
+    ApiArrive(Box<ApiCall>),
+    // Everything else.
     Exit { process: usize, boot: u32 },
-    Program { process: usize, boot: u32, step: ProgramStep },
     Programs(ProgramStage),
     Left { process: usize, holder: Holder, since: Micros, life: Micros },
-    // API servers.
-    ApiArrive(Box<ApiCall>),
-    ApiReply { process: usize, boot: u32, id: u64, answer: Box<calls::Answer> },
-    WatchOpen { process: usize, boot: u32, kind: Kind },
-    WatchRenew { process: usize, boot: u32 },
-    Watch { process: usize, boot: u32, kind: Kind, step: Box<Step> },
-    WatchedWorkload { process: usize, boot: u32, place: usize },
-    // Everything else.
     Start(usize),
     Resume { process: usize, boot: u32 },
     Inject,
@@ -57,30 +37,32 @@ pub enum Event {
     Recovery(Stage),
 }
 
-impl Event {
-    /// The process that must run to handle it.
-    pub const fn process(&self) -> Option<(usize, u32)> {
-        match self {
-            Self::Reply { to, .. } | Self::Flush(to) | Self::Reset(to) | Self::Dial(to) => Some((to.process, to.boot)),
-            Self::Vote { process, boot, .. }
-            | Self::Wake { process, boot }
-            | Self::Work { process, boot }
-            | Self::Order { process, boot, .. }
-            | Self::Mail { process, boot, .. }
-            | Self::QuorumRead { process, boot }
-            | Self::SecretSeen { process, boot }
-            | Self::LeaderTurn { process, boot }
-            | Self::Terminate { process, boot }
-            | Self::LossDue { process, boot, .. }
-            | Self::ApiReply { process, boot, .. }
-            | Self::WatchOpen { process, boot, .. }
-            | Self::WatchRenew { process, boot }
-            | Self::Watch { process, boot, .. }
-            | Self::Program { process, boot, .. }
-            | Self::WatchedWorkload { process, boot, .. } => Some((*process, *boot)),
-            _ => None,
-        }
-    }
+/// An event inside a process that runs.
+#[derive(Clone, Debug)]
+pub enum Inside {
+    // From the Redis servers and their connections.
+    Reply { to: Address, id: u64, answer: Answer, clock: u64 },
+    Flush(Address),
+    Reset(Address),
+    Dial(Address),
+    Vote { serial: u64, round: Round, node: Node, vote: Vote },
+    // From the API server.
+    ApiReply { id: u64, answer: Box<calls::Answer> },
+    WatchOpen(Kind),
+    WatchRenew,
+    Watch(Kind, Box<Step>),
+    WatchedWorkload { place: usize },
+    // From itself.
+    Wake,
+    Work,
+    Order { uid: u32, order: Box<Planned> },
+    Mail { uid: u32 },
+    QuorumRead,
+    SecretSeen,
+    LeaderTurn,
+    LossDue { serial: u64, uid: u32, attempt: Attempt },
+    Terminate,
+    Program(ProgramStep),
 }
 
 /// The end of a fault.

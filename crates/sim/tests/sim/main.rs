@@ -159,7 +159,7 @@ fn planted_bugs_are_found() {
             "Core(ExtendShortens)" => 140,
             "Core(SeedFromUnadmitted)" | "SeedFromReadableFences" | "StaleListTrusted" => 22,
             "KeeperWantsAgain" => 44,
-            "NextStartsTooEarly" => 3150,
+            "NextStartsTooEarly" => 4700,
             "AnswerToAnotherUnit" => 1255,
             "StartFromCachedStatus" => 125,
             "ContendsWithoutAnswer" => 75,

@@ -20,7 +20,7 @@ use crate::check::coverage::{Coverage, Sight};
 use crate::check::state::{Programs, Ran, Recovery, Running};
 use crate::check::trace::{Note, Trace};
 use crate::core_check::Mutant;
-use crate::event::{Event, ProgramStage, Stage};
+use crate::event::{Event, Inside, ProgramStage, Stage};
 use crate::operator::state::{Life, Process};
 use crate::queue::Queue;
 use crate::redis::clock::{Clock, Micros, SECOND, TRUE_RATE};
@@ -200,6 +200,15 @@ impl World {
         self.at(self.now + delay, event);
     }
 
+    /// Something happens in a process, if it still runs then.
+    pub fn later(&mut self, process: usize, delay: Micros, event: Inside) {
+        let Process { boot, life, .. } = self.processes[process];
+        // It may have crashed just now.
+        if life != Life::Down {
+            self.after(delay, Event::Inside(process, boot, event));
+        }
+    }
+
     pub fn note(&mut self, note: Note<'_>) {
         self.trace.note(self.now, note);
     }
@@ -230,7 +239,7 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
-        if let Some((process, boot)) = event.process() {
+        if let Event::Inside(process, boot, event) = event {
             let addressed = &mut self.processes[process];
             if addressed.boot != boot || addressed.life == Life::Down {
                 return;
@@ -271,29 +280,28 @@ impl World {
         }
     }
 
-    fn happen_to(&mut self, process: usize, event: Event) {
+    fn happen_to(&mut self, process: usize, event: Inside) {
         match event {
-            Event::Reply { to, id, answer, clock } => self.reply(to, id, answer, clock),
-            Event::Flush(to) => self.flush(to),
-            Event::Reset(to) => self.reset(to),
-            Event::Dial(to) => self.dial(to),
-            Event::Vote { serial, round, node, vote, .. } => self.vote(process, serial, round, node, vote),
-            Event::Wake { .. } => self.wake(process),
-            Event::Work { .. } => self.work(process),
-            Event::Order { uid, order, .. } => self.obey(process, uid, *order),
-            Event::Mail { uid, .. } => self.mail(process, uid),
-            Event::QuorumRead { .. } => self.quorum_read(process),
-            Event::SecretSeen { .. } => self.nodes_changed(process),
-            Event::LossDue { serial, uid, attempt, .. } => self.loss_was_counted(process, serial, uid, attempt),
-            Event::Terminate { .. } => self.stop_gracefully(process),
-            Event::LeaderTurn { .. } => self.leader_turn(process),
-            Event::ApiReply { id, answer, .. } => self.api_reply(process, id, *answer),
-            Event::WatchOpen { kind, .. } => self.open_watch(process, kind),
-            Event::WatchRenew { .. } => self.renew_watches(process),
-            Event::Watch { kind, step, .. } => self.watched(process, kind, *step),
-            Event::Program { step, .. } => self.program_step(process, step),
-            Event::WatchedWorkload { place, .. } => self.workload_watched(process, place),
-            _ => {}
+            Inside::Reply { to, id, answer, clock } => self.reply(to, id, answer, clock),
+            Inside::Flush(to) => self.flush(to),
+            Inside::Reset(to) => self.reset(to),
+            Inside::Dial(to) => self.dial(to),
+            Inside::Vote { serial, round, node, vote } => self.vote(process, serial, round, node, vote),
+            Inside::ApiReply { id, answer } => self.api_reply(process, id, *answer),
+            Inside::WatchOpen(kind) => self.open_watch(process, kind),
+            Inside::WatchRenew => self.renew_watches(process),
+            Inside::Watch(kind, step) => self.watched(process, kind, *step),
+            Inside::WatchedWorkload { place } => self.workload_watched(process, place),
+            Inside::Wake => self.wake(process),
+            Inside::Work => self.work(process),
+            Inside::Order { uid, order } => self.obey(process, uid, *order),
+            Inside::Mail { uid } => self.mail(process, uid),
+            Inside::QuorumRead => self.quorum_read(process),
+            Inside::SecretSeen => self.nodes_changed(process),
+            Inside::LeaderTurn => self.leader_turn(process),
+            Inside::LossDue { serial, uid, attempt } => self.loss_was_counted(process, serial, uid, attempt),
+            Inside::Terminate => self.stop_gracefully(process),
+            Inside::Program(step) => self.program_step(process, step),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::event::{Event, PodStep};
+use crate::event::{Event, Inside, PodStep};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 
@@ -51,7 +51,7 @@ impl World {
         let asked = self.processes[process].engine.index().pod_lists().ask();
         let timeout = self.swarm.api_timeout;
         let overdue = Box::new(unanswered("no answer in time"));
-        self.after(timeout, Event::ApiReply { process, boot, id, answer: overdue });
+        self.later(process, timeout, Inside::ApiReply { id, answer: overdue });
         if self.processes[process].api_cut > 0 {
             return self.hit(Fault::ApiCut, Some(process));
         }
@@ -92,7 +92,7 @@ impl World {
             return;
         }
         let delay = self.api_travel();
-        self.after(delay, Event::ApiReply { process, boot, id, answer: Box::new(answer) });
+        self.after(delay, Event::Inside(process, boot, Inside::ApiReply { id, answer: Box::new(answer) }));
     }
 
     fn serve(&mut self, cluster: usize, call: &ApiCall) -> Answer {

@@ -10,7 +10,7 @@ use crate::api::objects;
 use crate::api::server::{Change, Kind, Mode, State, Step, Stream};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
-use crate::event::Event;
+use crate::event::Inside;
 use crate::operator::state::Life;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
@@ -22,18 +22,16 @@ const RENEWAL: Micros = 5 * SECOND;
 
 impl World {
     pub fn start_watches(&mut self, process: usize) {
-        let boot = self.processes[process].boot;
         self.processes[process].streams = [Stream::default(); 2];
         for kind in Kind::ALL {
             let delay = self.rng.between(1, 20) * MILLI;
-            self.after(delay, Event::WatchOpen { process, boot, kind });
+            self.later(process, delay, Inside::WatchOpen(kind));
         }
-        self.after(RENEWAL, Event::WatchRenew { process, boot });
+        self.later(process, RENEWAL, Inside::WatchRenew);
     }
 
     pub fn renew_watches(&mut self, process: usize) {
-        let boot = self.processes[process].boot;
-        self.after(RENEWAL, Event::WatchRenew { process, boot });
+        self.later(process, RENEWAL, Inside::WatchRenew);
         for kind in Kind::ALL {
             self.open_watch(process, kind);
         }
@@ -41,8 +39,7 @@ impl World {
 
     /// Tries to open a watch: it continues after the last event that was sent, or lists again.
     pub fn open_watch(&mut self, process: usize, kind: Kind) {
-        let (boot, cluster) = (self.processes[process].boot, self.processes[process].cluster);
-        let retry = Event::WatchOpen { process, boot, kind };
+        let cluster = self.processes[process].cluster;
         let pause = if self.processes[process].api_cut > 0 {
             self.hit(Fault::ApiCut, Some(process));
             Some(ANSWER_WITHIN)
@@ -56,7 +53,7 @@ impl World {
         if let Some(pause) = pause {
             // The API server may come back with older data.
             self.processes[process].streams[kind as usize].listed = false;
-            return self.after(pause, retry);
+            return self.later(process, pause, Inside::WatchOpen(kind));
         }
         let mut stream = self.processes[process].streams[kind as usize];
         let expired = self.chaos && stream.listed && self.rng.permille(self.swarm.watch_expired);
@@ -118,8 +115,7 @@ impl World {
         let lag = if self.chaos { self.swarm.watch_lag } else { 5 * MILLI };
         let delay = self.rng.between(MILLI, lag);
         stream.last = stream.last.max(self.now + delay);
-        let boot = self.processes[process].boot;
-        self.at(stream.last, Event::Watch { process, boot, kind, step: Box::new(step) });
+        self.later(process, stream.last - self.now, Inside::Watch(kind, Box::new(step)));
     }
 
     /// The API server closes every watch.
@@ -129,11 +125,10 @@ impl World {
             if watching.cluster != cluster || watching.life == Life::Down {
                 continue;
             }
-            let boot = watching.boot;
             for kind in Kind::ALL {
                 self.processes[process].streams[kind as usize].open = false;
                 let delay = self.rng.between(1, 50) * MILLI;
-                self.after(delay, Event::WatchOpen { process, boot, kind });
+                self.later(process, delay, Inside::WatchOpen(kind));
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::api::objects;
 use crate::api::objects::{NAMESPACE, RUNNING};
 use crate::api::server::{ApiServer, Mutation, Verdict};
 use crate::check::coverage::Sight;
-use crate::event::Event;
+use crate::event::Inside;
 use crate::operator::state::{Life, Process};
 use crate::redis::clock::MILLI;
 use crate::world::World;
@@ -125,12 +125,11 @@ impl World {
     /// The watch of workloads shows a change to every process of the cluster.
     pub fn tell_workload(&mut self, cluster: usize, place: usize) {
         for process in 0..self.processes.len() {
-            let Process { cluster: of, life, boot, .. } = &self.processes[process];
-            let boot = *boot;
+            let Process { cluster: of, life, .. } = &self.processes[process];
             if *of == cluster && *life != Life::Down {
                 let lag = if self.chaos { self.swarm.watch_lag } else { 5 * MILLI };
                 let delay = self.aside.between(MILLI, lag);
-                self.after(delay, Event::WatchedWorkload { process, boot, place });
+                self.later(process, delay, Inside::WatchedWorkload { place });
             }
         }
     }

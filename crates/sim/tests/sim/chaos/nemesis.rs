@@ -7,7 +7,7 @@ use crate::api::server::Mode;
 use crate::chaos::fault::{Fault, Phase};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::event::{Event, Heal};
+use crate::event::{Event, Heal, Inside};
 use crate::operator::state::{Life, Machine, Process, Spot};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::redis::link::Address;
@@ -83,8 +83,7 @@ impl World {
                 if !std::mem::replace(&mut self.processes[process].stops, true) {
                     self.hit(fault, Some(process));
                 }
-                let boot = self.processes[process].boot;
-                self.after(0, Event::Terminate { process, boot });
+                self.later(process, 0, Inside::Terminate);
                 let delay = SECOND + self.while_it_lasts();
                 self.after(delay, Event::Start(process));
             }
@@ -98,7 +97,7 @@ impl World {
                 if conn.is_some_and(|conn| conn.ready && conn.wire.oldest().is_some()) {
                     self.hit(fault, Some(process));
                     let to = self.address(process, node);
-                    self.after(0, Event::Reset(to));
+                    self.later(process, 0, Inside::Reset(to));
                 }
             }
             Fault::CutTo => {
@@ -227,7 +226,8 @@ impl World {
             let peer = self.processes[process].peers.get(node).and_then(|peer| peer.conn.as_ref());
             connected |= peer.is_some_and(|conn| conn.incarnation == incarnation);
             if let Some(conn) = peer.filter(|_| host_lives) {
-                self.after(200, Event::Reset(Address { process, boot, node, conn: conn.number }));
+                let to = Address { process, boot, node, conn: conn.number };
+                self.later(process, 200, Inside::Reset(to));
             }
         }
         if connected && memory == Memory::Full {
@@ -326,8 +326,7 @@ impl World {
         self.quorum_obstacles[cluster] = !exists;
         for process in 0..self.processes.len() {
             if self.processes[process].cluster == cluster {
-                let boot = self.processes[process].boot;
-                self.after(0, Event::SecretSeen { process, boot });
+                self.later(process, 0, Inside::SecretSeen);
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::api::objects;
 use crate::api::objects::{Named, QUORUM};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
-use crate::event::Event;
+use crate::event::Inside;
 use crate::operator::calls::lease_name;
 use crate::operator::writer::{Ticket, lease_of};
 use crate::redis::clock::{Micros, SECOND};
@@ -131,9 +131,8 @@ impl World {
 
     /// I5: the machine of a lease has lost a term. It must be counted soon, whether the API server answers or not.
     pub fn loss_is_due(&mut self, process: usize, serial: u64, uid: u32, attempt: Attempt) {
-        let boot = self.processes[process].boot;
         let delay = self.swarm.engine_delay.1 + COUNTED_WITHIN;
-        self.after(delay, Event::LossDue { process, boot, serial, uid, attempt });
+        self.later(process, delay, Inside::LossDue { serial, uid, attempt });
     }
 
     /// The status still names the lost term, this process decides, and it has not counted the loss. A process that meanwhile did not
@@ -185,10 +184,9 @@ impl World {
     /// Commands keep their order.
     pub fn send_order(&mut self, process: usize, uid: u32, order: Effect) {
         let delay = self.rng.between(10, 200);
-        let boot = self.processes[process].boot;
         let at = (self.now + delay).max(self.processes[process].last_command);
         self.processes[process].last_command = at;
-        self.at(at, Event::Order { process, boot, uid, order: Box::new(order) });
+        self.later(process, at - self.now, Inside::Order { uid, order: Box::new(order) });
     }
 
     fn is_publishing(&mut self, process: usize, uid: u32, attempt: Attempt) -> bool {

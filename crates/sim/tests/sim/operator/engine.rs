@@ -9,7 +9,7 @@ use redislease_plan::plan::{News, PermitUse};
 use crate::api::objects;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
-use crate::event::Event;
+use crate::event::Inside;
 use crate::operator::state::{Checks, LOCK, Life, Polled, Unit};
 use crate::operator::writer::{AGAIN, Ticket};
 use crate::redis::clock::MILLI;
@@ -73,10 +73,9 @@ impl World {
         // After a crash, the next start has another engine.
         let has_work = operator.life != Life::Down && operator.engine.is_due();
         if has_work && !std::mem::replace(&mut operator.work_due, true) {
-            let boot = operator.boot;
             let (low, high) = if self.chaos { self.swarm.engine_delay } else { (20, MILLI) };
             let delay = self.rng.between(low, high);
-            self.after(delay, Event::Work { process, boot });
+            self.later(process, delay, Inside::Work);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::api::objects;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::event::Event;
+use crate::event::Inside;
 use crate::operator::state::{LOCK, Life, Machine, Polled, Process, Seen, SharedViews, lock_key};
 use crate::world::World;
 
@@ -166,8 +166,7 @@ impl World {
     /// A vote for one machine. Another one may have its slot by now.
     pub fn vote(&mut self, process: usize, serial: u64, round: Round, node: Node, vote: Vote) {
         if self.processes[process].life == Life::Frozen {
-            let boot = self.processes[process].boot;
-            let event = Event::Vote { process, boot, serial, round, node, vote };
+            let event = Inside::Vote { serial, round, node, vote };
             return self.processes[process].inbox.push(event);
         }
         self.counted(process, serial, round, node, &vote);
@@ -245,10 +244,10 @@ impl World {
         let Some(place) = operator.machines.iter().position(|machine| machine.serial == serial) else { return };
         let Machine { uid, driver, views, .. } = operator.machines.remove(place);
         operator.lease_ids.give_back(driver.id());
-        let (boot, closed) = (operator.boot, driver.is_closing());
+        let closed = driver.is_closing();
         driver.leave(&mut operator.turns);
         if !closed && views.borrow_mut().end() {
-            self.after(100, Event::Mail { process, boot, uid });
+            self.later(process, 100, Inside::Mail { uid });
         }
     }
 
@@ -274,14 +273,13 @@ impl World {
 
     fn changed(&mut self, process: usize, serial: u64, view: &View) {
         self.check_view(process, serial, view);
-        let boot = self.processes[process].boot;
         let delay = if self.chaos { self.rng.between(10, 500) } else { 20 };
         let Some(machine) = self.machine(process, serial) else { return };
         let uid = machine.uid;
         machine.seen.is_reported = false;
         // A closed machine has no reader.
         if machine.views.borrow_mut().show(view) && !machine.driver.is_closing() {
-            self.after(delay, Event::Mail { process, boot, uid });
+            self.later(process, delay, Inside::Mail { uid });
         }
     }
 }

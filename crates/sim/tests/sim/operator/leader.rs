@@ -13,7 +13,7 @@ use crate::api::objects::{NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::event::Event;
+use crate::event::{Event, Inside};
 use crate::operator::state::{LOCK, Leader, Machine, Polled, instance};
 use crate::operator::writer::Ticket;
 use crate::redis::clock::{MILLI, Micros};
@@ -54,11 +54,10 @@ impl World {
     }
 
     pub fn wake_leader(&mut self, process: usize) {
-        let boot = self.processes[process].boot;
         let delay = self.rng.between(20, 500);
         let Some(leader) = self.processes[process].leader.as_mut().filter(|leader| !leader.due) else { return };
         leader.due = true;
-        self.after(delay, Event::LeaderTurn { process, boot });
+        self.later(process, delay, Inside::LeaderTurn);
     }
 
     pub fn leader_turn(&mut self, process: usize) {

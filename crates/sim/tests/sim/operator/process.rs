@@ -7,7 +7,7 @@ use redislease_core::time::Time;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::{Fault, Phase};
 use crate::check::trace::{Brief, Note};
-use crate::event::Event;
+use crate::event::{Event, Inside};
 use crate::operator::state::{BeforeEffect, LOCK, Life, Machine, Polled, Process, Spot, new_engine};
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::link::Address;
@@ -38,14 +38,14 @@ impl World {
         starting.leader = leader;
         let boot = starting.boot;
         for node in 0..nodes {
-            self.after(1, Event::Dial(Address { process, boot, node, conn: 0 }));
+            self.later(process, 1, Inside::Dial(Address { process, boot, node, conn: 0 }));
         }
         if self.swarm.programs > 0 {
             return self.start_program(process);
         }
         self.start_watches(process);
         let delay = self.rng.between(1, 20) * MILLI;
-        self.after(delay, Event::QuorumRead { process, boot });
+        self.later(process, delay, Inside::QuorumRead);
     }
 
     /// Crashes between two effects. The messages that it sent still arrive, and their consequences last.
@@ -105,10 +105,10 @@ impl World {
         // Either the events that arrived meanwhile are handled first, or the deadlines that have passed.
         let late = u64::from(!self.rng.percent(50));
         for event in missed {
-            self.after(late, event);
+            self.later(process, late, event);
         }
         self.processes[process].wake_at = Some(self.now);
-        self.after(0, Event::Wake { process, boot });
+        self.later(process, 0, Inside::Wake);
         if let Some(effect) = self.processes[process].held_back.take() {
             self.carry_out_polled(process, effect);
         }
@@ -133,9 +133,8 @@ impl World {
         let Some(deadline) = leases.chain(nodes).chain(wires).chain(others).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);
         if sleeper.wake_at.is_none_or(|earlier| at < earlier) {
-            let boot = sleeper.boot;
             self.processes[process].wake_at = Some(at);
-            self.at(at, Event::Wake { process, boot });
+            self.later(process, at - self.now, Inside::Wake);
         }
     }
 

@@ -29,7 +29,7 @@ use crate::api::server::Stream;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::{Fault, Phase};
 use crate::check::coverage::Sight;
-use crate::event::Event;
+use crate::event::Inside;
 use crate::operator::writer::Writer;
 use crate::redis::clock::{Clock, Micros};
 use crate::redis::link::Conn;
@@ -102,7 +102,7 @@ pub struct Process {
     pub leader: Option<Leader>,
     pub streams: [Stream; 2],
     /// The events that arrived while it was paused.
-    pub inbox: Vec<Event>,
+    pub inbox: Vec<Inside>,
     /// It was asked to stop gracefully.
     pub stops: bool,
     /// The fault that paused it, and the phases of its leases at that time.

@@ -11,7 +11,7 @@ use redislease_core::wire::{Call, Effect, Input, Request, Why};
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
-use crate::event::Event;
+use crate::event::Inside;
 use crate::redis::clock::MILLI;
 use crate::redis::link::{Address, Own, Ticket, Wire};
 use crate::redis::server::Answer;
@@ -46,7 +46,7 @@ impl World {
         let Some(conn) = self.conn(process, node) else { return };
         if !std::mem::replace(&mut conn.flushes, true) {
             let to = self.address(process, node);
-            self.after(delay, Event::Flush(to));
+            self.later(process, delay, Inside::Flush(to));
         }
     }
 
@@ -57,11 +57,11 @@ impl World {
     }
 
     fn voted(&mut self, process: usize, node: Node, ticket: Ticket, vote: Vote) {
-        let (boot, Ticket { serial, round, release, .. }) = (self.processes[process].boot, ticket);
+        let Ticket { serial, round, release, .. } = ticket;
         if release {
             self.release_answered(process, serial);
         }
-        self.after(0, Event::Vote { process, boot, serial, round, node, vote });
+        self.later(process, 0, Inside::Vote { serial, round, node, vote });
     }
 
     /// Gives an input to a wire, if the process is connected, and carries out what follows.
@@ -212,6 +212,6 @@ impl World {
             }
         }
         let delay = self.rng.between(20, 200) * MILLI;
-        self.after(delay, Event::Dial(Address { process, boot, node, conn: conn.number + 1 }));
+        self.later(process, delay, Inside::Dial(Address { process, boot, node, conn: conn.number + 1 }));
     }
 }

@@ -12,7 +12,7 @@ use crate::api::objects;
 use crate::api::objects::NAMESPACE;
 use crate::api::server::Mode;
 use crate::chaos::bug::Bug;
-use crate::event::Event;
+use crate::event::Inside;
 use crate::redis::clock::SECOND;
 use crate::world::World;
 
@@ -29,8 +29,7 @@ impl World {
     pub fn workload_watched(&mut self, process: usize, place: usize) {
         let watching = &self.processes[process];
         if watching.api_cut > 0 || self.apis[watching.cluster].mode != Mode::Up {
-            let boot = watching.boot;
-            return self.after(SECOND, Event::WatchedWorkload { process, boot, place });
+            return self.later(process, SECOND, Inside::WatchedWorkload { place });
         }
         if self.is(Bug::WorkloadIsStale) && self.processes[process].saw_workloads >= 2 {
             return;

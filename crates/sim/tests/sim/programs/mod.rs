@@ -10,7 +10,7 @@ mod tasks;
 
 use redislease_core::op::Holder;
 
-use crate::event::{Event, ProgramStage as Stage, ProgramStep as Step};
+use crate::event::{Event, Inside, ProgramStage as Stage, ProgramStep as Step};
 use crate::operator::state::{Process, Worker};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
@@ -28,8 +28,7 @@ impl World {
     }
 
     fn program_after(&mut self, process: usize, delay: Micros, step: Step) {
-        let boot = self.processes[process].boot;
-        self.after(delay, Event::Program { process, boot, step });
+        self.later(process, delay, Inside::Program(step));
     }
 
     fn sees(&mut self, what: &'static str) {

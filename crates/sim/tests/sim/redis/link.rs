@@ -45,7 +45,7 @@ impl Link {
 }
 
 /// Whose vote it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// The number of the request in the run, in the order in which requests are given to wires.
     pub number: u64,

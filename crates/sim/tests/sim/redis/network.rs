@@ -5,7 +5,7 @@ use redislease_core::wire::Input;
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
-use crate::event::Event;
+use crate::event::{Event, Inside};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::redis::link::{Address, Batch, Call, Conn, Delivery, Own, Ticket, Wire};
 use crate::world::World;
@@ -22,18 +22,18 @@ impl World {
         if self.processes[process].peers[node].conn.is_some() {
             return;
         }
-        let retry = Event::Dial(Address { process, boot, node, conn: conn + 1 });
+        let retry = Inside::Dial(Address { process, boot, node, conn: conn + 1 });
         if let Some(fault) = self.links[process][node].lost_to() {
             if self.servers[node].up {
                 self.hit(fault, Some(process));
             }
             self.tried(process, node);
-            return self.after(self.swarm.command_timeout.0 * MILLI, retry);
+            return self.later(process, self.swarm.command_timeout.0 * MILLI, retry);
         }
         if !self.servers[node].up {
             self.tried(process, node);
             let delay = self.rng.between(100, 400) * MILLI;
-            return self.after(delay, retry);
+            return self.later(process, delay, retry);
         }
         self.processes[process].peers[node].conn = Some(Conn {
             number: conn,
@@ -154,8 +154,8 @@ impl World {
         let now = self.now;
         let Some(conn) = &mut self.processes[process].peers[node].conn else { return };
         conn.last_from = conn.last_from.max(now + travel);
-        let at = conn.last_from;
-        self.at(at, Event::Reply { to: from, id, answer, clock });
+        let delay = conn.last_from - now;
+        self.later(process, delay, Inside::Reply { to: from, id, answer, clock });
     }
 
     pub fn current(&mut self, to: Address) -> Option<&mut Conn> {
