@@ -75,6 +75,56 @@ fn an_attempt_fails_where_another_holds_one_of_its_keys_on_a_majority() {
     assert_eq!(scenario.values(2).len(), 0, "all keys or none: those of the third node are released");
 }
 
+/// Another program has a confirmed term on the node.
+fn another_holds(scenario: &mut Scenario, node: usize, attempt: u128, ttl: u64) {
+    let (attempt, now) = (Attempt(attempt), Time(u64::MAX));
+    let op = Op::Acquire { attempt, ttl: Millis(ttl), holder: Holder("another".into()) };
+    let Vote::Granted(grant) = scenario.execute(node, op, now) else { panic!("not granted") };
+    let confirmed = scenario.execute(node, Op::Confirm { attempt, grant, token: Token(2000) }, now);
+    assert!(matches!(confirmed, Vote::Confirmed { .. }), "{confirmed:?}");
+}
+
+#[test]
+fn a_refusal_says_when_a_majority_can_be_free_of_the_term() {
+    let mut scenario = Scenario::new();
+    another_holds(&mut scenario, 0, 77, 9000);
+    another_holds(&mut scenario, 1, 77, 5000);
+    scenario.want();
+    let refusal = Refusal { asked_at: Time(1_000_000), until: Time(1_005_001) };
+    assert_eq!(
+        scenario.lease.view().refusal,
+        Some(refusal),
+        "the second node is free a millisecond after the key's last"
+    );
+}
+
+#[test]
+fn terms_that_no_majority_shows_are_no_refusal() {
+    let mut scenario = Scenario::new();
+    another_holds(&mut scenario, 0, 77, 9000);
+    another_holds(&mut scenario, 1, 88, 5000);
+    scenario.want();
+    let view = scenario.lease.view();
+    assert_eq!(view.refused_by.as_ref().map(|by| by.attempt), Some(Attempt(77)));
+    assert_eq!(view.refusal, None, "the two nodes show different terms");
+    let mut pending = Scenario::new();
+    pending.contend(0);
+    pending.contend(1);
+    pending.want();
+    assert_eq!(pending.lease.view().refusal, None, "an attempt is no term");
+}
+
+#[test]
+fn an_attempt_without_answers_fails_at_the_timeout_of_a_command() {
+    let mut scenario = Scenario::new();
+    scenario.links = [Link::Up, Link::Slow(600), Link::Slow(600)];
+    scenario.want();
+    scenario.pass(499);
+    assert!(matches!(scenario.standing(), Standing::Acquiring { .. }), "{:?}", scenario.standing());
+    scenario.pass(1);
+    assert_eq!(*scenario.standing(), Standing::Idle);
+}
+
 #[test]
 fn the_token_is_above_the_status_floor() {
     let mut scenario = Scenario::new();
