@@ -11,7 +11,7 @@ what=${1:-}
 case $what in fast | all) ;; *) echo "error: say fast or all" >&2; exit 2 ;; esac
 
 # Variables that select a seed, or keep servers running, must not change what is tested.
-unset KEEP MODEL REDISLEASE_TEST_LEASES REDISLEASE_TEST_LOSSES REDISLEASE_TEST_ROUNDS REDISLEASE_TEST_SEED
+unset KEEP MODEL REDISLEASE_TEST_CASE REDISLEASE_TEST_LEASES REDISLEASE_TEST_LOSSES REDISLEASE_TEST_ROUNDS REDISLEASE_TEST_SEED
 for variable in "${!SIM_@}"; do unset "$variable"; done
 # The simulator runs fixed seeds, and some that each commit draws anew.
 if commit=$(git rev-parse --short=7 HEAD 2>/dev/null); then

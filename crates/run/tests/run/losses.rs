@@ -1,6 +1,6 @@
 //! The lock is lost in every way that can be caused here. A second program takes it over, and nothing of the first one runs then.
 //!
-//! `REDISLEASE_TEST_LOSSES` is the number of losses in each case.
+//! `REDISLEASE_TEST_LOSSES` is the number of losses in each case, and `REDISLEASE_TEST_CASE` a part of the names of those that run.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -26,7 +26,8 @@ fn nothing_of_the_first_command_runs_when_the_second_one_does() {
     // Also for the case without privileges.
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let is_root = rustix::process::geteuid().is_root();
-    let cases = Mutex::new(CASES.iter().enumerate());
+    let only = std::env::var("REDISLEASE_TEST_CASE").unwrap_or_default();
+    let cases = Mutex::new(CASES.iter().enumerate().filter(|(_, case)| case.name.contains(&only)));
     let next = || cases.lock().unwrap().next();
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
