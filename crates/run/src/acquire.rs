@@ -51,7 +51,7 @@ pub fn locker(options: &RunOptions) -> Result<Locker, String> {
     }
     let locker = with_tls(builder, options)?.build();
     locker.map_err(|error| {
-        let text = for_options(&error.to_string());
+        let text = of_option(&error.to_string());
         let of_servers = if options.redis_file.is_some() { "--redis-file: " } else { "--redis: " };
         if text.starts_with("--") { text } else { format!("{of_servers}{text}") }
     })
@@ -135,10 +135,6 @@ pub fn for_options(text: &str) -> String {
         ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
         ("pass another one to tls()", "use another --tls-certificate and --tls-key"),
         ("in credentials() or in the URLs", "in the URLs"),
-        ("namespace ", "--lease: namespace "),
-        ("prefix has", "--prefix has"),
-        ("key \"", "--lease: the name \""),
-        ("owner has", "--owner has"),
         ("ttl is", "--ttl is"),
         ("renew_every", "--renew-every"),
         ("the stop_budget", "the grace period with 1 s for SIGKILL, together"),
@@ -153,12 +149,28 @@ pub fn for_options(text: &str) -> String {
     .fold(text.to_owned(), |text, (library, option)| text.replace(library, option))
 }
 
+/// As [`for_options`], and names the option whose value is wrong. Errors of an attempt name keys and namespaces too, and no option.
+fn of_option(text: &str) -> String {
+    let text = for_options(text);
+    for (first, option) in [
+        ("namespace ", "--lease: namespace "),
+        ("key ", "--lease: the name "),
+        ("prefix ", "--prefix "),
+        ("owner ", "--owner "),
+    ] {
+        if let Some(rest) = text.strip_prefix(first) {
+            return format!("{option}{rest}");
+        }
+    }
+    text
+}
+
 /// Checks the options of the lock.
 ///
 /// # Errors
 /// One of them does not fit. The text says which would.
 pub fn check(locker: &Locker, options: &RunOptions, owner: &str) -> Result<(), String> {
-    request(locker, options, owner).check().map_err(|error| for_options(&error.to_string()))
+    request(locker, options, owner).check().map_err(|error| of_option(&error.to_string()))
 }
 
 /// Waits for the lock, and says now and then why it does.

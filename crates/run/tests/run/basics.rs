@@ -122,6 +122,19 @@ fn without_a_majority_the_code_is_69() {
     assert!(err.contains("redislease run: no majority of the 3 Redis nodes votes after 1"), "{err}");
 }
 
+/// Its error names a key and a namespace, and no option is wrong.
+#[test]
+fn a_value_of_another_program_is_an_error_with_the_code_125() {
+    let servers = Servers::start();
+    for server in &servers.redis {
+        server.command(&["SET", "redislease:lock:test/foreign", "mine"]).unwrap();
+    }
+    let (code, _, err) = servers.run(&["--lease", "test/foreign", "--wait", "0"], &["true"]).finish();
+    assert_eq!(code, Some(125), "{err}");
+    assert!(err.contains(r#"lease test/foreign: the Redis key "redislease:lock:test/foreign" has a value"#), "{err}");
+    assert!(err.contains("another key, namespace or prefix") && !err.contains("--"), "{err}");
+}
+
 #[test]
 fn signals_end_a_wait_and_are_passed_on_to_the_command() {
     let servers = Servers::start();
