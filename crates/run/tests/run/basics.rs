@@ -64,7 +64,7 @@ fn where_namespaces_are_forbidden_auto_falls_back_and_pid_is_an_error() {
 
 #[test]
 fn the_command_finds_token_lease_holder_and_deadline_in_its_environment() {
-    let servers = Servers::start();
+    let servers = Servers::short();
     let text = "echo $REDISLEASE_TOKEN $REDISLEASE_LEASE $REDISLEASE_HOLDER; cat $REDISLEASE_DEADLINE_FILE; echo; \
                 echo $REDISLEASE_DEADLINE_FILE; env | grep -c REDISLEASE_RUN_; cat /proc/uptime";
     let run = servers.run(&["--lease", "test/env", "--owner", "me", "-q"], &["sh", "-c", text]);
@@ -185,7 +185,7 @@ fn what_the_command_leaves_behind_is_killed_and_the_lock_is_free_at_once() {
 
 #[test]
 fn a_killed_run_takes_the_command_with_it_after_the_stop_signal() {
-    let servers = Servers::start();
+    let servers = Servers::short();
     for isolate in ["pid", "none"] {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");

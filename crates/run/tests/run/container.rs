@@ -107,7 +107,7 @@ fn the_end_of_the_first_process_of_a_container_ends_the_command() {
     if let Some(missing) = missing() {
         return redislease_lab::skipped(missing);
     }
-    let servers = Servers::start();
+    let servers = Servers::short();
     let folder = tempfile::Builder::new().prefix("redislease-container-").tempdir().unwrap();
     let log = folder.path().join("log");
     let variables = [("WORKER_LOG", log.display().to_string())];

@@ -154,7 +154,7 @@ fn a_command_that_was_never_executed_does_not_keep_the_lock() {
 
 #[test]
 fn the_folder_of_a_killed_run_is_removed_by_the_next_one() {
-    let servers = Servers::start();
+    let servers = Servers::short();
     let folder = tempfile::tempdir().unwrap();
     let count = || fs::read_dir(folder.path()).unwrap().count();
     let run = |command: &[&str]| {

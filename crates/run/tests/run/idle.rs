@@ -30,7 +30,7 @@ fn measure(run: Run, span: Duration) -> f64 {
 
 #[test]
 fn an_idle_run_needs_little_memory_and_processor_time() {
-    let servers = Servers::start();
+    let servers = Servers::short();
     let part = measure(servers.run(&["--lease", "test/idle", "-q"], &["sleep", "1000"]), Duration::from_secs(5));
     assert!(part <= 0.01, "{part} of a core, with a renewal every 0.6 s");
 }
@@ -39,7 +39,7 @@ fn an_idle_run_needs_little_memory_and_processor_time() {
 #[test]
 #[ignore = "it takes 100 s, and the figures are those of a release build"]
 fn an_idle_run_with_the_default_durations_needs_a_thousandth_of_a_core() {
-    let servers = Servers::new();
+    let servers = Servers::new("60s");
     let mut run = Command::new(program());
     run.args(["--redis", &servers.urls(), "--lease", "test/idle", "-q", "--", "sleep", "1000"]);
     let part = measure(Run(run), Duration::from_mins(1));

@@ -51,7 +51,7 @@ fn nothing_of_the_first_command_runs_when_the_second_one_does() {
 /// Loses `count` locks in the same way.
 fn lose(case: Case, index: usize, count: usize, folder: &Path) {
     let is_cut = matches!(case.fault, Fault::CutNetwork | Fault::ResetNetwork);
-    let servers = if is_cut { Servers::behind_proxies() } else { Servers::start() };
+    let servers = if is_cut { Servers::behind_proxies() } else { Servers::short() };
     let mut losses = Vec::new();
     while losses.len() < count {
         let (begin, lanes) = (losses.len(), LANES.min(count - losses.len()));

@@ -132,7 +132,7 @@ fn a_password_on_the_command_line_can_have_a_comma() {
 
 #[test]
 fn a_replica_among_the_servers_is_named_once() {
-    let servers = Servers::start();
+    let servers = Servers::short();
     let [master, .., replica] = &servers.redis[..] else { panic!() };
     let address = master.address().to_string();
     let (host, port) = address.rsplit_once(':').unwrap();

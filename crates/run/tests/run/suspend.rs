@@ -59,7 +59,7 @@ fn machine(folder: &Path, servers: &Servers, library: &SuspendLibrary, name: &st
 
 #[test]
 fn a_short_suspend_costs_no_lock() {
-    let (servers, folder) = (Servers::start(), tempfile::tempdir().unwrap());
+    let (servers, folder) = (Servers::short(), tempfile::tempdir().unwrap());
     let library = SuspendLibrary::compile(folder.path()).unwrap();
     let machine = machine(folder.path(), &servers, &library, "test/short", "pid");
     let log = || process_log::read(&folder.path().join("log"));
@@ -84,7 +84,7 @@ fn without_a_namespace_too_the_command_is_gone_after_a_long_suspend() {
 }
 
 fn after_a_long_suspend(isolate: &str) {
-    let (servers, folder) = (Servers::start(), tempfile::tempdir().unwrap());
+    let (servers, folder) = (Servers::short(), tempfile::tempdir().unwrap());
     let library = SuspendLibrary::compile(folder.path()).unwrap();
     let machine = machine(folder.path(), &servers, &library, "test/long", isolate);
     let log = || process_log::read(&folder.path().join("log"));
