@@ -64,7 +64,7 @@ pub enum Released {
     /// No majority has answered a release in time. On a server that does not answer, or is not connected, the keys expire with
     /// their TTL.
     Queued,
-    /// The lock was lost before. Keys that still exist expire with their TTL.
+    /// The lock was lost before. Keys that still exist are deleted; this call did not wait for it.
     AlreadyLost(Lost),
 }
 

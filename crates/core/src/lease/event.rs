@@ -71,8 +71,8 @@ pub enum Command {
     KeepKeysFor(Millis),
     /// End when the last key has expired. The caller must end a running term first: otherwise it is renewed indefinitely.
     Retire,
-    /// Delete the keys of the running term or attempt, and close. For a process that took the lease for itself, when its work
-    /// has stopped. A node that does not answer within the command timeout is not asked again: its keys expire.
+    /// Delete the keys of the running term or attempt, or of the term that was lost, and close. For a process that took the
+    /// lease for itself, when its work has stopped. A node that does not answer within the command timeout is not asked again: its keys expire.
     Release {
         /// Let the keys of a running term end at this time, at most one longest lease from now: no other term begins before.
         keep_until: Option<Time>,

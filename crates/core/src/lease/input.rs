@@ -6,7 +6,7 @@ use super::Lease;
 use crate::invariants;
 use crate::lease::acquire::Want;
 use crate::lease::term::Term;
-use crate::lease::{Command, Config, Effect, EndReason, Fresh, Input, Publication};
+use crate::lease::{Command, Config, Effect, EndReason, Fresh, Input, Publication, TermId, View};
 use crate::op::Attempt;
 use crate::rules::Rules;
 use crate::time::Time;
@@ -43,8 +43,9 @@ impl Lease {
     fn command(&mut self, now: Time, command: Command, fresh: Option<Fresh>) {
         let mut shown = None;
         match &command {
-            // The term that is let go is the one that was shown last, also if its deadline has just passed.
-            Command::Release { .. } => shown = self.shown.standing.term().map(|term| term.id.clone()),
+            // The term that is let go is the one that was shown last, also if its deadline has just passed. After a loss, the
+            // holder has stopped only now, and a node may still have keys.
+            Command::Release { .. } => shown = self.shown_term(),
             // A process that has lost leadership must not seal at a deadline that passes at this instant.
             Command::Configure(config) => self.context.config.deadline = config.deadline,
             Command::KeepKeysFor(life) => return self.context.least_life = *life,
@@ -79,10 +80,12 @@ impl Lease {
                 }
             }
             Command::End { term, proof } => self.end(now, term, proof, None),
-            Command::Release { keep_until } => match shown {
-                Some(term) => self.end(now, term, true, keep_until),
-                None => self.forget(now),
-            },
+            Command::Release { keep_until } => {
+                self.forget(now);
+                if let Some(term) = shown {
+                    self.end(now, term, true, keep_until);
+                }
+            }
             Command::Published { attempt, outcome } => self.published(now, attempt, outcome),
             Command::Prove => self.node_returned(now),
             // The nodes stay: ballots and terms are recorded for each of them.
@@ -92,6 +95,12 @@ impl Lease {
             Command::KeepKeysFor(_) | Command::Close => {}
         }
         self.finish(now);
+    }
+
+    fn shown_term(&self) -> Option<TermId> {
+        let View { standing, ending, .. } = &self.shown;
+        let running = standing.term().map(|term| &term.id);
+        running.or_else(|| ending.as_ref().map(|ending| &ending.id)).cloned()
     }
 
     fn forget(&mut self, now: Time) {

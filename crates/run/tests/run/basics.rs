@@ -33,7 +33,7 @@ fn the_exit_code_is_that_of_the_command_in_each_isolation() {
         assert_eq!(code, Some(126));
         assert!(err.contains("cannot execute /etc/passwd: Permission denied"), "{err}");
     }
-    assert_eq!(servers.locked("test/basics"), 0, "released");
+    assert!(!servers.is_locked("test/basics"), "released");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn where_namespaces_are_forbidden_auto_falls_back_and_pid_is_an_error() {
     let (code, err) = run("pid");
     assert_eq!(code, Some(125), "{err}");
     assert!(err.contains("--isolate is not possible here: "), "{err}");
-    assert_eq!(servers.locked("test/forbidden"), 0, "released");
+    assert!(!servers.is_locked("test/forbidden"), "released");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_lock_that_another_program_holds_gives_75_or_the_code_of_the_user() {
     let servers = Servers::start();
     let mut holder = servers.run(&["--lease", "test/a", "--owner", "the holder", "-q"], &["cat"]);
     let mut holder = Running::of(holder.0.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap());
-    eventually("the lock", || servers.locked("test/a") == 3);
+    eventually("the lock", || servers.is_locked("test/a"));
     let run = |options: &[&str]| {
         let options: Vec<&str> = ["--lease", "test/a"].iter().chain(options).copied().collect();
         servers.run(&options, &["true"]).finish()
@@ -175,7 +175,7 @@ fn what_the_command_leaves_behind_is_killed_and_the_lock_is_free_at_once() {
         let left = format!("while :; do echo x >> {}; sleep 0.01; done", log.display());
         let text = format!("sh -c '{left}' & setsid sh -c '{left}' & while ! [ -s {} ]; do :; done", log.display());
         assert_eq!(script(&servers, &["--isolate", isolate, "-q"], &text).0, Some(0));
-        assert_eq!(servers.locked("test/basics"), 0);
+        assert!(!servers.is_locked("test/basics"));
         let size = || fs::metadata(&log).unwrap().len();
         let before = size();
         std::thread::sleep(Duration::from_millis(200));
@@ -198,7 +198,7 @@ fn a_killed_run_takes_the_command_with_it_after_the_stop_signal() {
         run.signal(Signal::KILL);
         eventually("the stop signal", || says("term"));
         eventually("the end of the guard", || rustix::process::test_kill_process(guard).is_err());
-        assert!(servers.locked(&name) > 0, "nothing has proven to anybody that the command has ended");
+        assert!(servers.is_locked(&name), "nothing has proven to anybody that the command has ended");
     }
 }
 
@@ -244,7 +244,7 @@ fn the_command_does_not_start_if_the_hook_fails() {
     let (code, out, err) = script(&servers, &["--on-acquire", "exit 9"], "echo started");
     assert_eq!((code, out.as_str()), (Some(125), ""));
     assert!(err.contains("that of --on-acquire ended with exit code 9"), "{err}");
-    assert_eq!(servers.locked("test/basics"), 0);
+    assert!(!servers.is_locked("test/basics"));
 }
 
 #[test]

@@ -69,8 +69,13 @@ impl Servers {
         Run(command)
     }
 
+    /// Whether a majority has the key of a lease. A release waits for the answers of a majority only.
+    pub fn is_locked(&self, lease: &str) -> bool {
+        self.has_key(lease) >= 2
+    }
+
     /// The number of servers that have the key of a lease.
-    pub fn locked(&self, lease: &str) -> usize {
+    pub fn has_key(&self, lease: &str) -> usize {
         let key = format!("redislease:lock:{lease}");
         self.redis.iter().filter(|server| server.command(&["EXISTS", &key]).unwrap().integer().unwrap() > 0).count()
     }
@@ -84,10 +89,13 @@ impl Servers {
     }
 
     pub fn delete(&self, lease: &str) {
-        let key = format!("redislease:lock:{lease}");
         for server in &self.redis {
-            server.command(&["DEL", &key]).unwrap();
+            self.delete_from(server, lease);
         }
+    }
+
+    pub fn delete_from(&self, server: &RedisServer, lease: &str) {
+        server.command(&["DEL", &format!("redislease:lock:{lease}")]).unwrap();
     }
 }
 

@@ -91,6 +91,38 @@ fn a_term_that_ends_early_keeps_its_keys_until_the_time_that_was_asked_for() {
     }
 }
 
+/// A holder whose term was lost: one node still has its keys.
+fn lost() -> Scenario {
+    let mut scenario = Scenario::new();
+    let first = scenario.held();
+    scenario.drop_keys(0);
+    scenario.drop_keys(1);
+    scenario.pass(5100);
+    assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| &ending.id), Some(&first));
+    assert!(!scenario.values(2).is_empty());
+    scenario
+}
+
+#[test]
+fn a_release_after_a_loss_deletes_the_keys_that_are_left() {
+    let mut scenario = lost();
+    scenario.give(Command::Release { keep_until: None });
+    assert!((0..3).all(|node| scenario.values(node).is_empty()), "{:?}", scenario.values(2));
+    assert_eq!((scenario.standing(), &scenario.lease.view().ending), (&Standing::Idle, &None));
+}
+
+#[test]
+fn a_release_after_a_loss_ends_also_the_next_attempt() {
+    let mut scenario = lost();
+    let keys_until = scenario.lease.view().ending.as_ref().unwrap().keys_until;
+    scenario.pass_to(keys_until.0 - 1);
+    scenario.links = [Link::Silent; 3];
+    scenario.want();
+    assert!(matches!(scenario.standing(), Standing::Acquiring(..)), "{:?}", scenario.standing());
+    scenario.give(Command::Release { keep_until: None });
+    assert_eq!((scenario.standing(), &scenario.lease.view().ending), (&Standing::Idle, &None));
+}
+
 #[test]
 fn a_release_that_is_repeated_after_the_time_it_kept_the_keys_deletes_them() {
     let mut scenario = Scenario::new();
