@@ -2,6 +2,7 @@
 //! their states. The feature `check` compiles this module, and no release enables it.
 
 mod late;
+mod mixer;
 mod mutant;
 pub(crate) mod rebase;
 pub mod reference;
@@ -9,6 +10,7 @@ pub mod reference;
 pub(crate) mod reference_tests;
 
 pub(crate) use late::Late;
+pub use mixer::{Mix, Mixer};
 pub use mutant::{Layer, Mutant};
 pub use rebase::Renumbering;
 

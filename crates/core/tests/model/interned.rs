@@ -6,10 +6,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Mutex;
 use std::thread::LocalKey;
+
+use redislease_core::check::{Mix, Mixer};
 
 /// A reference to a value that exists once, and lives as long as the test.
 pub struct Interned<T: 'static>(&'static Entry<T>);
@@ -23,7 +25,7 @@ struct Entry<T> {
 /// All values of one type.
 pub struct Pool<T: 'static>(Mutex<Option<Buckets<T>>>);
 
-type Buckets<T> = HashMap<u64, Vec<&'static Entry<T>>, BuildHasherDefault<Mixer>>;
+type Buckets<T> = HashMap<u64, Vec<&'static Entry<T>>, Mix>;
 
 impl<T> Pool<T> {
     pub const fn new() -> Self {
@@ -96,7 +98,7 @@ impl<T: Debug> Debug for Interned<T> {
 }
 
 /// The results of a pure function so far, for each thread.
-pub type Memo<K, V> = RefCell<HashMap<K, V, BuildHasherDefault<Mixer>>>;
+pub type Memo<K, V> = RefCell<HashMap<K, V, Mix>>;
 
 /// The remembered result of `compute`, or a new one.
 pub fn remembered<K: Eq + Hash, V: Copy>(
@@ -118,54 +120,4 @@ pub fn hash_of(value: &impl Hash) -> u64 {
     let mut hasher = Mixer::default();
     value.hash(&mut hasher);
     hasher.finish()
-}
-
-/// A hasher for values that consist of words, of which there are many.
-pub struct Mixer(u64);
-
-impl Default for Mixer {
-    fn default() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
-    }
-}
-
-/// Both halves of the full product: every bit of the word reaches every bit of the result.
-fn folded(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    let [low, high] = [product & u128::from(u64::MAX), product >> 64];
-    u64::try_from(low ^ high).unwrap_or_default()
-}
-
-impl Hasher for Mixer {
-    fn finish(&self) -> u64 {
-        folded(self.0, 0xd6e8_feb8_6659_fd93)
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u8(&mut self, word: u8) {
-        self.write_u64(u64::from(word));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = folded(self.0.rotate_left(23) ^ word, 0x5851_f42d_4c95_7f2d);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
-    }
-
-    fn write_isize(&mut self, word: isize) {
-        self.write_u64(word.cast_unsigned() as u64);
-    }
 }

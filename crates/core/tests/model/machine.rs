@@ -1,12 +1,12 @@
 //! One lease machine of the core, driven by one stimulus at a time.
 
-use redislease_core::check::Renumbering;
+use redislease_core::check::{Mixer, Renumbering};
 use redislease_core::lease::{Command, Effect, Input, Lease, Round};
 use redislease_core::op::{Attempt, Op, Stages, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 
-use crate::interned::{Interned, Memo, Mixer, Part, Pool, remembered};
+use crate::interned::{Interned, Memo, Part, Pool, remembered};
 use crate::node::NOW;
 use std::hash::Hasher;
 

@@ -1,8 +1,8 @@
 //! Three nodes, two processes, two attempts, one status: what one run explores, and its states.
 
 use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::check::Mutant;
 use redislease_core::check::reference::{Call, Node as Server};
+use redislease_core::check::{Mixer, Mutant};
 use redislease_core::invariants::Violation;
 use redislease_core::lease::{Config, Lease, OnDeadline, Standing, TermId};
 use redislease_core::marker::{Marker, Membership};
@@ -10,7 +10,7 @@ use redislease_core::op::{Attempt, Holder, Op, Stages, Token};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis, Time};
 
-use crate::interned::{Interned, Mixer};
+use crate::interned::Interned;
 use crate::machine::{Stimulus, react};
 use crate::node::{NOW, Node};
 use std::fmt;
