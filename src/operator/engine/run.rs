@@ -113,37 +113,18 @@ impl Inbox {
         for lease in shown {
             engine.take(Input::Shown(lease));
         }
-        let mut counts = [0; 5];
-        while counts[0] < BATCH
-            && let Ok(message) = self.others.try_recv()
-        {
-            engine.take(message);
-            counts[0] += 1;
-        }
-        while counts[1] < BATCH
-            && let Ok(event) = self.leases.try_recv()
-        {
-            engine.take(Input::Lease(event));
-            counts[1] += 1;
-        }
-        while counts[2] < BATCH
-            && let Ok(event) = self.pods.try_recv()
-        {
-            engine.take(Input::Pod(event));
-            counts[2] += 1;
-        }
-        while counts[3] < BATCH
-            && let Ok(event) = self.namespaces.try_recv()
-        {
-            engine.take(Input::Namespace(event));
-            counts[3] += 1;
-        }
-        while counts[4] < BATCH
-            && let Ok(change) = self.workloads.try_recv()
-        {
-            engine.take(Input::WorkloadChanged(change));
-            counts[4] += 1;
-        }
-        counts.contains(&BATCH)
+        let more = [
+            take_batch(|| self.others.try_recv().ok(), |message| engine.take(message)),
+            take_batch(|| self.leases.try_recv().ok(), |event| engine.take(Input::Lease(event))),
+            take_batch(|| self.pods.try_recv().ok(), |event| engine.take(Input::Pod(event))),
+            take_batch(|| self.namespaces.try_recv().ok(), |event| engine.take(Input::Namespace(event))),
+            take_batch(|| self.workloads.try_recv().ok(), |change| engine.take(Input::WorkloadChanged(change))),
+        ];
+        more.contains(&true)
     }
+}
+
+/// Handles at most [`BATCH`] inputs. Returns whether there may be more.
+fn take_batch<T>(mut next: impl FnMut() -> Option<T>, mut handle: impl FnMut(T)) -> bool {
+    (0..BATCH).all(|_| next().map(&mut handle).is_some())
 }
