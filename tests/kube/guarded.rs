@@ -79,19 +79,17 @@ fn counts_at_most(operator: &Operator, most: f64) -> Result<()> {
     Ok(())
 }
 
+fn first_pod(installation: &Installation, namespace: &str) -> Result<String> {
+    let name = "jsonpath={.items[0].metadata.name}";
+    installation.control_plane().kubectl(&["get", "pods", "-n", namespace, "-o", name])
+}
+
 #[test]
 fn a_webhook_that_strips_the_label_is_reported_and_causes_few_writes() -> Result<()> {
     let Cluster { operator, installation } = Cluster::start()?;
     let namespace = "stripped";
     installation.deployment(namespace, "billing", 2)?;
-    let pod = installation.control_plane().kubectl(&[
-        "get",
-        "pods",
-        "-n",
-        namespace,
-        "-o",
-        "jsonpath={.items[0].metadata.name}",
-    ])?;
+    let pod = first_pod(&installation, namespace)?;
     let label = format!("--patch={}", json!({"metadata": {"labels": {LABEL: "standby"}}}));
     let path = "'/metadata/labels/' + jsonpatch.escapeKey('lease.redislease.io/billing')";
     mutate(
@@ -122,14 +120,7 @@ fn a_webhook_that_refuses_is_reported_and_causes_few_writes() -> Result<()> {
     let Cluster { operator, installation } = Cluster::start()?;
     let namespace = "denied";
     installation.deployment(namespace, "billing", 2)?;
-    let pod = installation.control_plane().kubectl(&[
-        "get",
-        "pods",
-        "-n",
-        namespace,
-        "-o",
-        "jsonpath={.items[0].metadata.name}",
-    ])?;
+    let pod = first_pod(&installation, namespace)?;
     let label = format!("{LABEL}=standby");
     let allowed = format!("!has(object.metadata.labels) || !('{LABEL}' in object.metadata.labels)");
     let write = vec!["label", "pod", "-n", namespace, &pod, &label];
