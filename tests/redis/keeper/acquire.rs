@@ -5,14 +5,12 @@ use redislease_core::op::{Stage, Token};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
+use super::candidate::{Candidate, candidate_of, lease, patient, ready, standing_on, voters};
 use crate::support::{eventually, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_term_is_confirmed_published_and_only_then_held() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
-    let candidate = Candidate::on(&world, &["k"], patient());
+    let (servers, _world, candidate) = candidate_of(&patient()).await;
     candidate.want("pod-1");
     let term = candidate.taken().await;
     assert_eq!(&*term.id.holder.0, "pod-1");
@@ -62,11 +60,9 @@ async fn a_token_from_a_status_is_never_used_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_missed_the_acquire_is_joined_before_the_first_renewal() {
-    let servers = voters(3);
     // The node that refused is asked again after 2 s. The first renewal is due after 5 s.
     let config = patient();
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let (servers, world, candidate) = candidate_of(&config).await;
     let ghost = format!("p:{:032x}:1:ghost", 7);
     let span = lease().renew_interval.0.to_string();
     servers[2].command(&["SET", &world.lock("k"), &ghost, "PX", &span]).unwrap();

@@ -5,7 +5,7 @@ use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
+use super::candidate::{Candidate, candidate_of, lease, patient, ready, standing_on, voters};
 use crate::support::{eventually, kill, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,9 +51,7 @@ async fn two_processes_may_renew_one_term_and_the_seal_of_either_ends_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_adopted_term_whose_keys_are_gone_is_lost_at_once() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
-    let candidate = Candidate::on(&world, &["k"], patient());
+    let (servers, _world, candidate) = candidate_of(&patient()).await;
     let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
     let start = clock::now();
     candidate.lease.adopt(id.clone());

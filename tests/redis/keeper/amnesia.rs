@@ -6,7 +6,7 @@ use redislease_lab::RedisServer;
 use redislease_lock::clock;
 use redislease_lock::nodes::{Misconfiguration, NodeState};
 
-use super::candidate::{Candidate, lease, process, ready, standing_on, term, voters};
+use super::candidate::{Candidate, candidate_of, lease, process, standing_on, term};
 use crate::support::{self, eventually, kill};
 
 /// Node 2 has the term again, so the term survives the loss of another node.
@@ -30,10 +30,8 @@ async fn a_flushed_node_waits_although_it_did_not_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {
-    let servers = voters(3);
     let config = Config { ttl: Millis(5000), ..lease() };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let (servers, world, candidate) = candidate_of(&config).await;
     let old = candidate.hold("pod-1").await;
     candidate.joined(&servers[2..], &old).await;
     let older = servers[2].save().unwrap();

@@ -72,13 +72,24 @@ pub async fn ready(servers: &[RedisServer], config: &Config) -> World {
     world
 }
 
-/// A term of [`lease`] on all of three servers.
-pub async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
+/// A candidate for the lease `k` of a process on three servers.
+pub async fn candidate_of(config: &Config) -> (Vec<RedisServer>, World, Candidate) {
     let servers = voters(3);
-    let world = ready(&servers, &lease()).await;
-    let candidate = Candidate::on(&world, &["k"], lease());
+    let world = ready(&servers, config).await;
+    let candidate = Candidate::on(&world, &["k"], config.clone());
+    (servers, world, candidate)
+}
+
+/// The same, with a term on all servers.
+pub async fn term_of(config: &Config) -> (Vec<RedisServer>, World, Candidate, TermId) {
+    let (servers, world, candidate) = candidate_of(config).await;
     let id = candidate.hold_on_all("pod-1", &servers).await;
     (servers, world, candidate, id)
+}
+
+/// A term of [`lease`] on all of three servers.
+pub async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
+    term_of(&lease()).await
 }
 
 /// The events of a lease's observer, with their times.

@@ -7,16 +7,14 @@ use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, lease, patient, ready, voters};
+use super::candidate::{Candidate, candidate_of, lease, patient, term_of};
 use crate::support::calls;
 
 const HANDOVERS: usize = 21;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_proof_the_keys_are_released_at_once_and_the_next_term_begins() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
-    let candidate = Candidate::on(&world, &["k"], patient());
+    let (servers, _world, candidate) = candidate_of(&patient()).await;
     let mut id = candidate.hold_on_all("pod-0", &servers).await;
     let (proven, deleted) = (clock::now(), deleted_on(&servers));
     candidate.lease.end(id.clone(), true);
@@ -59,11 +57,8 @@ fn majority_free_at(candidate: &Candidate, servers: &[RedisServer]) -> Time {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
-    let servers = voters(3);
     let config = Config { ttl: Millis(4000), ..lease() };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config.clone());
-    let id = candidate.hold_on_all("pod-1", &servers).await;
+    let (servers, _world, candidate, id) = term_of(&config).await;
     candidate.lease.end(id.clone(), false);
     candidate.want("pod-2");
     let sealed = |view: &redislease_core::lease::View| view.ending.as_ref().is_some_and(|ending| ending.sealed);
@@ -85,9 +80,7 @@ async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn proof_that_comes_after_the_seal_releases_at_once() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
-    let candidate = Candidate::on(&world, &["k"], patient());
+    let (_servers, _world, candidate) = candidate_of(&patient()).await;
     let id = candidate.hold("pod-1").await;
     candidate.lease.end(id.clone(), false);
     candidate.wait("sealed", |view| view.ending.as_ref().is_some_and(|ending| ending.sealed)).await;
@@ -100,11 +93,8 @@ async fn proof_that_comes_after_the_seal_releases_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_is_repeated_until_a_stopped_node_has_answered() {
-    let servers = voters(3);
     let config = Config { ttl: Millis(60_000), ..lease() };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config.clone());
-    let id = candidate.hold_on_all("pod-1", &servers).await;
+    let (servers, world, candidate, id) = term_of(&config).await;
     servers[2].process().pause().unwrap();
     // Requests on the open connection would be executed when the node resumes, so the release must use another one.
     world.wait(2, "down", |status| status.state == redislease_lock::nodes::NodeState::Down).await;
@@ -117,9 +107,7 @@ async fn a_release_is_repeated_until_a_stopped_node_has_answered() {
 /// A publication that lost to a later one is sealed: another process may know its keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_superseded_publication_is_sealed_and_never_released() {
-    let servers = voters(3);
-    let world = ready(&servers, &lease()).await;
-    let candidate = Candidate::on(&world, &["k"], lease());
+    let (servers, _world, candidate) = candidate_of(&lease()).await;
     candidate.want("pod-1");
     let id = candidate.taken().await.id;
     candidate.joined(&servers, &id).await;

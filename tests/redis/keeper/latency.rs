@@ -9,7 +9,7 @@ use redislease_lab::{Percentiles, RedisServer};
 use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Setup};
 use tokio::sync::{oneshot, watch};
 
-use super::candidate::{Candidate, patient, ready, voters};
+use super::candidate::{Candidate, candidate_of, patient, ready, voters};
 use crate::support::{PATIENCE, World};
 
 const BATCHES: usize = 10;
@@ -32,10 +32,8 @@ async fn acquires(candidate: &Candidate, spans: &mut Vec<Duration>) {
 /// slowest node. Here the timeout is 2 s and the connection to the stopped node stays open, so a wait would be visible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_stopped_node_costs_an_acquire_nothing() {
-    let servers = voters(3);
     let config = patient();
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let (servers, world, candidate) = candidate_of(&config).await;
     let (mut healthy, mut stopped) = (Vec::new(), Vec::new());
     acquires(&candidate, &mut Vec::new()).await;
     // Alternating, so that the machine's load affects both equally.

@@ -5,7 +5,7 @@ use redislease_core::op::Stage;
 use redislease_core::time::Millis;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, lease, patient, ready, standing_on, voters};
+use super::candidate::{Candidate, candidate_of, lease, patient, ready, standing_on, voters};
 use crate::support::{eventually, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,9 +43,7 @@ async fn a_stopped_keeper_releases_an_unpublished_attempt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_keeper_leaves_a_published_term_to_the_next() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
-    let candidate = Candidate::on(&world, &["k"], patient());
+    let (servers, world, candidate) = candidate_of(&patient()).await;
     let id = candidate.hold("pod-1").await;
     let start = clock::now();
     candidate.lease.close().await;
@@ -59,9 +57,7 @@ async fn a_stopped_keeper_leaves_a_published_term_to_the_next() {
 /// The write may be in flight: another process may read it even if the outcome is unknown here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_keeper_leaves_a_term_whose_publication_is_pending() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
-    let candidate = Candidate::on(&world, &["k"], patient());
+    let (servers, world, candidate) = candidate_of(&patient()).await;
     candidate.want("pod-1");
     let id = candidate.taken().await.id;
     candidate.lease.close().await;
@@ -71,10 +67,8 @@ async fn a_stopped_keeper_leaves_a_term_whose_publication_is_pending() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_keeper_does_not_wait_for_a_silent_node_for_long() {
-    let servers = voters(3);
     let config = Config { renew_interval: Millis(100), ..patient() };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let (servers, _world, candidate) = candidate_of(&config).await;
     candidate.hold_on_all("pod-1", &servers).await;
     servers[2].process().pause().unwrap();
     candidate.renewed(1).await;

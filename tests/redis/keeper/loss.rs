@@ -6,7 +6,7 @@ use redislease_core::lease::{Config, EndReason};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, lease, ready, voters};
+use super::candidate::{Candidate, candidate_of, lease, ready, term_of, voters};
 use crate::support::{calls, kill, pause, resume};
 
 /// Enough runs to distinguish a late timer from one delayed thread.
@@ -56,12 +56,9 @@ async fn with_two_killed_nodes_the_term_is_lost_at_stop_at_and_nothing_is_releas
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_that_is_back_before_stop_at_changes_nothing() {
-    let servers = voters(3);
     // Recovery takes a reconnect, and the pauses between attempts grow to a second.
     let config = Config { ttl: Millis(8000), ..lease() };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config.clone());
-    let id = candidate.hold_on_all("pod-1", &servers).await;
+    let (servers, _world, candidate, id) = term_of(&config).await;
     pause(&servers[1..]);
     candidate.wait("without a quorum", |view| view.standing.term().is_some_and(|term| term.failed_rounds >= 3)).await;
     resume(&servers[1..]);
@@ -101,11 +98,9 @@ async fn the_next_term_begins_a_stop_budget_after_the_loss_was_reported() {
 /// redisson (#4698), RedLock.net (#92) and consul (#18271) do not report a lock that was lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_is_reported_with_the_round_that_shows_it() {
-    let servers = voters(3);
     let config = Config { stop_budget: Millis(2000), ..super::candidate::patient() };
     let config = Config { renew_interval: Millis(500), ..config };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config.clone());
+    let (servers, _world, candidate) = candidate_of(&config).await;
     candidate.hold_on_all("pod-1", &servers).await;
     let mut watch = candidate.lease.watch();
     watch.mark_unchanged();

@@ -11,16 +11,14 @@ use redislease_lab::RedisServer;
 use redislease_lock::clock;
 use redislease_lock::nodes::{self, NodeState};
 
-use super::candidate::{Candidate, lease, patient, ready, voters};
+use super::candidate::{Candidate, candidate_of, lease, patient, ready, term_of, voters};
 use crate::support::{self, World, addresses, calls, eventually, pause, resume};
 
 /// redisson's watchdog stops permanently at the first connection error (redisson#2515).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewal_continues_after_connection_errors() {
-    let servers = voters(3);
     let config = Config { ttl: Millis(8000), ..lease() };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config);
+    let (servers, _world, candidate) = candidate_of(&config).await;
     let id = candidate.hold("pod-1").await;
     let clients = |server: &RedisServer| server.command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap().text().unwrap();
     for _ in 0..3 {
@@ -78,11 +76,8 @@ async fn an_acquire_that_takes_too_long_is_not_a_term() {
 /// redlock-rb extends a lock that has expired (redlock-rb#36).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_keys_are_not_extended() {
-    let servers = voters(3);
     let config = Config { renew_interval: Millis(500), ..patient() };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config);
-    let id = candidate.hold_on_all("pod-1", &servers).await;
+    let (servers, world, candidate, id) = term_of(&config).await;
     candidate.lease.forget();
     for server in &servers[..2] {
         server.command(&["PEXPIRE", &world.lock("k"), "1"]).unwrap();
@@ -103,11 +98,8 @@ async fn expired_keys_are_not_extended() {
 /// rslock 0.10 deletes the remaining keys when an extension fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_extension_deletes_nothing() {
-    let servers = voters(3);
     let config = Config { renew_interval: Millis(500), ..patient() };
-    let world = ready(&servers, &config).await;
-    let candidate = Candidate::on(&world, &["k"], config);
-    let id = candidate.hold_on_all("pod-1", &servers).await;
+    let (servers, _world, candidate, id) = term_of(&config).await;
     let deleted = calls(&servers[2], "del");
     candidate.lease.forget();
     for server in &servers[..2] {
@@ -159,9 +151,7 @@ async fn one_dead_node_causes_no_error_in_any_step() {
 /// After one failed renewal kuberhealthy never contends again (kuberhealthy#1533).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_lost_contends_again() {
-    let servers = voters(3);
-    let world = ready(&servers, &lease()).await;
-    let candidate = Candidate::on(&world, &["k"], lease());
+    let (servers, _world, candidate) = candidate_of(&lease()).await;
     let first = candidate.hold("pod-1").await;
     pause(&servers);
     assert_eq!(candidate.lost().await.reason, EndReason::Deadline);
@@ -174,10 +164,7 @@ async fn a_holder_that_lost_contends_again() {
 /// In redsync an unlock whose context is cancelled leaves the lock for its whole TTL (redsync#68).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_is_completed_without_its_caller() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
-    let candidate = Candidate::on(&world, &["k"], patient());
-    let id = candidate.hold_on_all("pod-1", &servers).await;
+    let (servers, world, candidate, id) = term_of(&patient()).await;
     let watching = Candidate::of(None, [world.lock("k")].into(), patient());
     let start = clock::now();
     candidate.lease.end(id, true);
