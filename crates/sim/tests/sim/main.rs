@@ -79,8 +79,8 @@ fn batch() {
     if let Some(seed) = from_environment("SIM_SEED") {
         let planted = std::env::var("SIM_BUG").unwrap_or_default();
         let bugs: Vec<Bug> = Bug::searched().filter(|bug| format!("{bug:?}") == planted).collect();
-        let (outcome, again) = (search::run(seed, &bugs), search::run(seed, &bugs));
-        assert!(outcome.broken.is_none(), "{}", search::report(seed, &bugs));
+        let [outcome, again] = [0; 2].map(|_| search::finish(search::operators(seed, &bugs)));
+        assert!(outcome.broken.is_none(), "{}", search::report(search::operators, seed, &bugs));
         assert_eq!(outcome.hash, again.hash, "seed {seed} ran differently the second time");
         return;
     }
@@ -89,7 +89,7 @@ fn batch() {
     let limit = Duration::from_secs(seconds.unwrap_or(u64::MAX));
     let first = from_environment("SIM_FIRST").unwrap_or(1);
     let began = Instant::now();
-    let batch = search::batch(first, |run, elapsed| run >= seeds || elapsed >= limit);
+    let batch = search::batch(search::operators, first, |run, elapsed| run >= seeds || elapsed >= limit);
     let wall = began.elapsed().as_secs_f64();
     let simulated = batch.simulated as f64 / 1e6;
     println!("{}", batch.coverage.table());
@@ -118,30 +118,20 @@ fn fresh_seeds() {
     println!("SIM_FRESH={first}: {FRESH} seeds");
     let firsts = FAILED_ONCE.into_iter().map(|seed| (seed, 1)).chain([(first, FRESH)]);
     for (first, seeds) in firsts {
-        let batch = search::batch(first, |run, _| run >= seeds);
+        let batch = search::batch(search::operators, first, |run, _| run >= seeds);
         assert!(batch.failure.is_none(), "{}", batch.failure.unwrap_or_default());
         assert_eq!(batch.seeds, seeds);
     }
 }
 
-/// How fast random search finds each planted bug: from `SIM_STARTS` first seeds on (20), with at most `SIM_BUDGET` seeds each (3000).
 /// `cargo test -p redislease-sim figures -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement, which takes an hour"]
 fn figures() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (starts, budget) =
-        (from_environment("SIM_STARTS").unwrap_or(20), from_environment("SIM_BUDGET").unwrap_or(3000));
-    let firsts: Vec<u64> = (0..starts).map(|start| 10_000_000 + start * 10_000).collect();
     let only = std::env::var("SIM_BUG").unwrap_or_default();
-    println!("| planted bug | found | seeds, median |\n|---|---|---|");
-    for bug in Bug::searched().filter(|bug| only.split(',').any(|text| format!("{bug:?}").contains(text))) {
-        let mut tried: Vec<u64> = search::unbiased(bug, &firsts, budget).into_iter().flatten().collect();
-        tried.sort_unstable();
-        let median = tried.get(tried.len() / 2).map_or("-".to_owned(), u64::to_string);
-        println!("| `{bug:?}` | {} of {starts} | {median} |", tried.len());
-        assert!(tried.iter().all(|tried| (1..=budget).contains(tried)));
-    }
+    let bugs = Bug::searched().filter(|bug| only.split(',').any(|text| format!("{bug:?}").contains(text)));
+    search::figures(search::unbiased, bugs, 3000);
 }
 
 #[test]
@@ -166,7 +156,7 @@ fn planted_bugs_are_found() {
             "DeletionIgnored" => 9,
             _ => 1,
         };
-        if let Some(found) = search::search(first, bug, budget) {
+        if let Some(found) = search::search(search::operators, first, bug, budget) {
             let (tried, took) = (found.tried, found.took.as_secs_f64());
             println!("{name:<30} {tried:>6} seeds, {took:>6.2} s: {:.110}", found.broken.0);
             let says = bug.must_say().is_none_or(|words| found.broken.0.contains(words));

@@ -12,6 +12,7 @@ use crate::chaos::swarm::Swarm;
 use crate::check::checker::Broken;
 use crate::check::coverage::Coverage;
 use crate::check::trace::{KEPT, Trace};
+use crate::from_environment;
 use crate::redis::clock::Micros;
 use crate::world::World;
 
@@ -29,17 +30,24 @@ pub struct Outcome {
     pub programs: BTreeMap<&'static str, u64>,
 }
 
-/// One run of one seed, from its first to its last event.
-pub fn run(seed: u64, bugs: &[Bug]) -> Outcome {
-    finish(world(seed, bugs))
-}
+/// Draws the world of a seed with these bugs.
+pub type Draw = fn(u64, &[Bug]) -> World;
 
-fn world(seed: u64, bugs: &[Bug]) -> World {
+/// A world of operators. Its swarm shows the bugs.
+pub fn operators(seed: u64, bugs: &[Bug]) -> World {
     let mut rng = Rng::new(seed);
     let swarm = Swarm::draw(&mut rng, bugs);
     World::new(swarm, rng, bugs)
 }
 
+/// The same, drawn as for a run without a bug.
+pub fn unbiased(seed: u64, bugs: &[Bug]) -> World {
+    let mut rng = Rng::new(seed);
+    let swarm = Swarm::draw(&mut rng, &[]);
+    World::new(swarm, rng, bugs)
+}
+
+/// One run, from its first to its last event.
 pub fn finish(mut world: World) -> Outcome {
     let panicked = catch_unwind(AssertUnwindSafe(|| world.run())).err();
     let text = panicked.map(|payload| {
@@ -59,15 +67,14 @@ pub fn finish(mut world: World) -> Outcome {
 }
 
 /// A text about a failure: what broke, the events before it, how to replay it. Runs the seed again to record the events.
-pub fn report(seed: u64, bugs: &[Bug]) -> String {
-    let kept = std::env::var("SIM_EVENTS").ok().and_then(|kept| kept.parse().ok()).unwrap_or(KEPT);
-    let mut world = world(seed, bugs);
-    world.trace = Trace::new(kept);
+pub fn report(draw: Draw, seed: u64, bugs: &[Bug]) -> String {
+    let mut world = draw(seed, bugs);
+    world.trace = Trace::new(from_environment("SIM_EVENTS").map_or(KEPT, |kept| kept as usize));
     let outcome = finish(world);
     let broken = outcome.broken.as_ref().map_or("nothing", |broken| &broken.0);
     format!(
         "seed {seed} {bugs:?} at {:.3} s: {broken}\nthe last events, in seconds of true time:\n{}\
-         replay with SIM_SEED={seed} SIM_EVENTS=1000 cargo test -p redislease-sim batch",
+         replay the test with SIM_SEED={seed}, or SIM_FIRST={seed} SIM_SEEDS=1 for programs, and SIM_EVENTS=1000",
         outcome.simulated as f64 / 1e6,
         outcome.last_events
     )
@@ -83,6 +90,8 @@ pub struct Batch {
     pub simulated: Micros,
     pub coverage: Coverage,
     pub busiest: [u64; 4],
+    /// What programs did.
+    pub programs: BTreeMap<&'static str, u64>,
     /// The first failure in full.
     pub failure: Option<String>,
     /// Each seed that failed, with what broke.
@@ -93,7 +102,7 @@ pub struct Batch {
 const TWICE: u64 = 4;
 
 /// Runs seeds from `first` on until `enough` returns true or too many fail.
-pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch {
+pub fn batch(draw: Draw, first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch {
     let (next, total, began) = (AtomicU64::new(first), Mutex::new(Batch::default()), Instant::now());
     let work = || {
         loop {
@@ -102,8 +111,8 @@ pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch
             if failed >= FAILURES || enough(seed - first, began.elapsed()) {
                 return;
             }
-            let outcome = run(seed, &[]);
-            let again = seed.is_multiple_of(TWICE).then(|| run(seed, &[]));
+            let outcome = finish(draw(seed, &[]));
+            let again = seed.is_multiple_of(TWICE).then(|| finish(draw(seed, &[])));
             let mut total = total.lock().unwrap();
             total.seeds += 1;
             total.simulated += outcome.simulated + again.as_ref().map_or(0, |again| again.simulated);
@@ -111,9 +120,12 @@ pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch
                 *most = (*most).max(busiest);
             }
             total.coverage.add(&outcome.coverage);
+            for (what, count) in outcome.programs {
+                *total.programs.entry(what).or_default() += count;
+            }
             if let Some(broken) = &outcome.broken {
                 total.failed.push((seed, broken.0.clone()));
-                total.failure.get_or_insert_with(|| report(seed, &[]));
+                total.failure.get_or_insert_with(|| report(draw, seed, &[]));
             } else if again.is_some_and(|again| again.hash != outcome.hash) {
                 let text = format!("seed {seed} ran differently the second time");
                 total.failed.push((seed, text.clone()));
@@ -125,26 +137,6 @@ pub fn batch(first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch
     total.into_inner().unwrap()
 }
 
-/// From each of these first seeds on, how many seeds it took to find the bug; `None` if `budget` seeds did not show it. The worlds are
-/// drawn as for a run without a bug.
-pub fn unbiased(bug: Bug, firsts: &[u64], budget: u64) -> Vec<Option<u64>> {
-    let (next, found) = (AtomicU64::new(0), Mutex::new(vec![None; firsts.len()]));
-    let shows = |seed: u64| {
-        let mut rng = Rng::new(seed);
-        let swarm = Swarm::draw(&mut rng, &[]);
-        finish(World::new(swarm, rng, &[bug])).broken.is_some()
-    };
-    let work = || {
-        while let Some(&first) = firsts.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-            let tried = (0..budget).find(|at| shows(first + at)).map(|at| at + 1);
-            let place = firsts.iter().position(|other| *other == first).unwrap_or(0);
-            found.lock().unwrap()[place] = tried;
-        }
-    };
-    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
-    found.into_inner().unwrap()
-}
-
 /// A planted bug that was found.
 pub struct Found {
     pub tried: u64,
@@ -154,7 +146,7 @@ pub struct Found {
 
 /// Runs at most `budget` seeds from `first` on, until one shows the bug. The budget is a number of seeds and not a time, so
 /// that a busy machine finds the same bugs as an idle one.
-pub fn search(first: u64, bug: Bug, budget: u64) -> Option<Found> {
+pub fn search(draw: Draw, first: u64, bug: Bug, budget: u64) -> Option<Found> {
     let (next, found, began) = (AtomicU64::new(first), Mutex::new(None), Instant::now());
     let work = || {
         while found.lock().unwrap().is_none() {
@@ -164,7 +156,7 @@ pub fn search(first: u64, bug: Bug, budget: u64) -> Option<Found> {
             }
             // Another check may find it too. What counts is the check that it is planted for.
             let counts = |broken: &Broken| bug.must_say().is_none_or(|words| broken.0.contains(words));
-            if let Some(broken) = run(seed, &[bug]).broken.filter(counts) {
+            if let Some(broken) = finish(draw(seed, &[bug])).broken.filter(counts) {
                 let tried = seed - first + 1;
                 found.lock().unwrap().get_or_insert(Found { tried, took: began.elapsed(), broken });
             }
@@ -172,4 +164,18 @@ pub fn search(first: u64, bug: Bug, budget: u64) -> Option<Found> {
     };
     std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
     found.into_inner().unwrap()
+}
+
+/// How fast random search finds each planted bug: from `SIM_STARTS` first seeds on (20), with at most `SIM_BUDGET` seeds each.
+pub fn figures(draw: Draw, bugs: impl Iterator<Item = Bug>, budget: u64) {
+    let (starts, budget) =
+        (from_environment("SIM_STARTS").unwrap_or(20), from_environment("SIM_BUDGET").unwrap_or(budget));
+    println!("| planted bug | found | seeds, median |\n|---|---|---|");
+    for bug in bugs {
+        let find = |start: u64| search(draw, 10_000_000 + start * 10_000, bug, budget).map(|found| found.tried);
+        let mut tried: Vec<u64> = (0..starts).filter_map(find).collect();
+        tried.sort_unstable();
+        let median = tried.get(tried.len() / 2).map_or("-".to_owned(), u64::to_string);
+        println!("| `{bug:?}` | {} of {starts} | {median} |", tried.len());
+    }
 }
