@@ -17,8 +17,8 @@ use redislease_plan::index::ListCount;
 use redislease_plan::plan::calls::{
     Answer, Body, CLUSTER_NAMESPACE, LeaseName, Request, Stored, WorkloadFound, WorkloadKey, WorkloadRead,
 };
-use redislease_plan::plan::{self, PodChange, Read, RoleWrite, StatusWrite};
-use serde_json::{Value, json};
+use redislease_plan::plan::{PodChange, Read, RoleWrite, StatusWrite};
+use serde_json::{Map, Value, json};
 
 use super::startable::{self, pod_candidate};
 use super::{owned, tokens};
@@ -178,30 +178,19 @@ async fn delete_pod(pods: &Api<PodObject>, write: &RoleWrite) -> Result<Option<P
 /// A merge patch that sets or removes one label and one annotation of the pod at the version that was read, and lets the pod
 /// start if that is wanted.
 fn role_patch(lease: &str, write: &RoleWrite) -> Value {
+    let annotations: Map<String, Value> =
+        write.annotations(lease).into_iter().map(|(key, value)| (key, json!(value))).collect();
     let mut patch = json!({"metadata": {
         "uid": write.uid,
         "resourceVersion": write.version,
         "labels": {names::role_label(lease): write.role.map(PodRole::as_str)},
-        "annotations": {names::token_annotation(lease): write.token},
+        "annotations": annotations,
     }});
-    if write.role.is_none() {
-        patch["metadata"]["annotations"][names::withdrawn_annotation(lease)] = Value::Null;
-    }
-    for (key, value) in &write.marks {
-        patch["metadata"]["annotations"][key] = json!(value);
-    }
     match write.change {
-        PodChange::Start => {
-            patch["metadata"]["annotations"][names::started_annotation(lease)] = json!(write.token);
-            patch["spec"] = json!({"schedulingGates": null});
-        }
+        PodChange::Start => patch["spec"] = json!({"schedulingGates": null}),
         PodChange::Run(Run::Replicas(replicas)) => patch["spec"] = json!({"replicas": replicas}),
         PodChange::Run(Run::Suspended(suspended)) => patch["spec"] = json!({"suspend": suspended}),
-        PodChange::Fence(number) => {
-            let withdrawn = plan::withdrawal(write.token.as_deref(), number);
-            patch["metadata"]["annotations"][names::withdrawn_annotation(lease)] = json!(withdrawn);
-        }
-        PodChange::None | PodChange::Delete => {}
+        PodChange::Fence(_) | PodChange::None | PodChange::Delete => {}
     }
     patch
 }

@@ -53,7 +53,7 @@ impl fmt::Display for Altered {
 }
 
 /// The value of the annotation about withdrawals.
-pub fn withdrawal(token: Option<&str>, number: u64) -> String {
+fn withdrawal(token: Option<&str>, number: u64) -> String {
     format!("{}.{number}", token.unwrap_or("0"))
 }
 
@@ -63,19 +63,26 @@ impl RoleWrite {
         if self.change == PodChange::Delete {
             return None;
         }
-        let (label, token) = (names::role_label(lease), names::token_annotation(lease));
-        let annotation = |key: &str| stored.annotations.get(key).cloned();
+        let label = names::role_label(lease);
         let role = self.role.map(|role: PodRole| role.as_str().to_owned());
         let of_role = Altered::unless_equal(&["metadata", "labels", &label], role, stored.labels.get(&label).cloned());
-        let of_token =
-            || Altered::unless_equal(&["metadata", "annotations", &token], self.token.clone(), annotation(&token));
-        let of_mark = || {
-            let differs = |(key, value): &(String, Option<String>)| {
-                Altered::unless_equal(&["metadata", "annotations", key], value.clone(), annotation(key))
-            };
-            self.marks.iter().find_map(differs)
+        let of_annotation = |(key, wanted): (String, Option<String>)| {
+            Altered::unless_equal(&["metadata", "annotations", &key], wanted, stored.annotations.get(&key).cloned())
         };
-        of_role.or_else(of_token).or_else(of_mark).or_else(|| self.altered_change(lease, stored))
+        let of_annotations = || self.annotations(lease).into_iter().find_map(of_annotation);
+        of_role.or_else(of_annotations).or_else(|| self.altered_change(stored))
+    }
+
+    /// The annotations that the write sets; `None` removes one.
+    pub fn annotations(&self, lease: &str) -> Vec<(String, Option<String>)> {
+        let withdrawn = names::withdrawn_annotation(lease);
+        let of_change = match self.change {
+            PodChange::Start => Some((names::started_annotation(lease), self.token.clone())),
+            PodChange::Fence(number) => Some((withdrawn, Some(withdrawal(self.token.as_deref(), number)))),
+            PodChange::None | PodChange::Delete | PodChange::Run(_) => self.role.is_none().then_some((withdrawn, None)),
+        };
+        let token = (names::token_annotation(lease), self.token.clone());
+        std::iter::once(token).chain(self.marks.iter().cloned()).chain(of_change).collect()
     }
 
     /// This write without its fence, the number of withdrawals, which is another one in each write; `None` if it has none.
@@ -88,14 +95,11 @@ impl RoleWrite {
         (is_fence || !fences.is_empty()).then(|| Self { change, marks, ..self.clone() })
     }
 
-    fn altered_change(&self, lease: &str, stored: Object<'_>) -> Option<Altered> {
+    fn altered_change(&self, stored: Object<'_>) -> Option<Altered> {
         match (self.change, stored.run) {
             (PodChange::Start, _) => {
-                let started = names::started_annotation(lease);
-                let mark = stored.annotations.get(&started).cloned();
-                let of_mark = Altered::unless_equal(&["metadata", "annotations", &started], self.token.clone(), mark);
                 let gates = Some(stored.gates.join(", ")).filter(|gates| !gates.is_empty());
-                of_mark.or_else(|| Altered::unless_equal(&["spec", "schedulingGates"], None, gates))
+                Altered::unless_equal(&["spec", "schedulingGates"], None, gates)
             }
             (PodChange::Run(Run::Replicas(wanted)), Some(Run::Replicas(stored))) => {
                 Altered::unless_equal(&["spec", "replicas"], Some(wanted.to_string()), Some(stored.to_string()))
@@ -103,13 +107,7 @@ impl RoleWrite {
             (PodChange::Run(Run::Suspended(wanted)), Some(Run::Suspended(stored))) => {
                 Altered::unless_equal(&["spec", "suspend"], Some(wanted.to_string()), Some(stored.to_string()))
             }
-            (PodChange::Fence(number), _) => {
-                let withdrawn = names::withdrawn_annotation(lease);
-                let stored = stored.annotations.get(&withdrawn).cloned();
-                let wanted = Some(withdrawal(self.token.as_deref(), number));
-                Altered::unless_equal(&["metadata", "annotations", &withdrawn], wanted, stored)
-            }
-            (PodChange::None | PodChange::Delete | PodChange::Run(_), _) => None,
+            (PodChange::None | PodChange::Delete | PodChange::Run(_) | PodChange::Fence(_), _) => None,
         }
     }
 }

@@ -60,7 +60,7 @@ mod verification;
 mod views;
 mod workload;
 
-pub use altered::{Altered, withdrawal};
+pub use altered::Altered;
 pub use calls::Priority;
 pub use effect::{Command, Effect, Measure, PodChange, Read, RoleWrite, Shown, StatusWrite};
 pub use event::{Event, RoleOutcome, StatusOutcome, WriteOutcome, lacks_right};

@@ -11,7 +11,8 @@ use redislease_core::time::Time;
 use redislease_plan::election::HolderName;
 use redislease_plan::plan::Command;
 
-use crate::objects::{self, LEASE, NAMESPACE};
+use crate::objects::{LEASE, WORKLOAD_UID};
+use crate::shared::{NAMESPACE, cluster, pod_uid};
 
 /// A time that no run reaches.
 const FAR: Time = Time(1_000_000_000_000);
@@ -277,13 +278,13 @@ pub fn number(id: &TermId) -> u8 {
 }
 
 /// The value of a term on the nodes.
-fn stored(token: u8, cluster: u8) -> Stored {
+fn stored(token: u8, of: u8) -> Stored {
     let holder = HolderName {
-        cluster: objects::cluster(usize::from(cluster)),
+        cluster: cluster(usize::from(of)),
         namespace: NAMESPACE.into(),
         lease: LEASE.into(),
         pod: LEASE.into(),
-        pod_uid: "uid-workload".into(),
+        pod_uid: pod_uid(WORKLOAD_UID),
     };
     let metadata = holder.to_string();
     Stored { stage: Stage::Term, attempt: Attempt(u128::from(token)), number: u64::from(token), metadata }

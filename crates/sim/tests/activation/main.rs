@@ -19,6 +19,8 @@ mod process;
 mod rules;
 mod runs;
 mod search;
+#[path = "../shared/objects.rs"]
+mod shared;
 mod step;
 mod tables;
 mod world;

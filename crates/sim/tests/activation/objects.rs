@@ -1,27 +1,23 @@
 //! The objects of a cluster: one lease, and its workload or its two pods; and how the API server stores a write.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
-use redislease_plan::api::lease::{
-    ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, QuorumRef, RetrySpec, RetryStrategy, ScaleSpec,
-    WorkloadRef,
-};
 use redislease_plan::api::names::{self, PodRole};
-use redislease_plan::api::validated::WorkloadKind;
-use redislease_plan::api::{RedisLease, RedisLeaseSpec, RedisLeaseStatus};
-use redislease_plan::election::{Annotations, Candidate, Cluster, PodFacts, Run, WorkloadFacts};
-use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
+use redislease_plan::api::{RedisLease, RedisLeaseStatus};
+use redislease_plan::election::{Candidate, PodFacts, Run, WorkloadFacts};
+use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite};
 
-/// The namespace of every object.
-pub const NAMESPACE: &str = "team";
-/// The name of the lease.
-pub const LEASE: &str = "web";
-/// The replicas of a workload that holds the lease.
-pub const RUNNING: i32 = 2;
+use crate::shared;
+use crate::shared::LeaseSpec;
+
+/// The name of the lease, which is at place 0, and of its workload.
+pub const LEASE: &str = "lease-0";
+/// The number of the lease's UID.
+pub const LEASE_UID: u32 = 1;
+/// The number of the workload's UID.
+pub const WORKLOAD_UID: u32 = 2;
 /// The deletion grace period of every pod.
 pub const GRACE: Duration = Duration::from_secs(30);
 
@@ -34,91 +30,41 @@ pub enum Kind {
     Pods,
 }
 
-/// The cluster with this number.
-pub fn cluster(number: usize) -> Cluster {
-    Cluster { name: ["east", "west"][number].into(), uid: format!("cluster-{number}") }
-}
-
 /// The lease without a status.
 pub fn lease(kind: Kind) -> RedisLease {
-    let is_workload = matches!(kind, Kind::Workload(_));
-    let labels = BTreeMap::from([("app".to_owned(), LEASE.to_owned())]);
-    let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
-    let deployment = WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: LEASE.into() };
-    let candidates = if is_workload {
-        CandidatesSpec { selector: None, workload_ref: Some(deployment) }
-    } else {
-        CandidatesSpec { selector: Some(selector), workload_ref: None }
-    };
-    let spec = RedisLeaseSpec {
-        quorum_ref: QuorumRef { name: "default".into() },
-        keys: None,
-        candidates,
-        lease_duration: Duration::from_secs(30).into(),
-        renew_interval: Duration::from_secs(5).into(),
-        grace_period: Duration::from_secs(10).into(),
-        retry: RetrySpec {
-            strategy: RetryStrategy::None,
-            min_delay: Duration::from_secs(1).into(),
-            max_delay: Duration::from_secs(1).into(),
-            limit: None,
-            jitter: 0,
-        },
-        election: ElectionSpec { require_ready: true, unhealthy_after: None },
-        granularity: if is_workload { Granularity::Cluster } else { Granularity::Pod },
-        activation: Some(ActivationSpec {
-            scheduling_gate: !is_workload,
-            scale: is_workload.then_some(ScaleSpec { replicas: RUNNING }),
-            suspend: false,
-        }),
+    let clustered = matches!(kind, Kind::Workload(_));
+    let spec = LeaseSpec {
+        lease: 30,
+        renew: 5000,
+        grace: 10,
+        unhealthy_after: None,
+        linear: false,
+        min_delay: 1000,
+        max_delay: 1000,
+        limit: None,
+        excludes: false,
+        gated: !clustered,
+        clustered,
+        workload: None,
         suspend: false,
     };
-    let mut lease = RedisLease::new(LEASE, spec);
-    lease.metadata.namespace = Some(NAMESPACE.into());
-    lease.metadata.uid = Some("lease".into());
-    lease.metadata.generation = Some(1);
+    let mut lease = shared::lease(0, LEASE_UID, 1, &spec, 0);
     lease.metadata.resource_version = Some("1".into());
     lease
 }
 
 /// The objects that the lease starts and stops.
 pub fn startable(kind: Kind) -> Vec<Candidate> {
+    let first = Some("1".to_owned());
     match kind {
-        Kind::Workload(replicas) => vec![Candidate::Workload(Arc::new(deployment(replicas)))],
-        Kind::Pods => ["a", "b"].map(|name| Candidate::Pod(Arc::new(gated(name)))).into(),
-    }
-}
-
-fn deployment(replicas: i32) -> WorkloadFacts {
-    WorkloadFacts {
-        kind: WorkloadKind::Deployment,
-        namespace: NAMESPACE.into(),
-        name: LEASE.into(),
-        uid: "uid-workload".into(),
-        resource_version: Some("1".into()),
-        labels: BTreeMap::new(),
-        annotations: [(names::ACTIVATED_BY_ANNOTATION.to_owned(), LEASE.to_owned())].into_iter().collect(),
-        run: Run::Replicas(replicas),
-    }
-}
-
-/// A pod that waits for its election.
-fn gated(name: &str) -> PodFacts {
-    PodFacts {
-        namespace: NAMESPACE.into(),
-        name: name.into(),
-        uid: format!("uid-{name}"),
-        resource_version: Some("1".into()),
-        labels: BTreeMap::from([("app".to_owned(), LEASE.to_owned())]),
-        annotations: Annotations::default(),
-        gates: [names::scheduling_gate(LEASE)].into(),
-        created: None,
-        node: None,
-        ready: false,
-        running: false,
-        finished: false,
-        deletion_grace: None,
-        stopped: false,
+        Kind::Workload(replicas) => {
+            let workload = shared::deployment(WORKLOAD_UID, 0, replicas);
+            vec![Candidate::Workload(Arc::new(WorkloadFacts { resource_version: first, ..workload }))]
+        }
+        Kind::Pods => {
+            let gated = |pod| PodFacts { resource_version: first.clone(), ..shared::pod(pod, 0, true, 0) };
+            [1, 2].map(|pod| Candidate::Pod(Arc::new(gated(pod)))).into()
+        }
     }
 }
 
@@ -153,10 +99,7 @@ pub fn with_role(object: &Candidate, write: &RoleWrite) -> Option<Candidate> {
     let written = match object {
         Candidate::Workload(workload) => {
             let mut written = WorkloadFacts::clone(workload);
-            set_role(&mut written.labels, &mut written.annotations, write);
-            for (key, value) in &write.marks {
-                written.annotations.set(key, value.as_deref());
-            }
+            shared::store_role(0, write, false, &mut written.labels, &mut written.annotations);
             if let PodChange::Run(run) = write.change {
                 written.run = run;
             }
@@ -177,31 +120,15 @@ pub fn with_role(object: &Candidate, write: &RoleWrite) -> Option<Candidate> {
     Some(written)
 }
 
-fn set_role(labels: &mut BTreeMap<String, String>, annotations: &mut Annotations, write: &RoleWrite) {
-    match write.role {
-        Some(role) => labels.insert(names::role_label(LEASE), role.as_str().into()),
-        None => labels.remove(&names::role_label(LEASE)),
-    };
-    annotations.set(&names::token_annotation(LEASE), write.token.as_deref());
-}
-
 fn change_pod(pod: &mut PodFacts, write: &RoleWrite) {
     if write.change == PodChange::Delete {
         pod.deletion_grace = Some(GRACE);
         return;
     }
-    set_role(&mut pod.labels, &mut pod.annotations, write);
-    match write.change {
-        PodChange::Fence(number) => {
-            let withdrawn = withdrawal(write.token.as_deref(), number);
-            pod.annotations.set(&names::withdrawn_annotation(LEASE), Some(&withdrawn));
-        }
-        PodChange::Start if !pod.gates.is_empty() => {
-            pod.gates = Box::default();
-            pod.annotations.set(&names::started_annotation(LEASE), write.token.as_deref());
-            (pod.node, pod.ready, pod.running) = (Some("node-1".into()), true, true);
-        }
-        PodChange::Start | PodChange::None | PodChange::Delete | PodChange::Run(_) => {}
+    shared::store_role(0, write, false, &mut pod.labels, &mut pod.annotations);
+    if write.change == PodChange::Start && !pod.gates.is_empty() {
+        pod.gates = Box::default();
+        (pod.node, pod.ready, pod.running) = (Some("node-1".into()), true, true);
     }
 }
 

@@ -1,7 +1,8 @@
 //! One process: the reconciler that ships, what its index knows, and its keeper.
 
 use crate::keeper::{Keeper, Turn};
-use crate::objects::{self, LEASE, NAMESPACE};
+use crate::objects::{LEASE, LEASE_UID};
+use crate::shared::{self, NAMESPACE};
 use redislease_plan::plan::{Authority, Identity, Reconciler};
 use std::sync::Arc;
 
@@ -68,10 +69,10 @@ impl Process {
     /// A process before its first turn.
     pub fn new(cluster: usize, authority: Authority, lease: u32, objects: Vec<u32>) -> Self {
         let identity = Identity {
-            cluster: Arc::new(objects::cluster(cluster)),
+            cluster: Arc::new(shared::cluster(cluster)),
             namespace: NAMESPACE.into(),
             name: LEASE.into(),
-            uid: "lease".into(),
+            uid: shared::lease_uid(LEASE_UID),
         };
         let (reconciler, keeper) = (Reconciler::new(identity), Keeper::default());
         Self { reconciler, keeper, authority, now: 1_000_000, lease, objects, is_first: true, withdrawn: 0 }

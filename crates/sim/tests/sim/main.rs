@@ -37,6 +37,8 @@ mod chaos;
 mod check;
 mod core_check;
 mod event;
+#[path = "../shared/objects.rs"]
+mod objects;
 mod operator;
 mod programs;
 mod queue;

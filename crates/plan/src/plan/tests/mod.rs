@@ -12,6 +12,7 @@ mod roles;
 mod terms;
 mod workload;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redislease_core::lease::{EndReason, EndingView, Standing, TermId, TermView, View};
@@ -23,7 +24,7 @@ use serde_json::json;
 use super::*;
 use crate::api::conditions::{ConditionReason as _, ConditionStatus, ConditionType};
 use crate::api::{RedisLease, ValidLease};
-use crate::election::{Cluster, Electorate, Eligibility, PodFacts, Sighting, WorkloadFacts};
+use crate::election::{Annotations, Cluster, Electorate, Eligibility, PodFacts, Sighting, WorkloadFacts};
 use crate::status::{Notice, NoticeReason};
 
 /// The lease of the specs below, in milliseconds.
@@ -248,19 +249,9 @@ impl Story {
                 pod.deletion_grace = Some(core::time::Duration::from_secs(30));
                 continue;
             }
-            let label = "lease.redislease.io/billing".to_owned();
-            match write.role {
-                Some(role) => pod.labels.insert(label, role.as_str().into()),
-                None => pod.labels.remove(&label),
-            };
-            pod.annotations.set("token.redislease.io/billing", write.token.as_deref());
-            if let PodChange::Fence(number) = write.change {
-                let withdrawn = withdrawal(write.token.as_deref(), number);
-                pod.annotations.set("withdrawn.redislease.io/billing", Some(&withdrawn));
-            }
+            store(write, &mut pod.labels, &mut pod.annotations);
             if write.change == PodChange::Start {
                 pod.gates = Box::default();
-                pod.annotations.set("started.redislease.io/billing", write.token.as_deref());
             }
         }
         self.candidates(&pods);
@@ -326,20 +317,22 @@ impl Story {
     }
 }
 
+/// The API server stores label and annotations.
+fn store(write: &RoleWrite, labels: &mut BTreeMap<String, String>, annotations: &mut Annotations) {
+    let label = "lease.redislease.io/billing".to_owned();
+    match write.role {
+        Some(role) => labels.insert(label, role.as_str().into()),
+        None => labels.remove(&label),
+    };
+    write.annotations("billing").iter().for_each(|(key, value)| annotations.set(key, value.as_deref()));
+}
+
 /// The workload as the API server stores it after this write.
 fn written(workload: &WorkloadFacts, write: &RoleWrite) -> WorkloadFacts {
     let mut workload = workload.clone();
-    let label = "lease.redislease.io/billing".to_owned();
-    match write.role {
-        Some(role) => workload.labels.insert(label, role.as_str().into()),
-        None => workload.labels.remove(&label),
-    };
-    workload.annotations.set("token.redislease.io/billing", write.token.as_deref());
+    store(write, &mut workload.labels, &mut workload.annotations);
     let version: u64 = workload.resource_version.as_ref().unwrap().parse().unwrap();
     workload.resource_version = Some((version + 1).to_string());
-    for (key, value) in &write.marks {
-        workload.annotations.set(key, value.as_deref());
-    }
     if let PodChange::Run(run) = write.change {
         workload.run = run;
     }

@@ -8,7 +8,7 @@ use redislease_plan::api::{RedisLease, names};
 use redislease_plan::election::{PodFacts, WorkloadFacts};
 use redislease_plan::index::Asked;
 use redislease_plan::plan::calls::Request;
-use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite, withdrawal};
+use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite};
 
 use crate::api::objects;
 use crate::api::objects::{Keys, LeaseSpec};
@@ -314,32 +314,14 @@ impl ApiServer {
         if write.change == PodChange::Delete {
             return (Verdict::Written, None);
         }
-        let stripped = self.mutation == Some(Mutation::StripsLabel);
-        let role = write.role.filter(|_| !stripped).map(|role| role.as_str().to_owned());
-        let starts = write.change == PodChange::Start && !found.gates.is_empty();
-        let fences = matches!(write.change, PodChange::Fence(_));
-        if objects::role_of(found, place) == (role.as_ref(), write.token.as_ref()) && !starts && !fences {
-            return (Verdict::Written, None);
-        }
-        self.writes.role += 1;
-        let name = objects::lease_name(place);
-        let (label, annotation) = (names::role_label(&name), names::token_annotation(&name));
-        let token = write.token.clone();
+        let strips = self.mutation == Some(Mutation::StripsLabel);
         let change = self.change_pod(pod, |pod| {
-            match role {
-                Some(role) => pod.labels.insert(label, role),
-                None => pod.labels.remove(&label),
-            };
-            pod.annotations.set(&annotation, token.as_deref());
-            if let PodChange::Fence(number) = write.change {
-                let withdrawn = names::withdrawn_annotation(&name);
-                pod.annotations.set(&withdrawn, Some(&withdrawal(token.as_deref(), number)));
-            }
-            if starts {
-                pod.annotations.set(&names::started_annotation(&name), token.as_deref());
+            objects::store_role(place, write, strips, &mut pod.labels, &mut pod.annotations);
+            if write.change == PodChange::Start {
                 pod.gates = Box::default();
             }
         });
+        self.writes.role += u64::from(change.is_some());
         (Verdict::Written, change)
     }
 

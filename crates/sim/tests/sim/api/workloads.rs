@@ -1,11 +1,9 @@
 //! Workloads that are candidates themselves: one Deployment for each lease with granularity Cluster.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redislease_plan::api::names;
 use redislease_plan::api::names::PodRole;
-use redislease_plan::api::validated::WorkloadKind;
 use redislease_plan::election::{Run, WorkloadFacts};
 use redislease_plan::plan::{PodChange, RoleWrite};
 
@@ -17,20 +15,6 @@ use crate::event::Inside;
 use crate::operator::state::{Life, Process};
 use crate::redis::clock::MILLI;
 use crate::world::World;
-
-/// The Deployment of the lease at this place.
-fn deployment(number: u32, place: usize, replicas: i32) -> WorkloadFacts {
-    WorkloadFacts {
-        kind: WorkloadKind::Deployment,
-        namespace: NAMESPACE.into(),
-        name: objects::lease_name(place),
-        uid: objects::pod_uid(number),
-        resource_version: None,
-        labels: BTreeMap::new(),
-        annotations: [(names::ACTIVATED_BY_ANNOTATION.to_owned(), objects::lease_name(place))].into_iter().collect(),
-        run: Run::Replicas(replicas),
-    }
-}
 
 /// How many replicas a workload has.
 pub const fn replicas(facts: &WorkloadFacts) -> i32 {
@@ -65,15 +49,8 @@ impl ApiServer {
             return Verdict::Refused;
         }
         let mut facts = WorkloadFacts::clone(found);
-        let name = objects::lease_name(place);
-        match write.role.filter(|_| self.mutation != Some(Mutation::StripsLabel)) {
-            Some(role) => facts.labels.insert(names::role_label(&name), role.as_str().into()),
-            None => facts.labels.remove(&names::role_label(&name)),
-        };
-        facts.annotations.set(&names::token_annotation(&name), write.token.as_deref());
-        for (key, value) in &write.marks {
-            facts.annotations.set(key, value.as_deref());
-        }
+        let strips = self.mutation == Some(Mutation::StripsLabel);
+        objects::store_role(place, write, strips, &mut facts.labels, &mut facts.annotations);
         if let PodChange::Run(run) = write.change {
             facts.run = match (run, self.mutation) {
                 (Run::Replicas(replicas), Some(Mutation::Clamps)) => Run::Replicas(replicas.min(1)),
@@ -92,7 +69,7 @@ impl World {
     pub fn create_workload(&mut self, cluster: usize, place: usize) {
         let number = self.new_uid();
         let replicas = self.rng.pick(&[0, RUNNING]);
-        self.apis[cluster].put_workload(number, deployment(number, place, replicas));
+        self.apis[cluster].put_workload(number, objects::deployment(number, place, replicas));
         self.replicas_change((cluster, place), replicas, None);
         self.tell_workload(cluster, place);
     }
