@@ -1,11 +1,10 @@
 //! Gives inputs and turns to the engine, and its effects to the process. A panic in a turn or in an effect affects only its lease.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redislease_core::time::Time;
 use redislease_lock::contain::{Panicked, contained};
-use redislease_plan::engine::{Effect, Engine, Input, Machine, Subject, Surroundings};
+use redislease_plan::engine::{Effect, Engine, Input, Machine, Surroundings};
 use redislease_plan::index::LeaseId;
 use redislease_plan::plan::Authority;
 
@@ -97,7 +96,7 @@ impl<M: Machine, O: Outside> Driver<M, O> {
     fn carry_out(&mut self) -> bool {
         let mut any_panicked = false;
         while let Some(effect) = self.engine.poll_effect() {
-            let lease = subject(&effect).map(|subject| subject.id);
+            let lease = effect.lease();
             match contained(|| self.outside.carry_out(effect)) {
                 Ok(None) => {}
                 Ok(Some(answer)) => self.engine.handle(self.outside.now(), answer),
@@ -119,14 +118,6 @@ impl<M: Machine, O: Outside> Driver<M, O> {
         let name = entry.map(|entry| format!("{}/{}", entry.namespace, entry.name)).unwrap_or_default();
         tracing::error!(lease = name, %panic, "The reconciliation of a lease panicked. A term that this process already renews is renewed further; the operator retries after a pause.");
         self.engine.handle(self.outside.now(), Input::Panicked { lease, message: panic.to_string() });
-    }
-}
-
-/// The lease that an effect applies to, if it comes from a turn.
-const fn subject(effect: &Effect) -> Option<&Arc<Subject>> {
-    match effect {
-        Effect::Lease(subject, _) | Effect::ReportOnLease(subject, _) => Some(subject),
-        _ => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! A panic is contained to its lease.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redislease_plan::api::RedisLease;
 use redislease_plan::election::Cluster;

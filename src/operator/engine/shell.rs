@@ -13,12 +13,10 @@ use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Setup};
 use redislease_lock::mailbox::Mailbox;
 use redislease_plan::annotations::Problem;
 use redislease_plan::api::RedisLease;
-use redislease_plan::engine::{Effect, Input, Subject, Surroundings};
-use redislease_plan::index::{ImplausibleToken, LeaseId, WorkloadKey};
-use redislease_plan::plan::calls::{Key, LeaseName, Outcome, Request};
-use redislease_plan::plan::{
-    Authority, Command, Effect as Planned, Measure, News, OpenQuorum, RoleWrite, StatusOutcome, StatusWrite,
-};
+use redislease_plan::engine::{Caller, Effect, Input, Subject, Surroundings};
+use redislease_plan::index::{ImplausibleToken, LeaseId};
+use redislease_plan::plan::calls::{Key, Request};
+use redislease_plan::plan::{Authority, Command, Effect as Planned, Measure, News, OpenQuorum};
 use redislease_plan::status::{Importance, Notice, TermEnd};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -100,12 +98,17 @@ impl Shell {
         record.clone()
     }
 
-    /// Makes a call whose outcome the engine gets as an answer for the lease.
-    fn call(&self, lease: &Subject, request: Request) {
-        let (inputs, id, incarnation) = (self.inputs.clone(), lease.id, lease.incarnation);
-        let done = move |answer| {
-            // If the engine has ended, the process is ending too.
-            let _ = inputs.send(Input::Answer { lease: id, incarnation, answer }.into());
+    /// Makes a call of the engine.
+    fn call(&self, caller: Caller, request: Request) {
+        if let Caller::Orphan { lease, .. } = &caller {
+            tracing::info!(object = %request, lease, "Removing the label of a lease that does not exist or cannot be read.");
+        }
+        let inputs = self.inputs.clone();
+        let done = move |outcome| {
+            if let Some(input) = caller.input(outcome) {
+                // If the engine has ended, the process is ending too.
+                let _ = inputs.send(input.into());
+            }
         };
         self.writer.submit(request, Box::new(done));
     }
@@ -138,21 +141,6 @@ impl Shell {
         let of = self.leases.entry(lease.id).or_default();
         of.connection = connection;
         of.keeper = Some((handle, slot));
-    }
-
-    fn write_status(&self, lease: &Subject, write: Box<StatusWrite>) {
-        let Some(object) = lease.object.clone() else {
-            let answer = Outcome::LeaseStatus(StatusOutcome::Gone);
-            // If the engine has ended, the process is ending too.
-            let _ = self.inputs.send(Input::Answer { lease: lease.id, incarnation: lease.incarnation, answer }.into());
-            return;
-        };
-        self.call(lease, Request::LeaseStatus { object, write, quorum: Some(lease.quorum.as_str().into()) });
-    }
-
-    fn write_role(&self, lease: &Subject, write: RoleWrite) {
-        let (write, quorum) = (Box::new(write), Some(lease.quorum.as_str().into()));
-        self.call(lease, Request::Role { lease: lease_name(lease), write, quorum });
     }
 
     fn report(&self, lease: &Subject, notice: &Notice) {
@@ -212,15 +200,14 @@ impl Shell {
                     connection.nodes.raise_floor(token);
                 }
             }
-            Planned::WriteStatus(write) => self.write_status(lease, write),
             Planned::WithdrawStatus => self.writer.withdraw(&Key::LeaseStatus(lease.uid.as_str().into())),
-            Planned::WriteRole(write) => self.write_role(lease, write),
             Planned::WithdrawRole { uid } => self.writer.withdraw(&Key::Role(uid.into(), lease.uid.as_str().into())),
-            Planned::Read(read) => self.call(lease, Request::Read { lease: lease_name(lease), read }),
             Planned::Probe => self.writer.probe(),
             Planned::Report(notice) => self.report(lease, &notice),
             Planned::Measure(measure) => self.measure(lease, &measure),
             Planned::Warn(text) => tracing::warn!(lease = %name(lease), "{text}"),
+            // The engine makes calls of them.
+            Planned::WriteStatus(_) | Planned::WriteRole(_) | Planned::Read(_) => {}
         }
     }
 
@@ -229,28 +216,6 @@ impl Shell {
         if let Some((namespace, name, record)) = record {
             self.lease_metrics.remove(&namespace, &name, &record);
         }
-    }
-
-    fn read_workload(&self, key: WorkloadKey) {
-        let (inputs, of) = (self.inputs.clone(), key.clone());
-        let done = move |outcome| {
-            if let Outcome::Workload(found) = outcome {
-                let _ = inputs.send(Input::Workload(of, found).into());
-            }
-        };
-        self.writer.submit(Request::Workload(key), Box::new(done));
-    }
-
-    fn write_orphan(&self, lease: LeaseName, write: Box<RoleWrite>) {
-        let LeaseName { namespace, name, .. } = &lease;
-        let (inputs, of, pod, name) = (self.inputs.clone(), namespace.clone(), write.uid.clone(), name.to_string());
-        tracing::info!(pod = %format!("{namespace}/{}", write.pod), lease = name, "Removing the label of a lease that does not exist or cannot be read.");
-        let done = move |outcome| {
-            if let Outcome::Role(_, answer) = outcome {
-                let _ = inputs.send(Input::OrphanWritten { namespace: of, pod, lease: name, answer }.into());
-            }
-        };
-        self.writer.submit(Request::Role { lease, write, quorum: None }, Box::new(done));
     }
 }
 
@@ -303,8 +268,7 @@ impl Outside for Shell {
                 self.leases.remove(&lease);
             }
             Effect::AwaitAnswer => self.writer.await_answer(),
-            Effect::ReadWorkload(key) => self.read_workload(key),
-            Effect::WriteOrphan(lease, write) => self.write_orphan(lease, write),
+            Effect::Call(caller, request) => self.call(caller, request),
             Effect::ReportOnLease(lease, Problem { reason, note }) => {
                 tracing::warn!(lease = %name(&lease), reason = reason.as_str(), "{note}");
                 self.writer.report_once(Notice { reason, note, on_pods: Vec::new() }, reference(&lease));
@@ -348,10 +312,6 @@ impl Outside for Shell {
 /// Namespace and name of a lease, for the log.
 fn name(lease: &Subject) -> String {
     format!("{}/{}", lease.namespace, lease.name)
-}
-
-fn lease_name(lease: &Subject) -> LeaseName {
-    LeaseName { namespace: lease.namespace.clone(), name: lease.name.as_str().into(), uid: lease.uid.as_str().into() }
 }
 
 /// The reference to the lease in an event.

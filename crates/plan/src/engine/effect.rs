@@ -4,27 +4,26 @@ use std::sync::Arc;
 
 use redislease_core::op::Token;
 
+use super::Input;
 use crate::annotations::Problem;
 use crate::api::RedisLease;
 use crate::index::{ImplausibleToken, LeaseId, WorkloadKey};
-use crate::plan::calls::LeaseName;
-use crate::plan::{self, RoleWrite};
+use crate::plan;
+use crate::plan::calls::{LeaseName, Outcome, Request};
 
 /// One effect. The caller carries it out without waiting for its outcome.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Effect {
-    /// An effect of the machine of a lease.
+    /// An effect of the machine of a lease, other than a call.
     Lease(Arc<Subject>, plan::Effect),
+    /// Make a call. [`Caller::input`] says what its outcome becomes.
+    Call(Caller, Request),
     /// Remove the metrics of a lease: its resource is deleted, or another replica leads and exports them.
     Hide(LeaseId),
     /// The lease is removed: close its keeper and remove its metrics.
     Forget(LeaseId),
     /// Give [`Input::ApiAnswered`](super::Input::ApiAnswered) after the next answer of the API server.
     AwaitAnswer,
-    /// Read a workload: answered by [`Input::Workload`](super::Input::Workload).
-    ReadWorkload(WorkloadKey),
-    /// Write the role of a lease that does not exist: answered by [`Input::OrphanWritten`](super::Input::OrphanWritten).
-    WriteOrphan(LeaseName, Box<RoleWrite>),
     /// Report a mistake on a lease.
     ReportOnLease(Arc<Subject>, Problem),
     /// Report a mistake on a pod. [`Input::ReportRefused`](super::Input::ReportRefused) says that it was not reported.
@@ -35,6 +34,38 @@ pub enum Effect {
     FloorsComplete,
     /// Log that a status shows a token that no Redis node can have given.
     Implausible(ImplausibleToken),
+}
+
+/// Who gets the outcome of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The machine of a lease with this incarnation.
+    Lease(LeaseId, u32),
+    /// The index, about a workload.
+    Workload(WorkloadKey),
+    /// The engine, about the role of a lease that does not exist.
+    Orphan {
+        /// The namespace of the lease.
+        namespace: Arc<str>,
+        /// Its name.
+        lease: String,
+        /// The UID of the pod or workload.
+        object: String,
+    },
+}
+
+impl Caller {
+    /// What the outcome of the call becomes. `None`: the caller does not make such calls.
+    pub fn input(self, outcome: Outcome) -> Option<Input> {
+        match (self, outcome) {
+            (Self::Lease(lease, incarnation), answer) => Some(Input::Answer { lease, incarnation, answer }),
+            (Self::Workload(key), Outcome::Workload(found)) => Some(Input::Workload(key, found)),
+            (Self::Orphan { namespace, lease, object: pod }, Outcome::Role(_, answer)) => {
+                Some(Input::OrphanWritten { namespace, pod, lease, answer })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The lease that an effect applies to.
@@ -51,6 +82,37 @@ pub struct Subject {
     pub quorum: String,
     /// The resource, if it exists.
     pub object: Option<Arc<RedisLease>>,
+}
+
+impl Effect {
+    /// The lease in whose turn it was decided.
+    pub fn lease(&self) -> Option<LeaseId> {
+        match self {
+            Self::Lease(subject, _) | Self::ReportOnLease(subject, _) => Some(subject.id),
+            Self::Call(Caller::Lease(id, _), _) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+impl Subject {
+    /// The lease, as calls name it.
+    pub fn lease_name(&self) -> LeaseName {
+        let (name, uid) = (self.name.as_str().into(), self.uid.as_str().into());
+        LeaseName { namespace: self.namespace.clone(), name, uid }
+    }
+
+    /// An effect of the machine of this lease. `None`: a status write of a lease that does not exist.
+    pub(super) fn effect(self: &Arc<Self>, planned: plan::Effect) -> Option<Effect> {
+        let (lease, quorum) = (self.lease_name(), Some(self.quorum.as_str().into()));
+        let request = match planned {
+            plan::Effect::WriteStatus(write) => Request::LeaseStatus { object: self.object.clone()?, write, quorum },
+            plan::Effect::WriteRole(write) => Request::Role { lease, write: Box::new(write), quorum },
+            plan::Effect::Read(read) => Request::Read { lease, read },
+            other => return Some(Effect::Lease(self.clone(), other)),
+        };
+        Some(Effect::Call(Caller::Lease(self.id, self.incarnation), request))
+    }
 }
 
 /// Namespace, name and UID of a pod.

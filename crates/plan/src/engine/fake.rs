@@ -12,7 +12,7 @@ use crate::api::RedisLease;
 use crate::election::{Cluster, PodFacts, PodObject};
 use crate::engine::{Config, Effect, Engine, Input, Machine, Surroundings, Watched};
 use crate::index::{Index, LeaseId};
-use crate::plan::calls::RoleAnswer;
+use crate::plan::calls::{Request, RoleAnswer};
 use crate::plan::{
     Allowed, Authority, CandidateFacts, Effect as Planned, Event, Identity, News, PERMITS, PermitUses, Permitted,
     PodKnowledge, RoleOutcome,
@@ -175,10 +175,11 @@ impl<M: Machine<Config = ()>> World<M> {
             Effect::Hide(_) => "hide".into(),
             Effect::Forget(_) => "forget".into(),
             Effect::AwaitAnswer => "await".into(),
-            Effect::ReadWorkload((_, workload)) => format!("read {}", workload.name),
-            Effect::WriteOrphan(lease, write) => {
+            Effect::Call(_, Request::Workload((_, workload))) => format!("read {}", workload.name),
+            Effect::Call(_, Request::Role { lease, write, .. }) => {
                 format!("{} on {}: {:?} {:?}", lease.name, write.pod, write.role, write.token)
             }
+            Effect::Call(caller, request) => format!("{caller:?}: {request}"),
             Effect::ReportOnLease(subject, problem) => format!("{}: {}", subject.name, advice(&problem.note)),
             Effect::ReportOnPod(pod, problem) if self.state.refuses_reports => {
                 self.note(format!("refused {}", pod.uid));

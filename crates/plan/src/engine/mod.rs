@@ -36,7 +36,7 @@ use crate::annotations::Problem;
 use crate::election::Cluster;
 use crate::index::{Index, LeaseId};
 use crate::plan::{Allowed, Event, Identity, Permits};
-pub use effect::{Effect, PodName, Subject};
+pub use effect::{Caller, Effect, PodName, Subject};
 pub use input::{Input, Machine, Surroundings, Watched};
 use mistakes::Mistakes;
 use timers::Timers;

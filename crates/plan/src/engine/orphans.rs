@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::api::names::{self, PodRole};
 use crate::index::Orphan;
-use crate::plan::calls::LeaseName;
+use crate::plan::calls::{LeaseName, Request};
 use crate::plan::{Allowed, PodChange, Priority, RoleWrite};
 
-use super::{Effect, Engine, Machine};
+use super::{Caller, Effect, Engine, Machine};
 
 impl<M: Machine> Engine<M> {
     /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
@@ -28,7 +28,10 @@ impl<M: Machine> Engine<M> {
             // This is never the UID of a lease, so the key of the call is unique.
             let uid = format!("name:{name}").into();
             let lease = LeaseName { namespace: orphan.object.object().namespace.into(), name, uid };
-            self.effects.push_back(Effect::WriteOrphan(lease, Box::new(write)));
+            let (namespace, object) = (lease.namespace.clone(), write.uid.clone());
+            let caller = Caller::Orphan { namespace, lease: orphan.lease.clone(), object };
+            let request = Request::Role { lease, write: Box::new(write), quorum: None };
+            self.effects.push_back(Effect::Call(caller, request));
         }
     }
 }

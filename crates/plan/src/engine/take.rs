@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
-use super::{Effect, Engine, Input, Machine, Watched};
+use super::{Caller, Effect, Engine, Input, Machine, Watched};
 use crate::api::RedisLease;
 use crate::election::PodFacts;
 use crate::index::{LeaseId, NamespaceFacts, WorkloadFound, WorkloadKey};
-use crate::plan::calls::{Found, Outcome, RoleAnswer};
+use crate::plan::calls::{Found, Outcome, Request, RoleAnswer};
 use crate::plan::{Effect as Planned, Event, RoleOutcome, StatusOutcome};
 
 impl<M: Machine> Engine<M> {
@@ -66,7 +66,7 @@ impl<M: Machine> Engine<M> {
             self.index.mark(id);
         }
         while let Some(key) = self.index.next_workload(now) {
-            self.effects.push_back(Effect::ReadWorkload(key));
+            self.effects.push_back(Effect::Call(Caller::Workload(key.clone()), Request::Workload(key)));
         }
     }
 
@@ -140,7 +140,7 @@ impl<M: Machine> Engine<M> {
         }
     }
 
-    fn take_answer(&mut self, now: Time, id: LeaseId, incarnation: u32, answer: Outcome) {
+    pub(super) fn take_answer(&mut self, now: Time, id: LeaseId, incarnation: u32, answer: Outcome) {
         let Some(namespace) = self.index.lease(id).map(|entry| entry.namespace.clone()) else { return };
         // The object in an answer is valid whichever machine sent the request.
         let event = match answer {

@@ -162,7 +162,7 @@ fn a_refused_read_is_reported_as_refused() {
     let id = world.lease("n", "a");
     script("a", |script| script.effects = vec![Planned::Read(Read::Lease)]);
     world.work();
-    assert_eq!(world.done(), ["a/0 Read(Lease)"]);
+    assert_eq!(world.done(), [format!("{:?}: RedisLease n/a", Caller::Lease(id, 0))]);
     seen("a");
     world.take(Input::Answer { lease: id, incarnation: 0, answer: Outcome::Lease(Err("no".into())) });
     world.work();

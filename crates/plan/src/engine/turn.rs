@@ -7,7 +7,8 @@ use redislease_core::time::{Millis, Time};
 
 use super::{Effect, Engine, Machine, Subject, Surroundings};
 use crate::index::LeaseId;
-use crate::plan::{Authority, Effect as Planned, Event, Facts, Permitted};
+use crate::plan::calls::Outcome;
+use crate::plan::{Authority, Effect as Planned, Event, Facts, Permitted, StatusOutcome};
 use crate::status::{Notice, NoticeReason};
 
 /// The pause after a panic in a turn: long enough to avoid a busy loop, short compared with a lease duration. The keeper
@@ -28,7 +29,7 @@ impl<M: Machine> Engine<M> {
     pub fn turn(&mut self, now: Time, id: LeaseId, surroundings: Surroundings) {
         self.replace_broken(id);
         let Some(turned) = self.decide(now, id, surroundings) else { return };
-        self.finish_turn(id, &turned);
+        self.finish_turn(now, id, &turned);
         self.check_annotations_of_lease(id, turned.authority);
         self.offer_permits();
     }
@@ -86,13 +87,18 @@ impl<M: Machine> Engine<M> {
         Some(turned)
     }
 
-    fn finish_turn(&mut self, id: LeaseId, turned: &Turned) {
+    fn finish_turn(&mut self, now: Time, id: LeaseId, turned: &Turned) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         let planned: Vec<Planned> = std::iter::from_fn(|| lease.machine.poll_effect()).collect();
         if !planned.is_empty()
             && let Some(subject) = self.subject(id)
         {
-            self.effects.extend(planned.into_iter().map(|effect| Effect::Lease(subject.clone(), effect)));
+            for effect in planned {
+                match subject.effect(effect) {
+                    Some(effect) => self.effects.push_back(effect),
+                    None => self.take_answer(now, id, subject.incarnation, Outcome::LeaseStatus(StatusOutcome::Gone)),
+                }
+            }
         }
         let (Some(lease), Some(entry)) = (self.leases.get(&id), self.index.lease(id)) else { return };
         let machine = &lease.machine;
@@ -139,7 +145,7 @@ impl<M: Machine> Engine<M> {
     /// A turn of the lease, or one of its effects, panicked: the state of its machine may be inconsistent. The effects that are left
     /// are dropped. If the report of the panic panics too, the pause stays as it is.
     pub(super) fn panicked(&mut self, now: Time, id: LeaseId, message: &str) {
-        self.effects.retain(|effect| !matches!(effect, Effect::Lease(subject, _) if subject.id == id));
+        self.effects.retain(|effect| effect.lease() != Some(id) || matches!(effect, Effect::ReportOnLease(..)));
         self.permits.forget(&id);
         self.offer_permits();
         let Some(lease) = self.leases.get_mut(&id).filter(|lease| lease.broken_until.is_none()) else { return };

@@ -1,16 +1,22 @@
 //! What can happen at an instant.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use redislease_core::driver::Command;
 use redislease_core::lease::Round;
 use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
-use redislease_plan::plan::{Effect as Planned, calls};
+use redislease_plan::plan::{Effect as Planned, Views, calls};
 
 use crate::api::server::{ApiCall, Kind, Step};
 use crate::chaos::fault::Fault;
 use crate::redis::clock::Micros;
 use crate::redis::link::{Address, Delivery};
 use crate::redis::server::{Answer, Memory};
+
+/// The views of one machine, for its reader.
+pub type SharedViews = Rc<RefCell<Views>>;
 
 /// An event at one instant.
 #[derive(Clone, Debug)]
@@ -55,7 +61,7 @@ pub enum Inside {
     // From itself.
     Wake,
     Work,
-    Order { uid: u32, order: Box<Planned> },
+    Order { uid: u32, order: Box<Planned>, views: Option<SharedViews> },
     Mail { uid: u32 },
     QuorumRead,
     SecretSeen,

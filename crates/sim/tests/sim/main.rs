@@ -52,6 +52,7 @@ use std::time::{Duration, Instant};
 
 use chaos::bug::Bug;
 use run::search;
+use run::search::from_environment;
 
 /// A batch of this size, as in `make test`, must have had each fault in each phase of a lease. Smaller batches can miss the
 /// rarest.
@@ -69,11 +70,6 @@ const FAILED_ONCE: [u64; 22] = [
 
 /// The tests below measure time, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
-
-fn from_environment(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
 
 #[test]
 fn batch() {

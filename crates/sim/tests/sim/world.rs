@@ -294,7 +294,7 @@ impl World {
             Inside::WatchedWorkload { place } => self.workload_watched(process, place),
             Inside::Wake => self.wake(process),
             Inside::Work => self.work(process),
-            Inside::Order { uid, order } => self.obey(process, uid, *order),
+            Inside::Order { uid, order, views } => self.obey(process, uid, *order, views),
             Inside::Mail { uid } => self.mail(process, uid),
             Inside::QuorumRead => self.quorum_read(process),
             Inside::SecretSeen => self.nodes_changed(process),

@@ -80,13 +80,13 @@ impl World {
             }
         };
         if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
-            if self.processes[process].writer.calls.waits_for(id) {
+            if self.processes[process].calls.waits_for(id) {
                 self.hit(Fault::ApiLoss, Some(process));
             }
             return;
         }
         if self.processes[process].api_cut > 0 {
-            if self.processes[process].writer.calls.waits_for(id) {
+            if self.processes[process].calls.waits_for(id) {
                 self.hit(Fault::ApiCut, Some(process));
             }
             return;

@@ -150,3 +150,11 @@ pub fn token(lease: &RedisLease) -> Token {
     let token = lease.status.as_ref().and_then(|status| status.fencing_token);
     Token(token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0))
 }
+
+/// The difference between the numbers of units for the same lease.
+pub const AGAIN: u32 = 1_000_000;
+
+/// The number of the UID of a lease.
+pub const fn lease_of(unit: u32) -> u32 {
+    unit % AGAIN
+}

@@ -161,7 +161,7 @@ impl World {
 
     /// A list is complete. It can be older than what is known.
     fn listed(&mut self, process: usize, kind: Kind, state: &State, is_stale: bool) {
-        if is_stale && state.version < self.processes[process].newest {
+        if is_stale && state.version < self.processes[process].history.newest {
             self.hit(Fault::StaleList, Some(process));
         }
         match kind {
@@ -187,7 +187,7 @@ impl World {
 
     /// Records the version of an observed object.
     pub fn observed(&mut self, process: usize, version: u64) {
-        let newest = &mut self.processes[process].newest;
+        let newest = &mut self.processes[process].history.newest;
         *newest = version.max(*newest);
     }
 }

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use redislease_plan::api::names;
 use redislease_plan::api::names::PodRole;
+use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::election::{Run, WorkloadFacts};
+use redislease_plan::engine::Input;
 use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::objects;
 use crate::api::objects::{NAMESPACE, RUNNING};
-use crate::api::server::{ApiServer, Mutation, Verdict};
+use crate::api::server::{ApiServer, Mode, Mutation, Verdict};
+use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::event::Inside;
 use crate::operator::state::{Life, Process};
-use crate::redis::clock::MILLI;
+use crate::redis::clock::{MILLI, SECOND};
 use crate::world::World;
 
 /// How many replicas a workload has.
@@ -109,6 +112,23 @@ impl World {
                 self.later(process, delay, Inside::WatchedWorkload { place });
             }
         }
+    }
+
+    /// The watch shows that a workload has changed. A watch that is cut off shows it later.
+    pub fn workload_watched(&mut self, process: usize, place: usize) {
+        let watching = &self.processes[process];
+        if watching.api_cut > 0 || self.apis[watching.cluster].mode != Mode::Up {
+            return self.later(process, SECOND, Inside::WatchedWorkload { place });
+        }
+        if self.is(Bug::WorkloadIsStale) && self.processes[process].saw_workloads >= 2 {
+            return;
+        }
+        let cluster = watching.cluster;
+        self.processes[process].saw_workloads += 1;
+        let workload = Workload { kind: WorkloadKind::Deployment, name: objects::lease_name(place) };
+        let facts = self.apis[cluster].workload_of(place);
+        let marked_by = facts.map(|facts| facts.marked_by().map(str::to_owned).collect()).unwrap_or_default();
+        self.tell_engine(process, Input::WorkloadChanged(((NAMESPACE.into(), workload), marked_by)));
     }
 
     /// Records that a write has switched a workload.

@@ -159,3 +159,19 @@ impl Phase {
     pub const ALL: [Self; 6] =
         [Self::Round1, Self::Round2, Self::Publication, Self::Held, Self::Renewing, Self::Releasing];
 }
+
+/// What happens to a process before an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeforeEffect {
+    Continue,
+    Crashed,
+    Paused,
+}
+
+/// The effect before which a fault is injected.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    pub process: usize,
+    pub uid: u32,
+    pub node: Option<usize>,
+}

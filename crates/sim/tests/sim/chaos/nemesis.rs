@@ -4,11 +4,11 @@ use redislease_core::lease::Standing;
 
 use crate::api::objects;
 use crate::api::server::Mode;
-use crate::chaos::fault::{Fault, Phase};
+use crate::chaos::fault::{Fault, Phase, Spot};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::event::{Event, Heal, Inside};
-use crate::operator::state::{Life, Machine, Process, Spot};
+use crate::operator::state::{Life, Machine, Process};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::redis::link::Address;
 use crate::redis::server::Memory;
@@ -80,7 +80,7 @@ impl World {
                 self.after(delay, Event::Start(process));
             }
             Fault::Rollout if self.processes[process].life == Life::Running => {
-                if !std::mem::replace(&mut self.processes[process].stops, true) {
+                if !std::mem::replace(&mut self.processes[process].history.stops, true) {
                     self.hit(fault, Some(process));
                 }
                 self.later(process, 0, Inside::Terminate);

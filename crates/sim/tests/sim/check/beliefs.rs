@@ -7,13 +7,13 @@ use redislease_core::op::{Attempt, Op, Stage, Stored, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 
+use crate::api::objects::lease_of;
 use crate::api::objects::{Keys, numbers, pod_of};
 use crate::chaos::fault::Phase;
 use crate::check::checker::{LOCK_HOLDER, Live};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::state::{LOCK, Machine};
-use crate::operator::writer::lease_of;
 use crate::redis::clock::Micros;
 use crate::redis::server::Server;
 use crate::world::World;
@@ -56,8 +56,11 @@ impl Machine {
 }
 
 impl World {
-    pub fn sees_command(&mut self, process: usize, serial: u64, command: &Command) {
-        let Some(machine) = self.machine(process, serial) else { return };
+    /// A machine gets a command. Returns whether it makes an attempt, and when it may.
+    pub fn sees_command(&mut self, process: usize, serial: u64, command: &Command) -> (bool, Option<Time>) {
+        self.plant_wish(process, serial, command);
+        let Some(machine) = self.machine(process, serial) else { return (false, None) };
+        let before = (machine.driver.is_taken(), machine.driver.view().retry_at);
         match command {
             Command::Forget | Command::Retire if machine.driver.is_taken() => {
                 self.coverage.saw(Sight::ForgotDuringAttempt);
@@ -65,6 +68,7 @@ impl World {
             Command::Configure(_) if machine.seen.renewing => self.coverage.saw(Sight::ConfiguredDuringRound),
             _ => {}
         }
+        before
     }
 
     /// An attempt was requested. Returns whether it started.

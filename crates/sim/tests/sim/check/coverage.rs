@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use redislease_plan::api::lease_status::HandoverState;
+use redislease_plan::plan::calls::Outcome;
 use redislease_plan::plan::{Authority, Command, RoleOutcome, StatusOutcome};
 
 use crate::chaos::fault::{Fault, Phase};
@@ -223,6 +224,19 @@ impl Coverage {
 
     pub fn saw(&mut self, sight: Sight) {
         *self.sights.entry(sight).or_default() += 1;
+    }
+
+    /// A call of a lease has this outcome.
+    pub fn saw_outcome(&mut self, outcome: &Outcome) {
+        self.saw(match outcome {
+            Outcome::LeaseStatus(outcome) => Sight::of_status(outcome),
+            Outcome::Role(_, answer) => Sight::of_role(&answer.outcome),
+            Outcome::Lease(_) => Sight::LeaseRead,
+            Outcome::Holder(..) => Sight::HolderRead,
+            Outcome::Startable(_) => Sight::StartableRead,
+            Outcome::Node(_, Ok(true)) => Sight::NodeIsProof,
+            _ => Sight::NodeRead,
+        });
     }
 
     pub fn add(&mut self, other: &Self) {

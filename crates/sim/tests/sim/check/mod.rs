@@ -1,11 +1,16 @@
 //! What must hold, what was seen, and what happened.
 
 pub mod beliefs;
+pub mod bounds;
 pub mod calls;
 pub mod checker;
+pub mod clocks;
 pub mod coverage;
 pub mod lasting;
+pub mod losses;
+pub mod pending;
 pub mod recovery;
 pub mod running;
 pub mod state;
 pub mod trace;
+pub mod writes;

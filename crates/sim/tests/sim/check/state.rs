@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use redislease_core::lease::Round;
 use redislease_core::op::{Attempt, Token};
+use redislease_core::time::Time;
 
 use crate::api::objects::{Keys, Named};
+use crate::chaos::fault::{Fault, Phase};
 use crate::check::checker::{Checker, Window};
 use crate::redis::clock::{Micros, SECOND};
 
@@ -196,4 +199,54 @@ pub struct Programs {
     /// The tasks that have not held the lock in the contest.
     pub contest: Option<Vec<(usize, u32)>>,
     pub released_at: Option<Micros>,
+}
+
+/// What the checks know about one machine.
+#[derive(Default)]
+pub struct Seen {
+    /// Whether the checker knows until when the view is valid.
+    pub is_reported: bool,
+    /// Whether effects of an earlier input are still to be carried out.
+    pub behind: bool,
+    /// A term that has ended, until a view shows it.
+    pub ended: Option<Attempt>,
+    pub began: Option<Attempt>,
+    pub confirming: bool,
+    pub renewing: bool,
+    pub releasing: u32,
+    /// The rounds whose requests were sent.
+    pub rounds: Vec<Round>,
+    /// Renewals without a failure, since something disturbed them.
+    pub steady: u32,
+    /// The last term that was given up because nodes did not hold it.
+    pub missed: Option<Attempt>,
+}
+
+/// The state by which the effects of one lease are checked.
+#[derive(Default)]
+pub struct Checks {
+    /// Whether it has counted the loss of a term.
+    pub lost: bool,
+    /// The terms whose end was counted.
+    pub counted: BTreeSet<Attempt>,
+    pub last_counted: Option<Attempt>,
+}
+
+/// What the faults and the checks remember of one process since its start.
+#[derive(Default)]
+pub struct History {
+    /// When its clock stood still, and for how long.
+    pub losses: Vec<(Time, Micros)>,
+    /// Whether a node was in doubt for one longest lease.
+    pub waited_out_a_doubt: bool,
+    /// While its clock stands still: what it shows, and since when.
+    pub losing: Option<(u64, Micros)>,
+    /// When it last continued after a pause.
+    pub continued_at: Micros,
+    /// The newest version of any object that it has observed.
+    pub newest: u64,
+    /// It was asked to stop gracefully.
+    pub stops: bool,
+    /// The fault that paused it, and the phases of its leases at that time.
+    pub stopped_by: Option<(Fault, Vec<Phase>)>,
 }

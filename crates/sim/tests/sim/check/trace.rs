@@ -8,7 +8,8 @@ use redislease_core::admission;
 use redislease_core::lease::{Effect, Round};
 use redislease_core::op::{Attempt, Op, Vote};
 use redislease_plan::api::names::PodRole;
-use redislease_plan::plan::{Authority, Command, Effect as Planned, Measure, Priority, Read};
+use redislease_plan::plan::calls::Request;
+use redislease_plan::plan::{Authority, Command, Effect as Planned, Measure, Priority};
 use redislease_plan::status::{NoticeReason, TermEnd};
 
 use crate::api::objects;
@@ -50,7 +51,7 @@ pub enum Brief {
     WithdrawStatus,
     WriteRole(u32, Option<PodRole>, Option<String>),
     WithdrawRole(u32),
-    Read(&'static str),
+    Read(String),
     Probe,
     Report(NoticeReason),
     Ended(TermEnd),
@@ -63,22 +64,26 @@ impl Brief {
             Planned::Open { .. } => Self::Open,
             Planned::Keeper(command) => Self::of_command(command),
             Planned::RaiseFloor(_) => Self::Command("raise floor"),
-            Planned::WriteStatus(write) => {
+            Planned::WithdrawStatus => Self::WithdrawStatus,
+            Planned::WithdrawRole { uid } => Self::WithdrawRole(objects::number(uid)),
+            Planned::Probe => Self::Probe,
+            Planned::Report(notice) => Self::Report(notice.reason),
+            Planned::Measure(Measure::Ended(end)) => Self::Ended(*end),
+            _ => Self::Other,
+        }
+    }
+
+    pub fn of_call(request: &Request) -> Self {
+        match request {
+            Request::LeaseStatus { write, .. } => {
                 let active = write.status.conditions.iter().find(|one| one.type_ == "Active");
                 let active = active.map(|one| format!("{}/{}", one.status, one.reason));
                 Self::WriteStatus(write.priority, write.status.attempt.clone(), active)
             }
-            Planned::WithdrawStatus => Self::WithdrawStatus,
-            Planned::WriteRole(write) => Self::WriteRole(objects::number(&write.uid), write.role, write.token.clone()),
-            Planned::WithdrawRole { uid } => Self::WithdrawRole(objects::number(uid)),
-            Planned::Read(Read::Lease) => Self::Read("lease"),
-            Planned::Read(Read::Holder { .. }) => Self::Read("holder"),
-            Planned::Read(Read::Startable) => Self::Read("startable"),
-            Planned::Read(Read::Node { .. }) => Self::Read("node"),
-            Planned::Probe => Self::Probe,
-            Planned::Report(notice) => Self::Report(notice.reason),
-            Planned::Measure(Measure::Ended(end)) => Self::Ended(*end),
-            Planned::Measure(_) | Planned::Warn(_) => Self::Other,
+            Request::Role { write, .. } => {
+                Self::WriteRole(objects::number(&write.uid), write.role, write.token.clone())
+            }
+            request => Self::Read(request.to_string()),
         }
     }
 

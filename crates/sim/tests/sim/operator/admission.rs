@@ -18,8 +18,7 @@ use crate::api::objects::QUORUM;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
-use crate::operator::state::{Gather, Peer};
-use crate::operator::writer::Ticket;
+use crate::operator::state::{Gather, Peer, Ticket};
 use crate::redis::link::Own;
 use crate::world::World;
 
@@ -83,14 +82,9 @@ impl World {
         }
         let obstacle = self.quorum_obstacles[operator.cluster]
             .then(|| (LeaseReady::InvalidReference, "the secret of the quorum does not exist".to_owned()));
-        let has_majority = |up| up >= self.swarm.quorum.majority();
-        let tells =
-            before.evaluated != evaluated || before.obstacle != obstacle || has_majority(before.up) != has_majority(up);
-        if tells || before.up != up {
-            let after = Arc::new(QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(&before) });
-            self.quorum_changed(process, after);
-        }
-        if tells {
+        let after = QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(&before) };
+        if after != *before {
+            self.quorum_changed(process, Arc::new(after));
             self.wake_leader(process);
         }
     }

@@ -3,15 +3,14 @@
 use redislease_core::time::Time;
 use redislease_plan::engine::{Effect, Input, Surroundings};
 use redislease_plan::index::LeaseId;
-use redislease_plan::plan::calls::{Outcome, Request};
-use redislease_plan::plan::{News, PermitUse};
 
 use crate::api::objects;
+use crate::api::objects::AGAIN;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
+use crate::check::state::Checks;
 use crate::event::Inside;
-use crate::operator::state::{Checks, LOCK, Life, Polled, Unit};
-use crate::operator::writer::{AGAIN, Ticket};
+use crate::operator::state::{LOCK, Life, Polled, Ticket, Unit};
 use crate::redis::clock::MILLI;
 use crate::world::World;
 
@@ -26,7 +25,7 @@ impl World {
     }
 
     /// The number of the unit of a lease, which is made in its first turn.
-    fn unit_of(&mut self, process: usize, id: LeaseId) -> Option<u32> {
+    pub fn unit_of(&mut self, process: usize, id: LeaseId) -> Option<u32> {
         let operator = &mut self.processes[process];
         if let Some(unit) = operator.units.iter().find(|unit| unit.id == id) {
             return Some(unit.uid);
@@ -36,7 +35,7 @@ impl World {
         let earlier = operator.earlier_units.entry(number).or_default();
         let uid = number + *earlier * AGAIN;
         *earlier += 1;
-        operator.units.push(Unit { id, uid, place, views: None, opening: 0, checks: Checks::default() });
+        operator.units.push(Unit { id, uid, place, views: None, checks: Checks::default() });
         Some(uid)
     }
 
@@ -49,13 +48,6 @@ impl World {
         self.processes[process].engine.handle(now, input);
         self.drain_engine(process);
         self.work_later(process);
-    }
-
-    /// The answer to a call of a lease.
-    pub fn answer(&mut self, process: usize, uid: u32, answer: Outcome) {
-        if let Some(lease) = self.unit(process, uid).map(|unit| unit.id) {
-            self.tell_engine(process, Input::Answer { lease, incarnation: 0, answer });
-        }
     }
 
     /// The reader is woken for a new view, which its next turn takes.
@@ -108,34 +100,22 @@ impl World {
     fn turn(&mut self, process: usize, id: LeaseId) {
         let now = Time(self.local(process));
         let Some(uid) = self.unit_of(process, id) else { return };
-        let views = self.unit(process, uid).filter(|unit| unit.opening == 0).and_then(|unit| unit.views.clone());
-        let news = views.map_or_else(News::default, |views| views.borrow_mut().take());
+        let authority = self.authority(process);
+        let operator = &mut self.processes[process];
+        let news = operator.news(uid);
         if news.ended {
             self.coverage.saw(Sight::Retired);
         }
-        let authority = self.authority(process);
-        let operator = &mut self.processes[process];
         let wall = operator.wall.micros(self.now);
         let surroundings = Surroundings {
             news,
             authority,
-            api_answered_at: operator.writer.calls.answered_at(),
+            api_answered_at: operator.calls.answered_at(),
             wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
         };
         operator.engine.turn(now, id, surroundings);
         self.saw_permits(process, id);
         self.drain_engine(process);
-    }
-
-    fn saw_permits(&mut self, process: usize, id: LeaseId) {
-        let Some(machine) = self.processes[process].engine.machine(id) else { return };
-        let uses = machine.uses;
-        if uses.attempt == PermitUse::Waits {
-            self.coverage.saw(Sight::AttemptWaited);
-        }
-        if uses.end == PermitUse::Waits || uses.other == PermitUse::Waits {
-            self.coverage.saw(Sight::StatusWaited);
-        }
     }
 
     /// Carries out the effects of the engine. Returns whether the process still runs.
@@ -144,13 +124,15 @@ impl World {
         while self.polls_on(process, boot, "the engine") {
             let poll = || self.processes[process].engine.poll_effect();
             let Some(effect) = again.take().or_else(poll) else { return true };
-            let Effect::Lease(subject, planned) = effect else {
-                self.carry_out_other(process, effect);
-                continue;
-            };
-            let Some(uid) = self.unit_of(process, subject.id) else { continue };
-            again = self.is(Bug::EffectRepeated).then(|| Effect::Lease(subject.clone(), planned.clone()));
-            self.perform(process, Polled::Planned(uid, subject, planned));
+            let uid = effect.lease().and_then(|id| self.unit_of(process, id));
+            again = uid.filter(|_| self.is(Bug::EffectRepeated)).map(|_| effect.clone());
+            match (effect, uid) {
+                (Effect::Lease(subject, planned), Some(uid)) => {
+                    self.perform(process, Polled::Planned(uid, subject, planned));
+                }
+                (Effect::Call(caller, request), Some(uid)) => self.perform(process, Polled::Call(uid, caller, request)),
+                (effect, _) => self.carry_out_other(process, effect),
+            }
         }
         false
     }
@@ -169,14 +151,10 @@ impl World {
                 self.coverage.saw(Sight::Finished);
             }
             Effect::AwaitAnswer => {
-                operator.writer.calls.await_answer();
+                operator.calls.await_answer();
                 self.dispatch(process);
             }
-            Effect::ReadWorkload(key) => self.submit(process, Request::Workload(key.clone()), Ticket::Workload(key)),
-            Effect::WriteOrphan(lease, write) => {
-                let ticket = Ticket::Orphan(lease.name.to_string(), write.uid.clone());
-                self.submit(process, Request::Role { lease, write, quorum: None }, ticket);
-            }
+            Effect::Call(caller, request) => self.submit(process, request, Ticket::Engine(caller)),
             Effect::RaiseFloor(_, token) => operator.floor = operator.floor.max(token),
             Effect::FloorsComplete => self.floor_complete(process),
         }

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use redislease_core::backoff::Entropy;
 use redislease_core::driver;
 use redislease_core::driver::{Command, Driver, Fresh, Input, LeaseId, concerned};
-use redislease_core::lease::{Config, Effect, Input as LeaseInput, Round, View};
+use redislease_core::lease::{Config, Effect, Round, View};
 use redislease_core::op::{Attempt, Vote};
 use redislease_core::quorum::Node;
-use redislease_core::time::{Millis, Time};
+use redislease_core::time::Time;
 use redislease_plan::plan::{Effect as Planned, OpenQuorum};
 
 use crate::api::objects;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
+use crate::check::state::Seen;
 use crate::check::trace::Note;
 use crate::event::Inside;
-use crate::operator::state::{LOCK, Life, Machine, Polled, Process, Seen, SharedViews, lock_key};
+use crate::event::SharedViews;
+use crate::operator::state::{LOCK, Life, Machine, Polled, Process, lock_key};
 use crate::world::World;
 
 impl World {
@@ -34,14 +36,14 @@ impl World {
     }
 
     /// What the engine or the election of a replica asks for.
-    pub fn obey(&mut self, process: usize, uid: u32, order: Planned) {
+    pub fn obey(&mut self, process: usize, uid: u32, order: Planned, views: Option<SharedViews>) {
         let serial = self.processes[process].machine_of(uid).map(|machine| machine.serial);
         match (order, serial) {
             (Planned::Open { quorum, keys, config }, earlier) => {
                 if let Some(earlier) = earlier {
                     self.command(process, earlier, Command::Close);
                 }
-                self.open_machine(process, uid, quorum, &keys, config);
+                self.open_machine(process, uid, quorum, &keys, config, views.unwrap_or_default());
             }
             (Planned::RaiseFloor(token), _) => {
                 let floor = &mut self.processes[process].floor;
@@ -59,6 +61,7 @@ impl World {
         quorum: Option<Arc<OpenQuorum>>,
         keys: &[String],
         config: Config,
+        views: SharedViews,
     ) -> Option<u64> {
         let place = self.unit(process, uid).map(|unit| unit.place);
         if place.is_none() && uid != LOCK && self.swarm.programs == 0 {
@@ -69,13 +72,6 @@ impl World {
         } else {
             keys.iter().map(|key| objects::key_number(key)).collect()
         };
-        let views = SharedViews::default();
-        if let Some(unit) = self.unit(process, uid) {
-            unit.opening = unit.opening.saturating_sub(1);
-            unit.views = Some(views.clone());
-        } else if let Some(leader) = self.processes[process].leader.as_mut().filter(|_| uid == LOCK) {
-            leader.views = Some(views.clone());
-        }
         let jump_wait = if uid == LOCK { config.ttl } else { self.swarm.longest };
         let mutant = self.mutant();
         let process = &mut self.processes[process];
@@ -107,26 +103,10 @@ impl World {
         if wants || matches!(command, Command::Adopt(_)) {
             self.crowd(process);
         }
-        self.sees_command(process, serial, &command);
-        let repeats = self.is(Bug::KeeperWantsAgain);
-        let Some(machine) = self.machine(process, serial) else { return };
-        let before = (machine.driver.is_taken(), machine.driver.view().retry_at);
-        match &command {
-            Command::Want(holder) if repeats => machine.desired = Some(holder.clone()),
-            Command::Forget | Command::Retire | Command::End { .. } => machine.desired = None,
-            _ => {}
-        }
+        let before = self.sees_command(process, serial, &command);
         self.feed(process, serial, Input::Command(command, fresh));
         if wants && self.sees_attempt(process, serial, before) && self.is(Bug::NoPace) {
             self.feed(process, serial, Input::Command(Command::TryNow, None));
-        }
-    }
-
-    /// After an outage, thousands of other leases of the process have reserved the next turns.
-    fn crowd(&mut self, process: usize) {
-        if self.chaos && self.rng.permille(self.swarm.attempts_wait) {
-            let until = Time(self.local(process)) + Millis(self.rng.between(10, 3000));
-            self.processes[process].turns.reserve(until);
         }
     }
 
@@ -197,24 +177,8 @@ impl World {
         self.want_again(process, serial, now);
     }
 
-    /// The old rule, planted: the keeper repeats the last request for an attempt by itself.
-    fn want_again(&mut self, process: usize, serial: u64, now: Time) {
-        let floor = self.processes[process].floor;
-        let Some(machine) = self.machine(process, serial) else { return };
-        let Some(holder) = machine.desired.clone().filter(|_| !machine.driver.is_taken()) else { return };
-        if machine.driver.lease_mut().is_taken_for(&holder) {
-            return;
-        }
-        let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
-        if let Some(machine) = self.machine(process, serial) {
-            let fresh = Fresh { attempt, floor, entropy, jumped_at: None };
-            machine.driver.lease_mut().handle(now, LeaseInput::Command(Command::Want(holder), Some(fresh)));
-        }
-        self.drain(process, serial);
-    }
-
     /// Carries out the effects of a machine.
-    fn drain(&mut self, process: usize, serial: u64) {
+    pub fn drain(&mut self, process: usize, serial: u64) {
         let boot = self.processes[process].boot;
         while self.polls_on(process, boot, "a lease") {
             let Some(machine) = self.machine(process, serial) else { return };

@@ -14,8 +14,7 @@ use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::event::{Event, Inside};
-use crate::operator::state::{LOCK, Leader, Machine, Polled, instance};
-use crate::operator::writer::Ticket;
+use crate::operator::state::{LOCK, Leader, Machine, Polled, Ticket, instance};
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::World;
 
@@ -27,7 +26,7 @@ impl World {
         let Self { swarm, processes, .. } = self;
         let of = &processes[process];
         let machine = Leadership::new(cluster(of.cluster), instance(process), format!("start-{}", of.boot));
-        let leader = Leader { machine, named: (0, None), views: None, due: false };
+        let leader = Leader { machine, named: (0, None), views: None, due: false, asks: false };
         swarm.elects.then_some(leader)
     }
 
@@ -64,16 +63,13 @@ impl World {
         let now = Time(self.local(process));
         let operator = &mut self.processes[process];
         let quorum = operator.quorum.clone();
-        let api_answered_at = operator.writer.calls.answered_at();
+        let api_answered_at = operator.calls.answered_at();
         let majority = self.swarm.quorum.majority();
+        let news = if quorum.read { operator.news(LOCK) } else { News::default() };
         let Some(leader) = &mut operator.leader else { return };
         leader.due = false;
         if !quorum.read {
             return;
-        }
-        let news = leader.views.as_ref().map_or_else(News::default, |views| views.borrow_mut().take());
-        if news.ended {
-            leader.views = None;
         }
         let facts = LeadershipFacts {
             quorum: quorum.open.clone(),
@@ -98,18 +94,12 @@ impl World {
     pub fn carry_out_leader(&mut self, process: usize, effect: LeadershipEffect) {
         match effect {
             LeadershipEffect::Open { quorum, config } => {
-                if let Some(leader) = &mut self.processes[process].leader {
-                    leader.views = None;
-                }
                 let order = Planned::Open { quorum: Some(quorum), keys: Vec::new(), config };
                 self.send_order(process, LOCK, order);
             }
             LeadershipEffect::Keeper(command) => {
                 if matches!(command, Command::End { .. }) {
                     self.coverage.saw(Sight::LeadershipReleased);
-                }
-                if let (Command::Close, Some(leader)) = (&command, &mut self.processes[process].leader) {
-                    leader.views = None;
                 }
                 self.send_order(process, LOCK, Planned::Keeper(command));
             }

@@ -1,36 +1,35 @@
 //! What one process remembers.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use redislease_core::admission::Admission;
 use redislease_core::driver;
 use redislease_core::driver::{Driver, Ids, Turns};
 use redislease_core::judge::Judge;
-use redislease_core::lease::{Config, Round};
-use redislease_core::lock::Lock;
 use redislease_core::marker::RunId;
-use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::op::{Holder, Token};
 use redislease_core::quorum::Quorum;
 use redislease_core::seed::FenceReport;
 use redislease_core::time::{Drift, Millis, Time};
-use redislease_plan::engine::{self, Engine, Subject};
+use redislease_plan::engine::{self, Caller, Engine, Subject};
 use redislease_plan::index::{Index, LeaseId};
+use redislease_plan::plan::calls::{Calls, Request};
 use redislease_plan::plan::{
-    Allowed, Effect as Planned, Leadership, LeadershipEffect, OpenQuorum, PERMITS, QuorumFacts, Views,
+    Allowed, Effect as Planned, Leadership, LeadershipEffect, News, OpenQuorum, PERMITS, QuorumFacts,
 };
 
-use super::planted::Planted;
 use crate::api::objects;
 use crate::api::objects::{KEYS, Keys, NAMESPACE};
 use crate::api::server::Stream;
 use crate::chaos::bug::Bug;
-use crate::chaos::fault::{Fault, Phase};
+use crate::chaos::fault::Fault;
+use crate::chaos::planted::Planted;
 use crate::check::coverage::Sight;
-use crate::event::Inside;
-use crate::operator::writer::Writer;
+use crate::check::pending::Writes;
+use crate::check::state::{Checks, History, Seen};
+use crate::event::{Inside, SharedViews};
+use crate::programs::worker::Worker;
 use crate::redis::clock::{Clock, Micros};
 use crate::redis::link::Conn;
 
@@ -41,20 +40,14 @@ pub enum Life {
     Frozen,
 }
 
-/// What happens to a process before an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BeforeEffect {
-    Continue,
-    Crashed,
-    Paused,
-}
-
 /// An effect of a machine of the process.
 pub enum Polled {
     /// The unit, and the number of the lease.
     Lease(u32, u64, driver::Effect),
     /// The unit.
     Planned(u32, Arc<Subject>, Planned),
+    /// The unit.
+    Call(u32, Caller, Request),
     Leader(LeadershipEffect),
 }
 
@@ -70,20 +63,12 @@ pub struct Process {
     /// Which of them vote.
     pub votes: Vec<bool>,
     pub judge: Judge,
-    /// When its clock stood still, and for how long.
-    pub losses: Vec<(Time, Micros)>,
-    /// Whether a node was in doubt for one longest lease.
-    pub waited_out_a_doubt: bool,
-    /// While its clock stands still: what it shows, and since when.
-    pub losing: Option<(u64, Micros)>,
     pub machines: Vec<Machine>,
     /// The turns of their drivers, and the numbers of their leases.
     pub turns: Turns,
     pub lease_ids: Ids,
     /// The tasks of a program.
     pub workers: Vec<Worker>,
-    /// When it last continued after a pause.
-    pub continued_at: Micros,
     pub units: Vec<Unit>,
     /// How many units each lease has had, by the number of its UID.
     pub earlier_units: BTreeMap<u32, u32>,
@@ -94,19 +79,14 @@ pub struct Process {
     pub held_back: Option<Polled>,
     /// Whether every status was read once.
     pub floor_complete: bool,
-    /// The newest version of any object that it has observed.
-    pub newest: u64,
     pub quorum: Arc<QuorumFacts>,
-    pub writer: Writer,
+    pub calls: Calls<Ticket>,
+    pub writes: Writes,
     /// `None`: every process decides as if it led.
     pub leader: Option<Leader>,
     pub streams: [Stream; 2],
     /// The events that arrived while it was paused.
     pub inbox: Vec<Inside>,
-    /// It was asked to stop gracefully.
-    pub stops: bool,
-    /// The fault that paused it, and the phases of its leases at that time.
-    pub stopped_by: Option<(Fault, Vec<Phase>)>,
     pub floor: Token,
     /// How many faults cut it off from its API server.
     pub api_cut: u32,
@@ -114,6 +94,7 @@ pub struct Process {
     /// How many changes of workloads its watch has shown.
     pub saw_workloads: u32,
     pub wake_at: Option<Micros>,
+    pub history: History,
 }
 
 impl Process {
@@ -127,33 +108,28 @@ impl Process {
             peers: Vec::new(),
             votes: vec![false; quorum.size()],
             judge: Judge::new(quorum, Millis(0), Drift::STANDARD),
-            losses: Vec::new(),
-            waited_out_a_doubt: false,
-            losing: None,
             machines: Vec::new(),
             turns: Turns::new(),
             lease_ids: Ids::default(),
             workers: Vec::new(),
-            continued_at: 0,
             units: Vec::new(),
             earlier_units: BTreeMap::new(),
             engine: new_engine(cluster, PERMITS, &[]),
             work_due: false,
             held_back: None,
             floor_complete: false,
-            newest: 0,
             quorum: Arc::default(),
-            writer: Writer::new(calls_at_once),
+            calls: Calls::new(calls_at_once),
+            writes: Writes::default(),
             leader: None,
             streams: [Stream::default(); 2],
             inbox: Vec::new(),
-            stops: false,
-            stopped_by: None,
             floor: Token(0),
             api_cut: 0,
             last_command: 0,
             saw_workloads: 0,
             wake_at: None,
+            history: History::default(),
         }
     }
 }
@@ -197,31 +173,32 @@ impl Process {
     pub fn machine_of(&self, uid: u32) -> Option<&Machine> {
         self.machines.iter().rev().find(|machine| machine.uid == uid && !machine.driver.is_closing())
     }
-}
 
-/// What the checks know about one machine.
-#[derive(Default)]
-pub struct Seen {
-    /// Whether the checker knows until when the view is valid.
-    pub is_reported: bool,
-    /// Whether effects of an earlier input are still to be carried out.
-    pub behind: bool,
-    /// A term that has ended, until a view shows it.
-    pub ended: Option<Attempt>,
-    pub began: Option<Attempt>,
-    pub confirming: bool,
-    pub renewing: bool,
-    pub releasing: u32,
-    /// The rounds whose requests were sent.
-    pub rounds: Vec<Round>,
-    /// Renewals without a failure, since something disturbed them.
-    pub steady: u32,
-    /// The last term that was given up because nodes did not hold it.
-    pub missed: Option<Attempt>,
-}
+    /// The views that the reader of a lease, or of the lock of the replicas, reads.
+    fn views_of(&mut self, uid: u32) -> Option<&mut Option<SharedViews>> {
+        match &mut self.leader {
+            Some(leader) if uid == LOCK => Some(&mut leader.views),
+            _ => self.units.iter_mut().find(|unit| unit.uid == uid).map(|unit| &mut unit.views),
+        }
+    }
 
-/// The views of one keeper machine, for its reader.
-pub type SharedViews = Rc<RefCell<Views>>;
+    /// The reader of a lease reads these views from now on.
+    pub fn read_from(&mut self, uid: u32, views: Option<SharedViews>) {
+        if let Some(known) = self.views_of(uid) {
+            *known = views;
+        }
+    }
+
+    /// Takes what is new in the views of a lease.
+    pub fn news(&mut self, uid: u32) -> News {
+        let Some(Some(views)) = self.views_of(uid) else { return News::default() };
+        let news = views.borrow_mut().take();
+        if news.ended {
+            self.read_from(uid, None);
+        }
+        news
+    }
+}
 
 /// What the simulator keeps about one lease in one process.
 pub struct Unit {
@@ -230,10 +207,8 @@ pub struct Unit {
     /// another lease. The unit of that has a greater number: [`lease_of`] is the same.
     pub uid: u32,
     pub place: usize,
-    /// The views of its keeper. `None` until its machine is opened.
+    /// The views of its last machine, which may not be opened yet.
     pub views: Option<SharedViews>,
-    /// How many machines are still to be opened: views of an earlier one are ignored.
-    pub opening: u32,
     pub checks: Checks,
 }
 
@@ -244,16 +219,6 @@ pub fn new_engine(cluster: usize, permits: usize, bugs: &[Bug]) -> Engine<Plante
     Engine::new(engine::Config { cluster, allowed, permits, machines: bugs.to_vec() }, Index::new(NAMESPACE))
 }
 
-/// The state by which the effects of one lease are checked.
-#[derive(Default)]
-pub struct Checks {
-    /// Whether it has counted the loss of a term.
-    pub lost: bool,
-    /// The terms whose end was counted.
-    pub counted: BTreeSet<Attempt>,
-    pub last_counted: Option<Attempt>,
-}
-
 /// The UID of the lock of the replicas, in place of that of a lease.
 pub const LOCK: u32 = u32::MAX;
 
@@ -262,9 +227,11 @@ pub struct Leader {
     pub machine: Leadership,
     /// The leader by the newest event, read or answer: the resource version, and the instance.
     pub named: (u64, Option<String>),
-    /// The views of its lock. `None` until its machine is opened.
+    /// The views of the last machine of its lock.
     pub views: Option<SharedViews>,
     pub due: bool,
+    /// Whether it waits for any answer of the API server.
+    pub asks: bool,
 }
 
 /// The key of the lock on the Redis nodes.
@@ -302,37 +269,14 @@ pub struct Gather {
     pub others: Vec<FenceReport>,
 }
 
-/// The effect before which a fault is injected.
-#[derive(Clone, Copy, Debug)]
-pub struct Spot {
-    pub process: usize,
-    pub uid: u32,
-    pub node: Option<usize>,
-}
-
-/// One request of a task, and the lock that comes from it.
-pub struct Worker {
-    /// The number of the task in its program.
-    pub task: u32,
-    /// The number of its lease.
-    pub serial: u64,
-    pub keys: Keys,
-    pub lock: Lock,
-    pub config: Config,
-    /// True time.
-    pub asked_at: Micros,
-    pub taken: Option<Taken>,
-    /// A write was refused: the program has stopped its work.
-    pub knows_loss: bool,
-    pub wake_at: Option<Micros>,
-}
-
-/// When a program got its lock.
-#[derive(Clone, Copy)]
-pub struct Taken {
-    /// True time.
-    pub at: Micros,
-    /// On the clock of the process.
-    pub local: u64,
-    pub attempt: Attempt,
+/// The caller of a call.
+#[derive(Clone, Debug)]
+pub enum Ticket {
+    Engine(Caller),
+    Leader,
+    /// The admission of a node. `request` is [`Peer::tokens_asked`].
+    Tokens {
+        node: usize,
+        request: u64,
+    },
 }

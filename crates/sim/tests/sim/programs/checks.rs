@@ -66,7 +66,7 @@ impl World {
             let others = |live: &&Live| live.keys & keys != 0 && live.attempt != taken.attempt && now < live.until;
             let other = self.check.live.iter().find(others).map(|live| live.attempt);
             // No lock protects from a process whose clock stood still.
-            let stood_still = self.processes[process].losses.iter().any(|(at, _)| at.0 >= taken.local);
+            let stood_still = self.processes[process].history.losses.iter().any(|(at, _)| at.0 >= taken.local);
             if let Some(other) = other.filter(|_| !stood_still) {
                 return self.check.fail(format!("{:?} writes while {other:?} holds the lock", taken.attempt));
             }
@@ -88,7 +88,7 @@ impl World {
             return;
         }
         let (asked_at, wait) = (worker.asked_at, worker.lock.request().wait.0);
-        let paused = self.processes[process].continued_at >= asked_at;
+        let paused = self.processes[process].history.continued_at >= asked_at;
         if !paused && now >= asked_at + wait * MILLI * 101 / 100 + within {
             return self.check.fail(format!("a request of program {process} waits for longer than {wait} ms"));
         }
@@ -97,7 +97,7 @@ impl World {
 
     /// After a program let go, or cancelled its request, its term exists for no longer than the TTL.
     pub fn nothing_is_left_of(&mut self, process: usize, holder: Holder, since: Micros, life: Micros) {
-        let continued_at = self.processes[process].continued_at.max(since);
+        let continued_at = self.processes[process].history.continued_at.max(since);
         let is_paused = self.processes[process].life == crate::operator::state::Life::Frozen;
         if continued_at > since || is_paused {
             // A process that was paused lets go when it continues.

@@ -7,11 +7,13 @@
 mod checks;
 mod search;
 mod tasks;
+pub mod worker;
 
 use redislease_core::op::Holder;
 
 use crate::event::{Event, Inside, ProgramStage as Stage, ProgramStep as Step};
-use crate::operator::state::{Process, Worker};
+use crate::operator::state::Process;
+use crate::programs::worker::Worker;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use redislease_core::check::{Layer, Mutant};
 
+use crate::TURN;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::Swarm;
 use crate::redis::clock::SECOND;
-use crate::run::search;
+use crate::run::search::{self, from_environment};
 use crate::world::World;
-use crate::{TURN, from_environment};
 
 /// The faults of programs: the others need an API server.
 const FAULTS: [Fault; 18] = [

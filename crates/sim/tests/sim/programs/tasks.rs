@@ -7,12 +7,13 @@ use redislease_core::lock::{Input, Lock, Request};
 use redislease_core::time::{Drift, Millis, Time};
 
 use super::Step;
+use super::worker::{Taken, Worker};
 use crate::api::objects;
 use crate::api::objects::Keys;
+use crate::chaos::fault::BeforeEffect;
 use crate::chaos::fault::Fault;
 use crate::event::Event;
-use crate::operator::state::BeforeEffect;
-use crate::operator::state::{Taken, Worker};
+use crate::event::SharedViews;
 use crate::redis::clock::{MILLI, SECOND};
 use crate::world::World;
 
@@ -81,7 +82,10 @@ impl World {
         let names: Vec<String> = (0..3).filter(|key| keys & 1 << key != 0).map(|key| format!("key-{key}")).collect();
         debug_assert!(names.iter().all(|name| keys & 1 << objects::key_number(name) != 0));
         let quorum = Some(self.open_quorum.clone());
-        let Some(serial) = self.open_machine(process, task, quorum, &names, config.clone()) else { return };
+        let Some(serial) = self.open_machine(process, task, quorum, &names, config.clone(), SharedViews::default())
+        else {
+            return;
+        };
         self.command(process, serial, Command::KeepKeysFor(request.hold_at_least));
         let now = self.local(process);
         let lock = Lock::new(Time(now), request.clone()).with_mutant(self.mutant());

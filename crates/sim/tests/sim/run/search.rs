@@ -12,9 +12,14 @@ use crate::chaos::swarm::Swarm;
 use crate::check::checker::Broken;
 use crate::check::coverage::Coverage;
 use crate::check::trace::{KEPT, Trace};
-use crate::from_environment;
 use crate::redis::clock::Micros;
 use crate::world::World;
+
+/// The number in a variable of the environment.
+pub fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
 
 /// The result of a run.
 pub struct Outcome {

@@ -1,69 +1,31 @@
-//! What one process remembers of its calls to the API server.
+//! The writes of one process without an outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use redislease_core::time::Time;
-use redislease_plan::api::names::PodRole;
-use redislease_plan::index::WorkloadKey;
-use redislease_plan::plan::calls::{Calls, Request};
 use redislease_plan::plan::{Priority, StatusOutcome};
 
-/// The caller of a call.
-#[derive(Clone, Debug)]
-pub enum Ticket {
-    /// The unit of a lease.
-    Lease(u32),
-    Workload(WorkloadKey),
-    /// The role of a lease that does not exist: its name, and the object's UID.
-    Orphan(String, String),
-    Leader,
-    /// The admission of a node. `request` is [`Peer::tokens_asked`].
-    ///
-    /// [`Peer::tokens_asked`]: crate::operator::state::Peer::tokens_asked
-    Tokens {
-        node: usize,
-        request: u64,
-    },
-}
+use crate::api::objects::lease_of;
 
 /// A write of a lease without an outcome so far.
 pub struct Pending {
     pub not_after: Option<Time>,
-    /// As the reconciler asked for it.
     pub priority: Priority,
     pub sent: bool,
 }
 
-pub struct Writer {
-    pub calls: Calls<Ticket>,
+#[derive(Default)]
+pub struct Writes {
     /// By unit; with the pod or workload for a write of a role, without it for a write of the status.
     pub pending: BTreeMap<(u32, Option<u32>), Pending>,
     /// The leases whose last write of the status was refused: the next one may have to wait.
-    pub refused: BTreeSet<u32>,
-    /// Whether the election waits for any answer of the API server.
-    pub leader_asks: bool,
+    refused: BTreeSet<u32>,
 }
 
-impl Writer {
-    pub fn new(concurrency: usize) -> Self {
-        Self { calls: Calls::new(concurrency), pending: BTreeMap::new(), refused: BTreeSet::new(), leader_asks: false }
-    }
-
-    /// Whether a write of the status, or of the role of an object, has no outcome yet.
-    pub fn has(&self, uid: u32, object: Option<u32>) -> bool {
-        self.pending.contains_key(&(uid, object))
-    }
-
+impl Writes {
     /// The role writes of one lease without an outcome.
     pub fn roles_of(&self, uid: u32) -> usize {
         self.pending.keys().filter(|(unit, object)| *unit == uid && object.is_some()).count()
-    }
-
-    /// Whether a pod's label `active` is being written.
-    pub fn is_labelling_active(&self) -> bool {
-        let active =
-            |call: &Request| matches!(call, Request::Role { write, .. } if write.role == Some(PodRole::Active));
-        self.calls.in_flight().any(active)
     }
 
     /// A write has an outcome. Returns whether its deadline has passed.
@@ -103,12 +65,4 @@ impl Writer {
         };
         self.pending.iter().find(waits).map(|((unit, _), _)| *unit)
     }
-}
-
-/// The difference between the numbers of units for the same lease.
-pub const AGAIN: u32 = 1_000_000;
-
-/// The number of the UID of a lease.
-pub const fn lease_of(unit: u32) -> u32 {
-    unit % AGAIN
 }
