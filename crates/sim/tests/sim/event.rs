@@ -36,7 +36,6 @@ pub enum Event {
     Heal { epoch: u32, heal: Heal },
     Pod { cluster: usize, pod: u32, step: PodStep },
     PodComes { cluster: usize, place: usize },
-    Meddle,
     Fight { cluster: usize, place: usize, until: Micros },
     Replicas { cluster: usize, place: usize, changes: u32, run: bool },
     Snapshot,

@@ -43,8 +43,6 @@ pub struct World {
     /// How many effects were polled in this event.
     pub polled: u32,
     pub rng: Rng,
-    /// For what was added later, so that the other choices of a seed stay the same.
-    pub aside: Rng,
     pub swarm: Swarm,
     pub bugs: Vec<Bug>,
     pub membership: Membership,
@@ -112,7 +110,6 @@ impl World {
             queue: Queue::default(),
             at_once: 0,
             polled: 0,
-            aside: Rng::new(!rng.copy().word()),
             rng,
             bugs: bugs.to_vec(),
             membership,
@@ -172,7 +169,6 @@ impl World {
         if self.swarm.faults.iter().any(|&(_, weight)| weight > 0) {
             self.inject_later();
         }
-        self.meddle_later();
         let end =
             if self.swarm.programs > 0 { Event::Programs(ProgramStage::Heal) } else { Event::Recovery(Stage::Heal) };
         self.at(self.swarm.chaos, end);
@@ -262,7 +258,6 @@ impl World {
             Event::Heal { epoch, heal } if epoch == self.epoch => self.heal(&heal),
             Event::Pod { cluster, pod, step } => self.pod_step(cluster, pod, step),
             Event::PodComes { cluster, place } => self.pod_comes(cluster, place),
-            Event::Meddle => self.meddle_by_time(),
             Event::Fight { cluster, place, until } => self.fight(cluster, place, until),
             Event::Replicas { cluster, place, changes, run } => self.replicas_follow((cluster, place), changes, run),
             Event::Snapshot => {

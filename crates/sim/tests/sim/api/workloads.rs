@@ -108,7 +108,7 @@ impl World {
             let Process { cluster: of, life, .. } = &self.processes[process];
             if *of == cluster && *life != Life::Down {
                 let lag = if self.chaos { self.swarm.watch_lag } else { 5 * MILLI };
-                let delay = self.aside.between(MILLI, lag);
+                let delay = self.rng.between(MILLI, lag);
                 self.later(process, delay, Inside::WatchedWorkload { place });
             }
         }

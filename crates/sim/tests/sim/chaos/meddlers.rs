@@ -6,57 +6,23 @@ use redislease_plan::api::names;
 use crate::api::objects;
 use crate::api::server::{Mode, Mutation};
 use crate::chaos::fault::Fault;
-use crate::check::trace::Note;
 use crate::event::{Event, Heal};
 use crate::operator::state::{Life, Process};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 
 impl World {
-    pub fn meddle_later(&mut self) {
-        if !self.swarm.meddlers.is_empty() {
-            let delay = self.aside.between(MILLI, 2 * self.swarm.gap);
-            self.after(delay, Event::Meddle);
-        }
-    }
-
-    pub fn meddle_by_time(&mut self) {
-        if !self.chaos {
-            return;
-        }
-        self.meddle_later();
-        let fault = self.aside.weighted(&self.swarm.meddlers);
-        let cluster = self.aside.index(self.apis.len());
-        self.note(Note::Fault(fault, 0, 0));
-        self.note_disturbance(fault, cluster);
-        if self.meddle(cluster, fault) {
-            self.hit_cluster(fault, cluster);
-        }
-    }
-
-    /// How long it lasts: from milliseconds to longer than a lease.
-    fn meddling_lasts(&mut self) -> Micros {
-        let ttl = self.swarm.ttl();
-        let longest = self.aside.pick(&[300, 1000, ttl / 3, ttl, 3 * ttl]);
-        self.aside.between(1, longest) * MILLI
-    }
-
-    fn end_later(&mut self, heal: Heal) {
-        let (delay, epoch) = (self.meddling_lasts(), self.epoch);
-        self.after(delay, Event::Heal { epoch, heal });
-    }
-
     /// Returns whether something has changed.
     pub fn meddle(&mut self, cluster: usize, fault: Fault) -> bool {
-        let place = self.aside.index(self.swarm.keys.len());
+        let place = self.rng.index(self.swarm.keys.len());
         match fault {
             Fault::StripsLabel | Fault::Clamps => {
                 let mutation = if fault == Fault::StripsLabel { Mutation::StripsLabel } else { Mutation::Clamps };
                 self.apis[cluster].mutation = Some(mutation);
-                self.end_later(Heal::Mutation(cluster));
+                self.heal_later(Heal::Mutation(cluster));
             }
             Fault::Fight => {
-                let until = self.now + self.meddling_lasts();
+                let until = self.now + self.while_it_lasts();
                 self.after(0, Event::Fight { cluster, place, until });
             }
             Fault::SharedWorkload => {
@@ -66,20 +32,20 @@ impl World {
                 if !is_clustered(place) || others.is_empty() {
                     return false;
                 }
-                let other = self.aside.pick(&others);
+                let other = self.rng.pick(&others);
                 self.specs[cluster][place].workload = Some(other);
                 self.write_spec(cluster, place);
-                if self.aside.percent(50) {
+                if self.rng.percent(50) {
                     self.set_consent(cluster, other, Some(place));
                 }
-                self.end_later(Heal::Workload(cluster, place));
+                self.heal_later(Heal::Workload(cluster, place));
             }
             Fault::RestoreEtcd => return self.restore_or_back_up(cluster),
             _ => {
                 if !self.set_consent(cluster, place, None) {
                     return false;
                 }
-                self.end_later(Heal::Consent(cluster, place));
+                self.heal_later(Heal::Consent(cluster, place));
             }
         }
         true
@@ -97,7 +63,7 @@ impl World {
             self.backups[cluster] = Some(self.back_up(cluster));
             return false;
         };
-        let away = self.aside.between(2, 30) * SECOND;
+        let away = self.rng.between(2, 30) * SECOND;
         self.restore_etcd(cluster, backup, away);
         true
     }
@@ -109,7 +75,7 @@ impl World {
         }
         self.running.disturbed(cluster, self.now);
         if self.specs[cluster][place].clustered {
-            let replicas = self.aside.pick(&[0, 1, objects::RUNNING]);
+            let replicas = self.rng.pick(&[0, 1, objects::RUNNING]);
             self.set_replicas(cluster, place, replicas);
         } else {
             let label = names::role_label(&objects::lease_name(place));
@@ -117,11 +83,11 @@ impl World {
             let labelled: Vec<u32> =
                 pods.iter().filter(|(_, pod)| pod.labels.contains_key(&label)).map(|(pod, _)| *pod).collect();
             if !labelled.is_empty() {
-                let pod = self.aside.pick(&labelled);
+                let pod = self.rng.pick(&labelled);
                 self.change_pod(cluster, pod, |pod| drop(pod.labels.remove(&label)));
             }
         }
-        let delay = self.aside.between(20 * MILLI, SECOND);
+        let delay = self.rng.between(20 * MILLI, SECOND);
         self.after(delay, Event::Fight { cluster, place, until });
     }
 

@@ -170,9 +170,12 @@ impl World {
             Fault::DeletePod | Fault::KillPod | Fault::NodeOff | Fault::Unready | Fault::Relabel => {
                 self.victim(cluster, at).is_some_and(|pod| self.harm_pod(cluster, pod, fault))
             }
-            Fault::StripsLabel | Fault::Clamps | Fault::Fight | Fault::NoConsent | Fault::SharedWorkload => {
-                self.meddle(cluster, fault)
-            }
+            Fault::StripsLabel
+            | Fault::Clamps
+            | Fault::Fight
+            | Fault::NoConsent
+            | Fault::SharedWorkload
+            | Fault::RestoreEtcd => self.meddle(cluster, fault),
             _ => false,
         };
         if changes {

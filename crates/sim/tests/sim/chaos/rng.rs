@@ -11,11 +11,6 @@ impl Rng {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// A copy of the stream with the same continuation.
-    pub fn copy(&self) -> Self {
-        Self(self.0.clone())
-    }
-
     pub fn word(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -87,8 +87,6 @@ pub struct Swarm {
     /// The counter is ahead of all clocks, as after clocks were set back: only the status shows how far.
     pub clocks_behind: bool,
     pub faults: Vec<(Fault, u64)>,
-    /// The faults of others who write to the same objects.
-    pub meddlers: Vec<(Fault, u64)>,
     /// The average time from one fault to the next.
     pub gap: Micros,
     /// Before how many of 1000 effects a fault is injected.
@@ -101,15 +99,14 @@ pub struct Swarm {
 impl Swarm {
     pub fn draw(rng: &mut Rng, bugs: &[Bug]) -> Self {
         let bug = bugs.first().copied();
-        let (drawn, mut apart) = Self::draw_all(rng, bug);
+        let drawn = Self::draw_all(rng, bug);
         match bug {
             Some(bug) => drawn.focused(bug),
-            None => drawn.widened(&mut apart),
+            None => drawn.widened(rng),
         }
     }
 
-    /// Returns also the generator of the choices that were added later.
-    fn draw_all(rng: &mut Rng, bug: Option<Bug>) -> (Self, Rng) {
+    fn draw_all(rng: &mut Rng, bug: Option<Bug>) -> Self {
         let clusters = if bug.is_some_and(needs_two_clusters) || rng.percent(35) { 2 } else { 1 };
         let processes = (0..rng.between(clusters as u64, 3) as usize).map(|process| process % clusters).collect();
         let clocks_behind =
@@ -119,18 +116,15 @@ impl Swarm {
         let nodes = rng.weighted(&[(1, 6), (2, 6), (3, 60), (4, 8), (5, 20)]);
         let command_timeout = Millis(rng.pick(&[200, 500]));
         let mut specs = Self::draw_specs(rng);
-        draw_durations(&mut Rng::new(rng.copy().word().rotate_left(1)), command_timeout, &mut specs);
+        draw_durations(rng, command_timeout, &mut specs);
         let ttl = specs.iter().map(|spec| spec.lease * 1000).max().unwrap_or(0);
         let drift = rng.percent(60);
         let faults = Self::draw_faults(rng, clusters, clocks_behind, drift, bug);
-        // Drawn from a generator of its own, so that the other choices of a seed stay the same.
-        let mut apart = Rng::new(rng.copy().word());
-        let gated = apart.pick(&[0, 0, 0b101, 0b111]);
-        let clustered = apart.pick(&[0, 0, 0, 0, 0b001, 0b010, 0b111]) & !gated;
-        let permits = apart.pick(&[PERMITS, PERMITS, 1, 2]);
+        let gated = rng.pick(&[0, 0, 0b101, 0b111]);
+        let clustered = rng.pick(&[0, 0, 0, 0, 0b001, 0b010, 0b111]) & !gated;
         let has = |fault| faults.iter().any(|&(other, _)| other == fault);
         let network = draw_network(rng, command_timeout, has);
-        let drawn = Self {
+        Self {
             quorum: Quorum::of(nodes).unwrap(),
             command_timeout,
             longest: Millis(ttl * rng.pick(&[100, 100, 150]) / 100),
@@ -145,8 +139,8 @@ impl Swarm {
             pods: rng.between(1, 3) as usize,
             specs,
             network,
-            node_delay: apart.pick(&[(1, 50), (1, 500), (MILLI, 30 * MILLI)]),
-            limits: draw_limits(&mut apart),
+            node_delay: rng.pick(&[(1, 50), (1, 500), (MILLI, 30 * MILLI)]),
+            limits: draw_limits(rng),
             api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
             api_timeout: rng.pick(&[SECOND, 3 * SECOND]),
             api_loss: if has(Fault::ApiLoss) { rng.pick(&[50, 200, 500]) } else { 0 },
@@ -155,22 +149,19 @@ impl Swarm {
             watch_expired: if has(Fault::WatchExpired) { rng.pick(&[50, 300]) } else { 0 },
             stale_lists: if has(Fault::StaleList) { rng.pick(&[200, 700]) } else { 0 },
             attempts_wait: rng.pick(&[0, 0, 100, 500]),
-            permits,
+            permits: rng.pick(&[PERMITS, PERMITS, 1, 2]),
             engine_delay: rng.pick(&[(20, 200), (20, 200), (20, 5 * MILLI), (MILLI, 300 * MILLI)]),
             drift,
             installed: clocks_behind || rng.percent(85),
             clocks_behind,
-            meddlers: bug.map_or_else(|| draw_meddlers(&mut apart), needed_meddlers),
             faults: faults.into_iter().filter(|(fault, _)| !fault.is_of_messages()).collect(),
             gap: rng.pick(&[1, 4, 15]) * SECOND,
             effect_faults: rng.pick(&[0, 2, 10, 30]),
             chaos: rng.between(40, 150) * SECOND,
             stays_away: (clusters == 2 && rng.percent(50)).then(|| rng.index(2)),
-        };
-        (drawn, apart)
+        }
     }
 
-    /// What was added later. It is drawn last, so that the other choices of a seed stay the same.
     fn widened(mut self, rng: &mut Rng) -> Self {
         if rng.permille(MANY) {
             return self.with_many_workloads();
@@ -178,7 +169,7 @@ impl Swarm {
         self.excludes = !of_place(self.gated, 0) && !of_place(self.clustered, 0) && rng.percent(30);
         let only_workloads = (0..self.keys.len()).all(|place| of_place(self.clustered, place));
         if only_workloads && !self.clocks_behind && rng.percent(90) {
-            self.meddlers.push((Fault::RestoreEtcd, 1));
+            self.faults.push((Fault::RestoreEtcd, 10));
         }
         self
     }
@@ -272,13 +263,13 @@ impl Swarm {
                 faults.push((fault, rng.pick(&[1, 3, 10])));
             }
         }
-        faults.extend(bug.into_iter().flat_map(needed_faults));
+        faults.extend(bug.map_or_else(|| draw_meddlers(rng), needed_faults));
         let steps = rng.percent(50) || bug == Some(Bug::Core(Mutant::ClockStepIgnored));
         faults.retain(|&(fault, _)| match fault {
             Fault::Step => steps && !clocks_behind,
             Fault::SmallStep => steps && !clocks_behind && !drift,
             Fault::Crash | Fault::Rollout => !steps || clocks_behind,
-            Fault::Recreate => !clocks_behind,
+            Fault::Recreate | Fault::RestoreEtcd => !clocks_behind,
             Fault::LoseAll => clusters == 1 || !clocks_behind,
             _ => true,
         });
@@ -292,7 +283,7 @@ impl Swarm {
     }
 
     pub fn has(&self, fault: Fault) -> bool {
-        self.faults.iter().chain(&self.meddlers).any(|&(other, _)| other == fault)
+        self.faults.iter().any(|&(other, _)| other == fault)
     }
 
     pub fn rate(&self, rng: &mut Rng) -> u64 {
@@ -368,7 +359,11 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         Bug::GoneIsProof => &[Fault::KillPod],
         Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain => &[Fault::ApiHangs],
         Bug::StaleListTrusted => &[Fault::StaleList, Fault::WatchExpired],
-        Bug::NoBackOff => &[Fault::Webhook],
+        Bug::NoBackOff => {
+            return [Fault::Webhook, Fault::StripsLabel, Fault::Clamps, Fault::Fight].map(|fault| (fault, 10)).into();
+        }
+        Bug::ConsentIgnored => return [Fault::NoConsent, Fault::SharedWorkload].map(|fault| (fault, 10)).into(),
+        Bug::RestoreIgnored => return vec![(Fault::RestoreEtcd, 30)],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],
         Bug::Core(Mutant::ExtendShortens) => &[Fault::ChangeSpec, Fault::KillPod],
@@ -398,16 +393,5 @@ fn draw_meddlers(rng: &mut Rng) -> Vec<(Fault, u64)> {
     }
     let all = [Fault::StripsLabel, Fault::Clamps, Fault::Fight, Fault::NoConsent, Fault::SharedWorkload];
     let chosen = all.into_iter().filter(|_| rng.percent(50)).collect::<Vec<_>>();
-    chosen.into_iter().map(|fault| (fault, rng.pick(&[1, 3]))).collect()
-}
-
-/// Others who write to the same objects, without whom a bug breaks nothing.
-fn needed_meddlers(bug: Bug) -> Vec<(Fault, u64)> {
-    let faults: &[Fault] = match bug {
-        Bug::NoBackOff => &[Fault::StripsLabel, Fault::Clamps, Fault::Fight],
-        Bug::ConsentIgnored => &[Fault::NoConsent, Fault::SharedWorkload],
-        Bug::RestoreIgnored => &[Fault::RestoreEtcd],
-        _ => &[],
-    };
-    faults.iter().map(|&fault| (fault, 1)).collect()
+    chosen.into_iter().map(|fault| (fault, rng.pick(&[3, 10]))).collect()
 }

@@ -84,7 +84,7 @@ impl World {
         let changes = workload.changes;
         let longest =
             if replicas > 0 { 3 * SECOND } else { self.specs[of.0][for_lease.unwrap_or(of.1)].grace * SECOND };
-        let delay = self.aside.between(10 * MILLI, longest);
+        let delay = self.rng.between(10 * MILLI, longest);
         self.after(delay, Event::Replicas { cluster: of.0, place: of.1, changes, run: replicas > 0 });
     }
 

@@ -76,7 +76,6 @@ fn calm(processes: Vec<usize>) -> Swarm {
         installed: true,
         clocks_behind: false,
         faults: Vec::new(),
-        meddlers: Vec::new(),
         gap: SECOND,
         effect_faults: 0,
         chaos: 3600 * SECOND,
