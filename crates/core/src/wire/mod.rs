@@ -138,7 +138,7 @@ impl<K, R, C> Wire<K, R, C> {
     /// The next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect<K, R, C>> {
         let effect = self.effects.pop_front();
-        if effect.is_none() && self.effects.capacity() > KEPT {
+        if effect.is_none() {
             self.effects.shrink_to(KEPT);
         }
         effect

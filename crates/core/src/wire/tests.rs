@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::check::Mutant;
 use crate::marker::Membership;
-use crate::op::{Attempt, Grant, Stages, Token};
+use crate::op::{Attempt, Grant, Holder, Stages, Token};
 
 const TIMEOUT: Millis = Millis(500);
 const NOW: Time = Time(1000);
@@ -79,12 +79,16 @@ impl Wired {
 
     /// The reply to the oldest call.
     fn reply(&mut self, parts: &[Value]) {
+        self.reply_that(true, parts);
+    }
+
+    fn reply_that(&mut self, counts: bool, parts: &[Value]) {
         let sent = self.wire.oldest().unwrap();
         let (id, Call::Batch(batch)) = (sent.id, &sent.call) else { panic!("not a batch") };
         let time = [Value::Int(70), Value::Int(0)];
         let value = Value::List(time.into_iter().chain(parts.iter().cloned()).collect());
         let answers = Wire::<_, _, &str>::read(batch, value).unwrap().answer;
-        self.give(NOW, Input::Answered { id, counts: true, answers });
+        self.give(NOW, Input::Answered { id, counts, answers });
     }
 
     fn not_run(&mut self) {
@@ -277,6 +281,80 @@ fn an_overtaken_request_is_not_sent_again() {
     a_call_runs_while_the_scripts_are_loaded(&mut wired);
     assert_eq!(wired.sent, ["load"]);
     assert_eq!(wired.voted(), [(1, Vote::Released(1)), (1, Vote::Abstained)]);
+}
+
+#[test]
+fn votes_that_do_not_count_are_unknown() {
+    let mut wired = standard();
+    for op in [confirm(1), release(2), extend(3)] {
+        wired.ask(op);
+    }
+    wired.flush();
+    wired.reply_that(false, &[text("ends"), Value::Int(1)]);
+    wired.reply_that(false, &[text("votes"), Value::Int(1)]);
+    wired.reply_that(false, &[text("extended")]);
+    assert_eq!(wired.voted(), [2, 1, 3].map(|attempt| (attempt, Vote::Unknown)));
+}
+
+#[test]
+fn requests_that_were_late_and_those_to_another_marker_are_counted_apart() {
+    let acquire = |attempt| Op::Acquire { attempt: Attempt(attempt), ttl: Millis(1000), holder: Holder("pod".into()) };
+    let mut wired = standard();
+    for (word, why) in [("late", Why::Late), ("not_admitted", Why::NotAdmitted)] {
+        wired.ask(extend(1));
+        wired.ask(extend(2));
+        wired.flush();
+        wired.reply(&[text(word)]);
+        assert_eq!(core::mem::take(&mut wired.failed), [(why, 2)]);
+    }
+    for attempt in [1, 2] {
+        wired.ask(acquire(attempt));
+    }
+    wired.flush();
+    wired.reply(&[text("votes"), text("late"), text("late")]);
+    assert_eq!(core::mem::take(&mut wired.failed), [(Why::Late, 2)]);
+    for attempt in [1, 2] {
+        wired.ask(seal(attempt));
+    }
+    wired.flush();
+    wired.reply(&[text("ends"), text("not_admitted"), text("not_admitted")]);
+    assert_eq!(wired.failed, [(Why::NotAdmitted, 2)]);
+    assert!(wired.votes.iter().all(|(_, vote)| *vote == Vote::Abstained), "{:?}", wired.votes);
+}
+
+#[test]
+fn a_release_whose_sender_gives_up_when_it_is_sent_has_no_deadline() {
+    let mut wired = standard();
+    let at = NOW + Limits::STANDARD.wait;
+    wired.ask_until(at, release(1));
+    wired.give(at, Input::Wake);
+    assert_eq!((&wired.sent[..], &wired.votes[..]), (&[name(&release(1))][..], &[(1, Vote::Unknown)][..]));
+    let Call::Batch(batch) = &wired.wire.oldest().unwrap().call else { panic!("not a batch") };
+    assert_eq!((batch.terms(), wired.wire.next_deadline()), (None, Some(at + TIMEOUT)));
+}
+
+#[test]
+fn a_new_timeout_counts_for_the_calls_in_flight() {
+    let mut wired = standard();
+    wired.give(NOW, Input::Own("observe"));
+    assert_eq!(wired.wire.next_deadline(), Some(NOW + TIMEOUT));
+    wired.wire.set_timeout(Millis(200));
+    assert_eq!(wired.wire.next_deadline(), Some(NOW + Millis(200)));
+    wired.give(NOW + Millis(199), Input::Wake);
+    assert!(!wired.is_overdue);
+    wired.give(NOW + Millis(200), Input::Wake);
+    assert!(wired.is_overdue);
+}
+
+#[test]
+fn an_answered_call_that_is_not_for_votes_is_not_in_flight_any_more() {
+    let mut wired = standard();
+    wired.give(NOW, Input::Own("observe"));
+    wired.ask(confirm(1));
+    wired.flush();
+    assert_eq!((wired.wire.take_own(0), wired.wire.take_own(0)), (Some("observe"), None));
+    assert_eq!(wired.wire.take_own(1), None, "a call for votes");
+    assert_eq!(wired.wire.oldest().map(|sent| sent.id), Some(1));
 }
 
 pub(crate) const PLANTED: [Mutant; 3] =
