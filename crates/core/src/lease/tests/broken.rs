@@ -71,3 +71,12 @@ fn a_process_that_may_not_end_terms_must_confirm_a_term_with_a_broken_invariant_
         assert!(scenario.is_held(), "a majority confirmed it again");
     }
 }
+
+#[test]
+fn the_round_after_a_defect_does_not_wait_for_the_turn_that_the_driver_gave_to_the_broken_machine() {
+    let mut scenario = Scenario::with(Config { deadline: OnDeadline::Unconfirm, ..config() }, None);
+    scenario.held();
+    scenario.lease.hold(Time(scenario.now + 10_000));
+    scenario.breaks(Violation::BeliefPastDeadline);
+    assert!(scenario.is_held() && scenario.has_sent("extend"), "{:?}", scenario.standing());
+}
