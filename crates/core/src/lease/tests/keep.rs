@@ -140,6 +140,16 @@ fn new_durations_count_from_the_next_round() {
     assert_eq!(scenario.standing().term().and_then(|term| term.valid_until), Some(Time(scenario.now + 59_348)));
 }
 
+#[test]
+fn a_new_configuration_does_not_change_the_nodes() {
+    let mut scenario = Scenario::new();
+    scenario.held();
+    scenario.give(Command::Configure(Box::new(Config { quorum: Quorum::of(5).unwrap(), ..config() })));
+    assert_eq!(*scenario.lease.config(), config());
+    scenario.pass(60_000);
+    assert!(scenario.is_held());
+}
+
 fn sent_to(scenario: &Scenario, node: u8) -> Vec<&'static str> {
     scenario.sent.iter().filter(|(to, _)| to.0 == node).map(|(_, op)| name(op)).collect()
 }
