@@ -175,6 +175,27 @@ mod tests {
     }
 
     #[test]
+    fn deadlines_that_are_50_ms_apart_fit_in_one_call() {
+        let mut extends = Extends::EMPTY;
+        for (attempt, give_up_at) in [(1, 500), (2, 550), (3, 551)] {
+            extends.push(extend(attempt, 1, give_up_at));
+        }
+        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [1, 2]);
+        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [3]);
+    }
+
+    #[test]
+    fn an_extension_behind_a_call_that_was_sent_is_found_by_any_attempt() {
+        let limits = Limits { leases: 1, ..LIMITS };
+        let mut extends = Extends::EMPTY;
+        for attempt in [1, u128::MAX] {
+            extends.push(extend(attempt, 1, 500));
+        }
+        assert_eq!(attempts(extends.next_call(0, &limits)), [1]);
+        assert_eq!(extends.take(Attempt(u128::MAX)).map(|extend| extend.attempt()), Some(Attempt(u128::MAX)));
+    }
+
+    #[test]
     fn one_extension_is_taken_out_of_turn() {
         let mut extends = Extends::EMPTY;
         for attempt in 0..4 {
@@ -203,5 +224,7 @@ mod tests {
         assert_eq!(extends.next_expiry(), Some(Time(500)));
         assert_eq!(attempts(extends.next_call(0, &LIMITS)), [1, 3]);
         assert_eq!(extends.next_expiry(), None);
+        extends.push(extend(5, 1, 600));
+        assert_eq!(attempts(Some(extends.expire(Time(700)))), [5], "the machine was woken late");
     }
 }
