@@ -334,6 +334,18 @@ fn a_release_whose_sender_gives_up_when_it_is_sent_has_no_deadline() {
 }
 
 #[test]
+fn calls_in_flight_are_lost_with_the_connection() {
+    let mut wired = standard();
+    wired.ask(confirm(1));
+    wired.ask(extend(2));
+    wired.flush();
+    wired.give(NOW, Input::Own("observe"));
+    wired.give(NOW, Input::Closed);
+    assert_eq!(wired.voted(), [(1, Vote::Unknown), (2, Vote::Unknown)]);
+    assert_eq!((wired.lost.as_slice(), wired.wire.next_deadline()), (&["observe"][..], None));
+}
+
+#[test]
 fn a_new_timeout_counts_for_the_calls_in_flight() {
     let mut wired = standard();
     wired.give(NOW, Input::Own("observe"));
