@@ -160,3 +160,78 @@ impl Joins {
         acquires
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Stored;
+
+    const NOW: Time = Time(1000);
+    const ATTEMPT: Attempt = Attempt(7);
+    const NEXT: Round = Round(5);
+    const PACE: Millis = Millis(2500);
+    const GRANTED: NodeState = NodeState::Granted { grant: Grant(9), after: Round(3) };
+
+    /// A join under way that is given up after `left` ms: waiting for the grant, and waiting for the confirmation.
+    fn joins(left: u64) -> [NodeState; 2] {
+        let (round, give_up_at) = (Round(4), NOW + Millis(left));
+        [NodeState::Joining { round, give_up_at }, NodeState::Confirming { round, give_up_at }]
+    }
+
+    fn missed(stage: Stage, attempt: Attempt, number: u64) -> Vote {
+        Vote::Miss(Some(Stored { stage, attempt, number, metadata: "pod".into() }))
+    }
+
+    #[test]
+    fn a_node_that_misses_an_extension_is_joined_unless_a_step_of_its_join_is_under_way() {
+        let refused = NodeState::Refused { again_at: NOW };
+        let after = |state: NodeState, vote: &Vote| state.after_extension(NOW, vote, ATTEMPT);
+        let [joining, confirming] = joins(1);
+        for state in [NodeState::Holding, NodeState::Missing, refused, GRANTED, joining, confirming] {
+            assert_eq!(after(state, &Vote::Extended), NodeState::Holding);
+            assert_eq!((after(state, &Vote::Unknown), after(state, &Vote::Abstained)), (state, state));
+        }
+        for state in [refused, joining, confirming] {
+            assert_eq!(after(state, &Vote::Miss(None)), state);
+        }
+        for state in [NodeState::Holding, NodeState::Missing, GRANTED].into_iter().chain(joins(0)) {
+            assert_eq!(after(state, &Vote::Miss(None)), NodeState::Missing, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_grant_waits_for_its_confirmation_while_the_node_shows_it() {
+        let after = |vote: &Vote| GRANTED.after_extension(NOW, vote, ATTEMPT);
+        assert_eq!(after(&missed(Stage::Pending, ATTEMPT, 9)), GRANTED);
+        for other in [
+            missed(Stage::Sealed, ATTEMPT, 9),
+            missed(Stage::Pending, Attempt(8), 9),
+            missed(Stage::Pending, ATTEMPT, 10),
+        ] {
+            assert_eq!(after(&other), NodeState::Missing, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_to_a_step_of_a_join_leads_to_the_next_step() {
+        let after = |state: NodeState, vote: &Vote| state.after_join_step(NOW, Round(4), vote, NEXT, PACE);
+        let [joining, confirming] = joins(500);
+        let granted = NodeState::Granted { grant: Grant(9), after: NEXT };
+        let refused = NodeState::Refused { again_at: NOW + PACE };
+        let (grant, confirmed) = (Vote::Granted(Grant(9)), Vote::Confirmed { ttl_left: Millis(9) });
+        let by = Stored { stage: Stage::Term, attempt: Attempt(8), number: 1, metadata: "pod".into() };
+        assert_eq!(after(joining, &grant), Some(granted));
+        assert_eq!(after(confirming, &confirmed), Some(NodeState::Holding));
+        assert_eq!(after(joining, &Vote::Refused { ttl_left: Millis(9), by }), Some(refused));
+        assert_eq!(after(confirming, &Vote::Miss(None)), Some(refused));
+        for (state, vote) in [(joining, Vote::Unknown), (confirming, Vote::Abstained), (joining, confirmed.clone())] {
+            assert_eq!(after(state, &vote), Some(NodeState::Missing), "{state:?}: {vote:?}");
+        }
+        for state in [NodeState::Holding, NodeState::Missing, refused, granted] {
+            assert_eq!(after(state, &grant), None, "{state:?} waits for no answer");
+        }
+        for (state, vote) in [(joining, grant), (confirming, confirmed)] {
+            assert_eq!(state.after_join_step(NOW, Round(3), &vote, NEXT, PACE), None, "an answer to another round");
+        }
+    }
+}
