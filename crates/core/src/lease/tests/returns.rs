@@ -72,7 +72,9 @@ fn a_node_that_returns_during_the_attempt_is_joined_after_it() {
     scenario.want();
     returned(&mut scenario, 2, 0);
     scenario.links[1] = Link::Up;
-    scenario.pass(140);
+    scenario.pass(119);
+    assert!(matches!(scenario.standing(), Standing::Publishing(_)) && !scenario.has_sent("extend"), "the delay");
+    scenario.pass(21);
     let id = scenario.written();
     is_on_all(&mut scenario, &id);
 }
@@ -89,7 +91,10 @@ fn a_node_that_returns_during_a_round_is_asked_by_another() {
     assert_eq!(scenario.lease.next_round_at(), None, "a round is under way");
     scenario.links[1] = Link::Up;
     returned(&mut scenario, 2, 0);
-    scenario.pass(200);
+    scenario.sent.clear();
+    scenario.pass(100);
+    assert_eq!((scenario.lease.next_round_at(), scenario.sent.len()), (Some(Time(scenario.now + 20)), 0), "the delay");
+    scenario.pass(100);
     is_on_all(&mut scenario, &id);
 }
 
