@@ -69,6 +69,46 @@ fn a_term_that_another_process_keeps_becomes_unconfirmed_once_a_lease_and_is_nev
 }
 
 #[test]
+fn a_term_that_another_process_kept_once_is_lost_one_lease_after_it_became_uncertain() {
+    let mut scenario = Scenario::new();
+    let id = scenario.held();
+    scenario.restart(config());
+    scenario.links = [Link::Down; 3];
+    scenario.give(Command::Adopt(id.clone()));
+    scenario.give(Command::KeptElsewhere(id.attempt));
+    scenario.pass(30_302);
+    assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "{:?}", scenario.standing());
+    scenario.give(Command::UnconfirmedShown(id.attempt));
+    scenario.pass(30_301);
+    assert_eq!(scenario.end_reason(), None);
+    scenario.pass(1);
+    assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
+}
+
+#[test]
+fn the_keys_of_an_adopted_term_may_live_for_a_whole_lease() {
+    let mut scenario = Scenario::new();
+    let id = scenario.held();
+    scenario.restart(config());
+    scenario.lease.hold(Time(scenario.now + 10_000));
+    scenario.give(Command::Adopt(id.clone()));
+    scenario.give(Command::End { term: id, proof: false });
+    let keys_until = scenario.lease.view().ending.as_ref().map(|ending| ending.keys_until);
+    assert_eq!(keys_until, Some(Time(scenario.now + 30_302)));
+}
+
+#[test]
+fn a_round_that_a_majority_confirms_at_its_own_stop_at_comes_too_late() {
+    let mut scenario = Scenario::new();
+    let id = scenario.held();
+    scenario.restart(Config { command_timeout: Millis(20_000), ..config() });
+    scenario.links = [Link::Up, Link::Slow(STOP), Link::Down];
+    scenario.give(Command::Adopt(id));
+    scenario.pass(STOP);
+    assert_eq!(scenario.standing().term().map(|term| (term.failed_rounds, term.valid_until)), Some((1, None)));
+}
+
+#[test]
 fn an_uncertain_term_that_is_confirmed_is_held_with_the_same_token() {
     let mut scenario = Scenario::new();
     let id = scenario.held();
