@@ -63,7 +63,7 @@ fn unanswered(late: u64) -> Scenario {
 
 #[test]
 fn a_deadline_noticed_up_to_one_second_late_seals() {
-    for (late, seals) in [(0, true), (900, true), (3000, false)] {
+    for (late, seals) in [(0, true), (1000, true), (1001, false), (3000, false)] {
         let mut scenario = unanswered(late);
         scenario.give(Input::Wake);
         let ended = scenario.end_reason();
@@ -152,6 +152,24 @@ fn a_process_paused_while_its_term_is_uncertain_asks_again_before_it_gives_the_t
     scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass(30_302 - 5000);
     assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
+}
+
+#[test]
+fn a_loss_noticed_up_to_one_second_late_ends_the_term() {
+    for (late, ends) in [(1000, true), (1001, false)] {
+        let mut scenario = Scenario::new();
+        let id = scenario.held();
+        scenario.restart(config());
+        scenario.links = [Link::Down; 3];
+        let lost_at = scenario.now + 30_302;
+        scenario.give(Command::Adopt(id.clone()));
+        scenario.pass(5000);
+        scenario.give(Command::UnconfirmedShown(id.attempt));
+        scenario.pass_to(lost_at - 1);
+        scenario.now = lost_at + late;
+        scenario.give(Input::Wake);
+        assert_eq!(scenario.end_reason(), ends.then_some(EndReason::NeverConfirmed), "{late} ms late");
+    }
 }
 
 #[test]
@@ -287,4 +305,20 @@ fn a_deadline_that_passed_without_the_right_to_end_the_term_counts_when_the_righ
         assert_eq!(scenario.end_reason(), (!nodes_answer).then_some(EndReason::Deadline), "{:?}", scenario.standing());
         assert_eq!((scenario.is_held(), no_seal(&scenario)), (nodes_answer, nodes_answer));
     }
+}
+
+#[test]
+fn a_right_that_is_lost_again_while_the_nodes_are_asked_does_not_end_the_term() {
+    let mut scenario = Scenario::with(unconfirming(), None);
+    scenario.held();
+    scenario.links = [Link::Silent; 3];
+    scenario.pass(STOP + 3300);
+    scenario.give(Command::Configure(Box::new(config())));
+    scenario.pass(config().command_timeout.0 - 1);
+    scenario.give(Command::Configure(Box::new(unconfirming())));
+    scenario.pass(10_000);
+    assert_eq!((scenario.end_reason(), no_seal(&scenario)), (None, true));
+    scenario.give(Command::Configure(Box::new(config())));
+    scenario.pass(config().command_timeout.0);
+    assert_eq!(scenario.end_reason(), Some(EndReason::Deadline), "it has the right for a whole round");
 }
