@@ -225,3 +225,20 @@ fn a_term_whose_rounds_fail_joins_no_node() {
     scenario.pass_to(1_000_000 + STOP - 1);
     assert!(scenario.is_held() && scenario.has_sent("extend") && !scenario.has_sent("acquire"), "{:?}", scenario.sent);
 }
+
+#[test]
+fn a_grant_that_comes_after_a_failed_round_waits_for_the_retry() {
+    let mut scenario = Scenario::new();
+    scenario.contend(2);
+    scenario.held();
+    let start = scenario.now;
+    scenario.drop_keys(2);
+    scenario.links[2] = Link::Slow(2600);
+    scenario.pass_to(start + 2500);
+    scenario.links = [Link::Up, Link::Down, Link::Down];
+    scenario.pass_to(start + 5099);
+    assert_eq!(scenario.standing().term().map(|term| term.failed_rounds), Some(1));
+    assert_eq!(scenario.pending.len(), 1, "the grant is on the way");
+    scenario.pass(1);
+    assert_eq!((scenario.pending.len(), scenario.lease.next_round_at()), (0, Some(Time(start + 7500))));
+}
