@@ -233,3 +233,72 @@ fn a_term_known_from_the_status_only_can_be_sealed_and_released() {
     scenario.give(Command::End { term: id, proof: true });
     assert_eq!(scenario.values(1).len(), 0);
 }
+
+/// Until when the keys of the term can exist if it ended now without proof.
+fn keys_until(scenario: &Scenario, term: &TermId) -> Time {
+    let mut lease = scenario.lease.clone();
+    lease.handle(Time(scenario.now), Command::End { term: term.clone(), proof: false }.into());
+    lease.view().ending.as_ref().unwrap().keys_until
+}
+
+#[test]
+fn the_keys_can_last_from_the_last_request_that_sets_them() {
+    let mut scenario = Scenario::new();
+    let term = scenario.held();
+    scenario.pass(5000);
+    assert_eq!(keys_until(&scenario, &term), Time(scenario.now + 500 + 30_302), "a renewal");
+
+    let mut scenario = Scenario::new();
+    scenario.give(Command::KeepKeysFor(Millis(50_000)));
+    let began = scenario.now;
+    let term = scenario.held();
+    scenario.pass(5000);
+    assert_eq!(keys_until(&scenario, &term), Time(began + 500 + 50_502), "a renewal makes no key longer");
+    scenario.drop_keys(2);
+    scenario.pass(5000);
+    assert_eq!(keys_until(&scenario, &term), Time(scenario.now + 500 + 50_502), "a join");
+}
+
+#[test]
+fn no_seal_is_sent_at_the_end_of_validity_or_later() {
+    let mut scenario = Scenario::new();
+    let term = scenario.held();
+    let valid_until = scenario.now + VALID;
+    // The twelfth round of seals is due at that instant.
+    scenario.links = [Link::Silent; 3];
+    scenario.now = valid_until - 11 * 2500;
+    scenario.give(Command::End { term, proof: false });
+    scenario.pass_to(valid_until - 1);
+    let seals = scenario.sent.iter().filter(|(_, op)| matches!(op, Op::Seal { .. })).count();
+    assert_eq!(seals, 11 * 3);
+    let keys_until = scenario.lease.view().ending.as_ref().map(|ending| ending.keys_until);
+    assert_eq!(scenario.lease.next_deadline(), keys_until);
+    scenario.sent.clear();
+    scenario.pass(1);
+    assert_eq!(scenario.sent, []);
+}
+
+#[test]
+fn a_seal_counts_until_its_keys_may_have_ended() {
+    for (after, seals) in [(343, true), (344, false)] {
+        let mut scenario = Scenario::new();
+        let term = scenario.held();
+        scenario.links = [Link::Silent; 3];
+        scenario.give(Command::End { term, proof: false });
+        scenario.now += after;
+        // 400 ms without the margin for the drift.
+        for node in [0, 1] {
+            scenario.answer(node, Some(Vote::Sealed { ttl_left: Millis(400) }));
+        }
+        assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| ending.sealed), Some(seals), "{after} ms");
+    }
+}
+
+#[test]
+fn an_effective_seal_needs_no_wake_before_its_keys_have_ended() {
+    let mut scenario = Scenario::new();
+    let term = scenario.held();
+    scenario.give(Command::End { term, proof: false });
+    let ending = scenario.lease.view().ending.clone().unwrap();
+    assert_eq!((ending.sealed, scenario.lease.next_deadline()), (true, Some(ending.keys_until)));
+}
