@@ -99,6 +99,27 @@ fn a_refusal_says_when_a_majority_can_be_free_of_the_term() {
 }
 
 #[test]
+fn a_refusal_is_shown_until_the_next_attempt_or_until_the_request_ends() {
+    for forgets in [false, true] {
+        let mut scenario = Scenario::new();
+        another_holds(&mut scenario, 0, 77, 9000);
+        another_holds(&mut scenario, 1, 77, 9000);
+        scenario.want();
+        assert!(scenario.lease.view().refused_by.is_some());
+        if forgets {
+            scenario.give(Command::Forget);
+        } else {
+            scenario.pass(10_000);
+            scenario.links = [Link::Silent; 3];
+            scenario.want();
+            assert!(matches!(scenario.standing(), Standing::Acquiring(..)));
+        }
+        let view = scenario.lease.view();
+        assert_eq!((&view.refused_by, view.refusal), (&None, None), "forgets: {forgets}");
+    }
+}
+
+#[test]
 fn terms_that_no_majority_shows_are_no_refusal() {
     let mut scenario = Scenario::new();
     another_holds(&mut scenario, 0, 77, 9000);
@@ -193,6 +214,68 @@ fn a_confirm_that_is_lost_once_is_repeated() {
     scenario.links[1] = Link::Up;
     scenario.pass(500);
     assert_eq!(scenario.published.len(), 1);
+}
+
+/// An attempt that two nodes have granted. The first has confirmed it, and the second is asked.
+fn half_confirmed(second: Link) -> Scenario {
+    let mut scenario = Scenario::new();
+    scenario.links = [Link::Up, Link::Slow(100), Link::Down];
+    scenario.want();
+    scenario.links[1] = second;
+    if second == Link::Up {
+        scenario.drop_keys(1);
+    }
+    scenario.answer(1, None);
+    scenario
+}
+
+fn confirms_to_the_second(scenario: &Scenario) -> usize {
+    scenario.sent.iter().filter(|(node, op)| node.0 == 1 && matches!(op, Op::Confirm { .. })).count()
+}
+
+#[test]
+fn a_confirm_that_a_node_refuses_is_not_repeated() {
+    let scenario = half_confirmed(Link::Up);
+    assert_eq!((scenario.standing(), confirms_to_the_second(&scenario)), (&Standing::Idle, 1));
+}
+
+#[test]
+fn a_confirm_that_a_node_did_not_execute_is_repeated_at_once() {
+    let mut scenario = half_confirmed(Link::Silent);
+    scenario.links[1] = Link::Up;
+    scenario.answer(1, Some(Vote::Abstained));
+    assert_eq!((scenario.published.len(), confirms_to_the_second(&scenario)), (1, 2));
+}
+
+#[test]
+fn a_confirm_without_an_answer_is_repeated_once() {
+    let mut scenario = half_confirmed(Link::Silent);
+    scenario.pass(999);
+    assert!(matches!(scenario.standing(), Standing::Acquiring(..)), "{:?}", scenario.standing());
+    scenario.pass(1);
+    assert_eq!((scenario.standing(), confirms_to_the_second(&scenario)), (&Standing::Idle, 2));
+}
+
+#[test]
+fn a_grant_that_comes_after_the_term_was_taken_is_confirmed() {
+    let mut scenario = Scenario::new();
+    scenario.links[2] = Link::Slow(100);
+    let id = scenario.held();
+    scenario.links[2] = Link::Up;
+    scenario.pass(100);
+    assert_eq!(scenario.values(2)[0], term_value(id.attempt, id.token.0));
+    let acquires = scenario.sent.iter().filter(|(node, op)| node.0 == 2 && matches!(op, Op::Acquire { .. })).count();
+    assert_eq!(acquires, 1);
+}
+
+#[test]
+fn the_next_attempt_waits_until_a_majority_can_be_free() {
+    let mut scenario = Scenario::new();
+    another_holds(&mut scenario, 0, 77, 9000);
+    another_holds(&mut scenario, 1, 77, 5000);
+    scenario.want();
+    let wait = scenario.lease.view().retry_at.unwrap().since(Time(scenario.now));
+    assert!((5001..=5101).contains(&wait.0), "{wait:?}");
 }
 
 #[test]
