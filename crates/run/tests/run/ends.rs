@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Servers, child_of, eventually};
+use crate::support::{Servers, child_of, delete_key, eventually};
 
 /// Such a signal has no name, and wait functions that want a name fail on it.
 const REAL_TIME: u8 = 40;
@@ -82,7 +82,7 @@ fn after_a_loss_and_the_end_of_the_command_no_server_has_a_key() {
         eventually("the lock", || servers.has_key("test/lost") == 3);
         eventually("the loss", || {
             // A renewal between two deletions gives the first server its key back.
-            servers.redis[..2].iter().for_each(|server| servers.delete_from(server, "test/lost"));
+            servers.redis[..2].iter().for_each(|server| delete_key(server, "test/lost"));
             run.child.try_wait().unwrap().is_some()
         });
         assert_eq!(run.wait().code(), Some(76), "{isolate}");

@@ -90,13 +90,13 @@ impl Servers {
 
     pub fn delete(&self, lease: &str) {
         for server in &self.redis {
-            self.delete_from(server, lease);
+            delete_key(server, lease);
         }
     }
+}
 
-    pub fn delete_from(&self, server: &RedisServer, lease: &str) {
-        server.command(&["DEL", &format!("redislease:lock:{lease}")]).unwrap();
-    }
+pub fn delete_key(server: &RedisServer, lease: &str) {
+    server.command(&["DEL", &format!("redislease:lock:{lease}")]).unwrap();
 }
 
 /// The file of the program under test.
