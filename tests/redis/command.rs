@@ -32,11 +32,11 @@ fn child_of(pid: u32) -> Result<u32, String> {
     children.split_whitespace().next().and_then(|pid| pid.parse().ok()).ok_or_else(|| format!("{pid} has no child"))
 }
 
-/// The memory that a process shares with no other one, in kB. Code that only this process uses at the moment does not count: that
-/// of a build without optimization is large.
+/// The memory that a process has written to, in kB. Its code does not count, which is large without optimization. `Private_Dirty`
+/// would count it while the kernel has not yet written a new binary to the disk.
 fn private_memory(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
