@@ -237,7 +237,8 @@ fn order_and_fence_hold_and_each_simpler_rule_is_found_to_break_them() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some((case, bug)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    failures.lock().unwrap().extend(check(case, *bug).err());
+                    let failure = check(case, *bug).err();
+                    failures.lock().unwrap().extend(failure);
                 }
             });
         }
