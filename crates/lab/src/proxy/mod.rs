@@ -55,6 +55,16 @@ struct Shared {
 struct Cuts {
     all: Option<Cut>,
     by_process: BTreeMap<u32, Cut>,
+    /// How often they have changed.
+    changes: u64,
+}
+
+impl Cuts {
+    /// The cut that applies to the connections of an owner. Looks at every open file of each process that is cut.
+    fn of(&self, owner: Owner) -> Option<Cut> {
+        let own = self.by_process.iter().find(|(pid, _)| owner.is(**pid)).map(|(_, cut)| *cut);
+        own.or(self.all)
+    }
 }
 
 /// One connection of a client, and its continuation to the server.
@@ -63,6 +73,8 @@ struct Link {
     client: TcpStream,
     server: TcpStream,
     owner: Owner,
+    /// The cut that applied to it after so many changes: to look for it takes long, and every message needs it.
+    known: Mutex<(u64, Option<Cut>)>,
 }
 
 impl Proxy {
@@ -104,20 +116,19 @@ impl Proxy {
 
     /// Cuts the connections of all clients, until [`restore`](Self::restore).
     pub fn cut(&self, cut: Cut) {
-        self.shared.cuts().all = Some(cut);
-        self.shared.apply();
+        self.shared.change(|cuts| cuts.all = Some(cut));
     }
 
     /// Cuts the connections of one process, until [`restore`](Self::restore); those of other processes continue.
     pub fn cut_process(&self, pid: u32, cut: Cut) {
-        self.shared.cuts().by_process.insert(pid, cut);
-        self.shared.apply();
+        self.shared.change(|cuts| {
+            cuts.by_process.insert(pid, cut);
+        });
     }
 
     /// Ends every cut.
     pub fn restore(&self) {
-        *self.shared.cuts() = Cuts::default();
-        self.shared.apply();
+        self.shared.change(|cuts| (cuts.all, cuts.by_process) = Default::default());
     }
 }
 
@@ -140,18 +151,25 @@ impl Shared {
     }
 
     /// The cut that applies to a connection now.
-    fn cut_of(&self, owner: &Owner) -> Option<Cut> {
+    fn cut_of(&self, link: &Link) -> Option<Cut> {
         let cuts = self.cuts();
-        let own = cuts.by_process.iter().find(|(pid, _)| owner.is(**pid)).map(|(_, cut)| *cut);
-        own.or(cuts.all)
+        let mut known = link.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 != cuts.changes {
+            *known = (cuts.changes, cuts.of(link.owner));
+        }
+        known.1
     }
 
-    /// Applies the cuts to the open connections.
-    fn apply(&self) {
+    /// Changes the cuts, and applies them to the open connections.
+    fn change(&self, change: impl FnOnce(&mut Cuts)) {
+        let mut cuts = self.cuts();
+        change(&mut cuts);
+        cuts.changes += 1;
+        drop(cuts);
         self.changed.notify_all();
         let links: Vec<_> = self.links().iter().filter_map(Weak::upgrade).collect();
         for link in links {
-            if self.cut_of(&link.owner) == Some(Cut::Reset) {
+            if self.cut_of(&link) == Some(Cut::Reset) {
                 link.reset();
             }
         }
@@ -160,7 +178,11 @@ impl Shared {
     /// Forwards bytes in both directions until either end closes its connection, or it is cut.
     fn serve(self: Arc<Self>, client: TcpStream, listens: SocketAddr) {
         let owner = client.peer_addr().map_or(Owner::Unknown, |client| Owner::of(client, listens));
-        if matches!(self.cut_of(&owner), Some(Cut::Refuse | Cut::Reset)) {
+        let (changes, cut) = {
+            let cuts = self.cuts();
+            (cuts.changes, cuts.of(owner))
+        };
+        if matches!(cut, Some(Cut::Refuse | Cut::Reset)) {
             reset_on_close(&client);
             return;
         }
@@ -171,7 +193,7 @@ impl Shared {
         // Without it small messages would wait for an acknowledgement.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
-        let link = Arc::new(Link { client, server, owner });
+        let link = Arc::new(Link { client, server, owner, known: Mutex::new((changes, cut)) });
         let mut links = self.links();
         links.retain(|link| link.strong_count() > 0);
         links.push(Arc::downgrade(&link));
@@ -188,7 +210,7 @@ impl Shared {
             let count = from.read(&mut buffer).unwrap_or(0);
             self.wait_while_held(link, holds);
             let ends = count == 0 || self.closed.load(Ordering::SeqCst);
-            if ends || self.cut_of(&link.owner) == Some(Cut::Reset) || to.write_all(&buffer[..count]).is_err() {
+            if ends || self.cut_of(link) == Some(Cut::Reset) || to.write_all(&buffer[..count]).is_err() {
                 link.close();
                 return;
             }
@@ -196,7 +218,7 @@ impl Shared {
     }
 
     fn wait_while_held(&self, link: &Link, holds: &[Cut]) {
-        while self.cut_of(&link.owner).is_some_and(|cut| holds.contains(&cut)) {
+        while self.cut_of(link).is_some_and(|cut| holds.contains(&cut)) {
             let cuts = self.cuts();
             // The cuts may have changed since the check; after a short wait they are checked again.
             drop(self.changed.wait_timeout(cuts, Duration::from_millis(20)));

@@ -30,8 +30,10 @@ impl Owner {
 /// Finds a connection in the kernel's table: its inode is the tenth column.
 fn inode(table: &str, client: SocketAddr, server: SocketAddr) -> Option<u64> {
     let (client, server) = (in_table(client)?, in_table(server)?);
-    let line = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let mut found = line.filter(|columns| columns.get(1) == Some(&&*client) && columns.get(2) == Some(&&*server));
+    // The table has thousands of lines on a busy machine.
+    let lines = table.lines().filter(|line| line.contains(&client));
+    let lines = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut found = lines.filter(|columns| columns.get(1) == Some(&&*client) && columns.get(2) == Some(&&*server));
     found.next()?.get(9)?.parse().ok().filter(|inode| *inode != 0)
 }
 
