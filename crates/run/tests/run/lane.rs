@@ -39,6 +39,7 @@ pub struct Lane {
     pids: Option<(Pid, Pid)>,
     /// The deadline of a guard that was stopped: it reads no later one.
     deadline: Option<u64>,
+    is_taken_over: bool,
 }
 
 impl Lane {
@@ -47,7 +48,7 @@ impl Lane {
         std::fs::create_dir(&folder).unwrap();
         std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         let (store, lease) = (Store::start(), format!("test/{name}"));
-        let options = ["--lease", &lease, "--wait", "60s", "--isolate", case.isolate];
+        let options = ["--lease", &lease, "--isolate", case.isolate];
         let run = |shape: Shape| servers.run(&options, &shape.command());
         let log = folder.join("log");
         let start = || {
@@ -70,7 +71,7 @@ impl Lane {
             second = second.env(name, value);
         }
         let second = second.spawn_to(&folder.join("second"));
-        Self { case, lease, folder, store, first, second, pids: None, deadline: None }
+        Self { case, lease, folder, store, first, second, pids: None, deadline: None, is_taken_over: false }
     }
 
     /// Waits until the first command works under its guard. Returns `false` if a busy machine has lost the lock before.
@@ -142,7 +143,17 @@ impl Lane {
 
     /// Whether the second command works.
     pub fn is_taken_over(&mut self) -> bool {
-        process_log::read(&self.folder.join("log")).len() > 1
+        self.is_taken_over |= process_log::has_changed_hands(&self.folder.join("log"));
+        self.is_taken_over
+    }
+
+    /// What both programs have written, and whether they run.
+    pub fn told(&mut self) -> String {
+        let terms = process_log::read(&self.folder.join("log"));
+        let output = |name: &str| std::fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        let (first, second) = (self.first.child.try_wait(), self.second.child.try_wait());
+        let [of_first, of_second] = ["first", "second"].map(output);
+        format!("{}: {terms:?}\n  first, {first:?}: {of_first}\n  second, {second:?}: {of_second}\n", self.lease)
     }
 
     pub fn finish(mut self) -> Loss {

@@ -10,7 +10,8 @@ use crate::cases::{CASES, Case, Fault, Place};
 use crate::container;
 use crate::lane::{Lane, Loss};
 use crate::process_log::overlaps;
-use crate::support::{Servers, eventually};
+use crate::support::{PATIENCE, Servers, eventually};
+use redislease_lab::poll;
 
 /// How many losses each case has, if nothing else is asked for.
 const FEW: usize = 20;
@@ -89,9 +90,12 @@ fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<
             server.process().resume().unwrap();
         }
     }
-    eventually("the lock to be taken over", || {
-        lanes.iter_mut().map(Lane::is_taken_over).filter(|taken| *taken).count() == count
+    let mut waiting = String::new();
+    let taken_over = poll(PATIENCE, || {
+        waiting = lanes.iter_mut().filter_map(|lane| (!lane.is_taken_over()).then(|| lane.told())).collect();
+        if waiting.is_empty() { Ok(()) } else { Err(String::new()) }
     });
+    assert!(taken_over.is_ok(), "{case:?}: these locks are not taken over after {PATIENCE:?}:\n{waiting}");
     lanes.into_iter().map(Lane::finish).collect()
 }
 

@@ -1,7 +1,14 @@
 //! The times at which the workers of a lease ran.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+
+use crate::worker;
+
+/// How many lines [`has_changed_hands`] reads at the end.
+const LAST: usize = 64;
 
 /// The first and the last time of each token, in nanoseconds of `CLOCK_BOOTTIME`.
 pub fn read(log: &Path) -> BTreeMap<u64, (u64, u64)> {
@@ -11,6 +18,21 @@ pub fn read(log: &Path) -> BTreeMap<u64, (u64, u64)> {
         *term = (term.0.min(time), term.1.max(time));
     }
     terms
+}
+
+/// Whether one of the last lines is of another term than the first one. Reads no other lines: a test asks this again and again. When
+/// both terms run, one of them may write many times as often.
+pub fn has_changed_hands(log: &Path) -> bool {
+    let Ok(file) = File::open(log) else { return false };
+    let tokens = |from: u64, lines: usize| -> Vec<String> {
+        let mut text = vec![0; lines * worker::LINE];
+        let count = file.read_at(&mut text, from).unwrap();
+        let text = str::from_utf8(&text[..count]).unwrap();
+        text.lines().filter_map(|line| line.split_whitespace().next()).map(Into::into).collect()
+    };
+    let first = tokens(0, 1);
+    let length = file.metadata().unwrap().len();
+    tokens(length.saturating_sub((LAST * worker::LINE) as u64), LAST).iter().any(|token| !first.contains(token))
 }
 
 /// The last deadline that a worker with this token has known, in milliseconds of `CLOCK_BOOTTIME`. Workers look at it every 30 ms, and

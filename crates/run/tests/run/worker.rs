@@ -20,6 +20,9 @@ const LOOK_PACE: Duration = Duration::from_millis(30);
 /// The pause between two writes to the store.
 const STORE_PACE: Duration = Duration::from_millis(20);
 
+/// The bytes of a line of the log.
+pub const LINE: usize = 64;
+
 /// `CLOCK_BOOTTIME` in nanoseconds.
 pub fn boottime() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
@@ -60,7 +63,7 @@ fn works_until_it_is_killed() {
     let is_due = |last: Option<Instant>, pace: Duration| last.is_none_or(|last| last.elapsed() >= pace);
     loop {
         // One write each: a line is whole, also if the process is killed, because it is never on two pages of memory.
-        log.write_all(format!("{:<63}\n", format!("{token} {} {}", boottime(), until)).as_bytes()).unwrap();
+        log.write_all(format!("{:<1$}\n", format!("{token} {} {}", boottime(), until), LINE - 1).as_bytes()).unwrap();
         if let Some(stream) = &mut store
             && is_due(stored, STORE_PACE)
         {
