@@ -7,8 +7,9 @@ use std::{
     collections::BTreeMap,
     io::{self, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    path::Path,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -51,7 +52,7 @@ struct Shared {
     closed: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Cuts {
     all: Option<Cut>,
     by_process: BTreeMap<u32, Cut>,
@@ -60,8 +61,12 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// The cut that applies to the connections of an owner. Looks at every open file of each process that is cut.
-    fn of(&self, owner: Owner) -> Option<Cut> {
+    /// The cut that applies to a connection. Looks at every open file of each process that is cut.
+    fn of(&self, link: &Link) -> Option<Cut> {
+        if self.by_process.is_empty() {
+            return self.all;
+        }
+        let owner = link.owner.get_or_init(|| link.find_owner());
         let own = self.by_process.iter().find(|(pid, _)| owner.is(**pid)).map(|(_, cut)| *cut);
         own.or(self.all)
     }
@@ -72,9 +77,10 @@ impl Cuts {
 struct Link {
     client: TcpStream,
     server: TcpStream,
-    owner: Owner,
+    /// It is looked for when a process is cut: the kernel's table of connections is long.
+    owner: OnceLock<Owner>,
     /// The cut that applied to it after so many changes: to look for it takes long, and every message needs it.
-    known: Mutex<(u64, Option<Cut>)>,
+    known: Mutex<(Option<u64>, Option<Cut>)>,
 }
 
 impl Proxy {
@@ -99,10 +105,14 @@ impl Proxy {
                 if accepting.closed.load(Ordering::SeqCst) {
                     return;
                 }
-                if let Ok(client) = client {
-                    let shared = accepting.clone();
-                    // Identifying the client takes time: the next client does not wait for it.
-                    thread::spawn(move || shared.serve(client, address));
+                match client {
+                    Ok(client) => {
+                        let shared = accepting.clone();
+                        // Identifying the client takes time: the next client does not wait for it.
+                        thread::spawn(move || shared.serve(client));
+                    }
+                    // The process may have too many open files for a while.
+                    Err(_) => thread::sleep(Duration::from_millis(10)),
                 }
             }
         });
@@ -122,6 +132,8 @@ impl Proxy {
     /// Cuts the connections of one process, until [`restore`](Self::restore); those of other processes continue.
     pub fn cut_process(&self, pid: u32, cut: Cut) {
         self.shared.change(|cuts| {
+            // A process that has ended has no connections, and would be looked for again and again.
+            cuts.by_process.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
             cuts.by_process.insert(pid, cut);
         });
     }
@@ -152,11 +164,16 @@ impl Shared {
 
     /// The cut that applies to a connection now.
     fn cut_of(&self, link: &Link) -> Option<Cut> {
-        let cuts = self.cuts();
         let mut known = link.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.0 != cuts.changes {
-            *known = (cuts.changes, cuts.of(link.owner));
-        }
+        let cuts = {
+            let cuts = self.cuts();
+            if known.0 == Some(cuts.changes) {
+                return known.1;
+            }
+            cuts.clone()
+        };
+        // Other connections do not wait for this.
+        *known = (Some(cuts.changes), cuts.of(link));
         known.1
     }
 
@@ -176,16 +193,7 @@ impl Shared {
     }
 
     /// Forwards bytes in both directions until either end closes its connection, or it is cut.
-    fn serve(self: Arc<Self>, client: TcpStream, listens: SocketAddr) {
-        let owner = client.peer_addr().map_or(Owner::Unknown, |client| Owner::of(client, listens));
-        let (changes, cut) = {
-            let cuts = self.cuts();
-            (cuts.changes, cuts.of(owner))
-        };
-        if matches!(cut, Some(Cut::Refuse | Cut::Reset)) {
-            reset_on_close(&client);
-            return;
-        }
+    fn serve(self: Arc<Self>, client: TcpStream) {
         let Ok(server) = TcpStream::connect(self.server) else {
             reset_on_close(&client);
             return;
@@ -193,7 +201,11 @@ impl Shared {
         // Without it small messages would wait for an acknowledgement.
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
-        let link = Arc::new(Link { client, server, owner, known: Mutex::new((changes, cut)) });
+        let link = Arc::new(Link { client, server, owner: OnceLock::new(), known: Mutex::default() });
+        if matches!(self.cut_of(&link), Some(Cut::Refuse | Cut::Reset)) {
+            reset_on_close(&link.client);
+            return;
+        }
         let mut links = self.links();
         links.retain(|link| link.strong_count() > 0);
         links.push(Arc::downgrade(&link));
@@ -227,6 +239,12 @@ impl Shared {
 }
 
 impl Link {
+    fn find_owner(&self) -> Owner {
+        let addresses = (self.client.peer_addr(), self.client.local_addr());
+        let (Ok(client), Ok(proxy)) = addresses else { return Owner::Unknown };
+        Owner::of(client, proxy)
+    }
+
     /// Resets the client's connection, instead of closing it in an orderly way.
     fn reset(&self) {
         reset_on_close(&self.client);
