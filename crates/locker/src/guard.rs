@@ -24,6 +24,7 @@ use crate::{AcquireError, Locker, Lost, Renewals};
 /// Dropping a guard releases the lock. That never blocks and never panics, with or without a runtime, also while a panic unwinds.
 /// But dropping does not stop work that was spawned, or that blocks: such work may go on while another process has the lock. And at
 /// the end of a program the release may not be sent any more: call [`release`](Self::release), or the lock expires with its TTL.
+/// Dropping a guard whose lock was lost deletes no keys, because such work may need the time until they expire to stop.
 ///
 /// Work that blocks looks at the lock before each effect. Work that awaits can be left to [`run`](Self::run).
 ///
@@ -64,7 +65,8 @@ pub enum Released {
     /// No majority has answered a release in time. On a server that does not answer, or is not connected, the keys expire with
     /// their TTL.
     Queued,
-    /// The lock was lost before. Keys that still exist are deleted; this call did not wait for it.
+    /// The lock was lost before. The servers that are connected have deleted the keys that they still had. On others they expire with
+    /// their TTL, also after [`Locker::shutdown`], and if [`hold_at_least`](crate::Request::hold_at_least) has not passed.
     AlreadyLost(Lost),
 }
 
@@ -281,12 +283,14 @@ impl Guard {
     /// [`hold_at_least`](crate::Request::hold_at_least) has passed, the keys stay until then ([`Released::Kept`]). If the future is
     /// dropped, the lock is released all the same.
     pub async fn release(self) -> Released {
-        if let Err(lost) = self.check() {
+        let lost = self.check().err();
+        self.let_go(Input::Release);
+        let released = |lock: &Lock| (lock.is_released() || lock.has_ended()).then_some(lock.is_released());
+        let is_released = self.status().wait_for(released).await;
+        if let Some(lost) = lost {
             return Released::AlreadyLost(lost);
         }
-        self.let_go();
-        let released = |lock: &Lock| (lock.is_released() || lock.has_ended()).then_some(lock.is_released());
-        if !self.status().wait_for(released).await {
+        if !is_released {
             return Released::Queued;
         }
         let keep_until = self.status().read(Lock::keep_until);
@@ -306,13 +310,13 @@ impl Guard {
         self.session.0.input(Input::Abandon);
     }
 
-    fn let_go(&self) {
+    fn let_go(&self, how: Input<'_>) {
         let now = clock::now();
         if self.status().read(|lock| self.valid_at(lock, now).is_ok() && !lock.is_over()) {
             let held = now.since(self.since).into();
             self.status().report(|observer, key| observer.released(key, self.token(), held));
         }
-        self.session.0.input(Input::LetGo);
+        self.session.0.input(how);
         self.locker.0.local.released(&self.keys, self.term.attempt);
     }
 }
@@ -322,7 +326,7 @@ impl Drop for Guard {
         if let Some(place) = self.deadline {
             self.locker.0.deadlines.remove(place);
         }
-        self.let_go();
+        self.let_go(Input::LetGo);
     }
 }
 

@@ -146,6 +146,8 @@ mutants! {
     WonAfterCancelKept: Programs,
     /// A lock that was released is left to its TTL: the next one waits for that.
     ReleaseLeftToTtl: Programs,
+    /// Dropping a lock that was lost deletes its keys: work that was spawned runs beside that of the next one.
+    LostLockDeleted: Programs,
     /// A release does not regard the time for which the lock must be held at least: a task runs twice.
     ReleasedTooEarly: Programs,
     /// A lock is valid until its loss is reported: a program that was paused believes that it holds it.

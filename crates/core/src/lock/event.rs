@@ -73,8 +73,10 @@ pub enum Input<'a> {
     Freed,
     /// The program has not begun its work: [`Request::hold_at_least`] has no effect.
     Unused,
-    /// The program cancels its request, or releases its lock.
+    /// The program cancels its request, or drops its lock. After a loss its work may still go on: the keys are left to their TTL.
     LetGo,
+    /// The program releases its lock: its work has stopped. What is left of a lost lock is deleted too.
+    Release,
     /// The program drops its lock and leaves the keys to their TTL.
     Abandon,
     /// Time passed, or a report must be considered.

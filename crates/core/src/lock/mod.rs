@@ -219,6 +219,11 @@ impl Lock {
         self.term().filter(|term| breaks!(self.rules, ExpiryUnchecked) || in_time(term)).ok_or(Lost::Expired)
     }
 
+    /// Whether the program has the lock, and it is not valid any more.
+    fn is_lost(&self, now: Time) -> bool {
+        self.held().is_some() && self.check(now).is_err()
+    }
+
     /// Takes one input. Returns whether a reader may wait for it.
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> bool {
         match input {
@@ -235,7 +240,8 @@ impl Lock {
                 }
             }
             Input::Unused => self.keep_until = None,
-            Input::LetGo => self.let_go(now),
+            Input::LetGo if self.is_lost(now) && !breaks!(self.rules, LostLockDeleted) => self.end(Command::Close),
+            Input::LetGo | Input::Release => self.let_go(now),
             Input::Abandon => self.end(Command::Close),
             Input::Wake { paused_until, entropy } => self.wake(now, paused_until, entropy),
         }

@@ -207,10 +207,30 @@ fn a_lock_is_held_for_its_least_and_its_longest_time() {
     let mut late = lock.clone();
     assert_eq!(wake(&mut late, at), [Command::End { term: id(), proof: false }]);
     assert_eq!((late.lost(), late.next_deadline()), (Some(Lost::MaxHold), None));
-    late.handle(at, Input::LetGo);
+    late.handle(at, Input::Release);
     assert_eq!(commands(&mut late), [Command::Release { keep_until: None }]);
     lock.handle(START + Millis(499), Input::LetGo);
     assert_eq!(commands(&mut lock), [Command::Release { keep_until: Some(START + Millis(500)) }]);
+}
+
+/// Work that was spawned may go on when a guard is dropped after a loss: nobody else gets the lock before its keys end.
+#[test]
+fn the_keys_of_a_lost_lock_are_deleted_only_when_its_work_has_stopped() {
+    let at = START + Millis(700);
+    for is_known in [false, true] {
+        let mut dropped = held(Request { max_hold: Some(Millis(700)), ..request() });
+        if is_known {
+            wake(&mut dropped, at);
+        }
+        let mut released = dropped.clone();
+        dropped.handle(at, Input::LetGo);
+        assert_eq!(commands(&mut dropped), [Command::Close]);
+        released.handle(at, Input::Release);
+        assert_eq!(commands(&mut released), [Command::Release { keep_until: None }]);
+    }
+    let mut dropped = held(request());
+    dropped.handle(START, Input::LetGo);
+    assert_eq!(commands(&mut dropped), [Command::Release { keep_until: None }], "it is not lost");
 }
 
 #[test]

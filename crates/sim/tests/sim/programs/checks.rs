@@ -1,6 +1,7 @@
 //! What must hold for the locks of programs, in true time.
 
 use redislease_core::lease::TermId;
+use redislease_core::lock::Lost;
 use redislease_core::op::{Holder, Stage};
 use redislease_core::time::Time;
 
@@ -28,7 +29,12 @@ impl World {
         let (Some(taken), keys) = (worker.taken, worker.keys) else { return };
         let held = worker.lock.check(now).ok().filter(|term| term.id.attempt == taken.attempt);
         let Some((id, valid_until)) = held.and_then(|term| Some((term.id.clone(), term.valid_until?))) else {
-            return self.stops_believing(process, serial);
+            // Until the keys end, the work may still stop: nobody else may hold the lock.
+            let works = worker.work_goes_on || !worker.lock.is_over();
+            if !works || !matches!(worker.lock.check(now), Err(Lost::Expired | Lost::MaxHold)) {
+                self.stops_believing(process, serial);
+            }
+            return;
         };
         let t0 = valid_until - worker.config.drift.least(worker.config.ttl);
         // The slot and its generation.

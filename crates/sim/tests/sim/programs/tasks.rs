@@ -25,6 +25,8 @@ impl World {
             Step::Wake(serial) => self.wake_task(process, serial),
             Step::Take(serial) => self.take_lock(process, serial),
             Step::Write(serial) => self.write(process, serial),
+            // Some programs release their lock, and others drop it.
+            Step::LetGo(serial) if serial.is_multiple_of(2) => self.let_go(process, serial, Input::Release),
             Step::LetGo(serial) => self.let_go(process, serial, Input::LetGo),
             Step::Abandon(serial) => self.let_go(process, serial, Input::Abandon),
             Step::Overdue(serial) => self.must_be_answered(process, serial),
@@ -89,8 +91,8 @@ impl World {
         self.command(process, serial, Command::KeepKeysFor(request.hold_at_least));
         let now = self.local(process);
         let lock = Lock::new(Time(now), request.clone()).with_mutant(self.mutant());
-        let (asked_at, knows_loss, wake_at, taken) = (self.now, false, None, None);
-        let worker = Worker { task, serial, keys, lock, config, asked_at, taken, knows_loss, wake_at };
+        let (asked_at, knows_loss, work_goes_on, wake_at, taken) = (self.now, false, false, None, None);
+        let worker = Worker { task, serial, keys, lock, config, asked_at, taken, knows_loss, work_goes_on, wake_at };
         self.processes[process].workers.push(worker);
         let wait = request.wait.0 * MILLI * 101 / 100 + self.answer_within();
         self.program_after(process, wait, Step::Overdue(serial));
@@ -201,13 +203,18 @@ impl World {
         let (task, keys, taken) = (worker.task, worker.keys, worker.taken);
         let won = worker.lock.won(Time(local)).is_some();
         let life = worker.config.ttl.max(worker.lock.request().hold_at_least);
+        // What was spawned under a lock may go on when the lock is lost and dropped.
+        let work_goes_on = input == Input::LetGo && worker.lock.check(Time(local)).is_err();
+        worker.work_goes_on = work_goes_on;
         match (taken, won, worker.lock.failure()) {
             (Some(_), ..) => self.sees("releases"),
             (None, true, _) => self.sees("cancelled after it was won"),
             (None, false, None) => self.sees("cancelled"),
             _ => {}
         }
-        self.stops_believing(process, serial);
+        if !work_goes_on {
+            self.stops_believing(process, serial);
+        }
         if self.programs.contest.is_some() {
             self.programs.released_at = Some(now);
         }

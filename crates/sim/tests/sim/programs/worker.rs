@@ -21,6 +21,8 @@ pub struct Worker {
     pub taken: Option<Taken>,
     /// A write was refused: the program has stopped its work.
     pub knows_loss: bool,
+    /// Whether the lock was dropped after a loss, so that its work may go on.
+    pub work_goes_on: bool,
     pub wake_at: Option<Micros>,
 }
 
