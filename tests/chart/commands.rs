@@ -35,7 +35,7 @@ pub const SPANS: &[&str] = &[
 /// Commands that another file runs: the command, the file, and what it contains.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("cargo run -- crds --dir crds", "src/cli/crds.rs", "fn committed_crds_match_the_types()"),
-    ("cargo test --lib NAME", "hack/run-tests.sh", "--lib --bins"),
+    ("cargo test --workspace --lib NAME", "hack/run-tests.sh", "--lib --bins"),
     ("cargo test --test chart", "hack/run-tests.sh", "--test chart"),
     ("cargo test --test kube", "hack/run-tests.sh", "--test kube"),
     ("cargo test --test redis", "hack/run-tests.sh", "tests/*/main.rs"),
@@ -58,6 +58,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("kubectl get redislease -n shop", "crates/lab/examples/demo/story.rs", "$ kubectl get redislease -n {NAMESPACE}"),
     ("kubectl redislease why LEASE", "tests/kube/why.rs", "\"redislease\", \"why\", \"billing\""),
     ("kubectl rollout restart", "crates/lab/examples/e2e/upkeep.rs", "\"rollout\", \"restart\""),
+    ("cargo test -p redislease-locker --test locker", "hack/run-tests.sh", "tests/*/main.rs"),
+    ("cargo test -p redislease-run --test run", "hack/run-tests.sh", "tests/*/main.rs"),
     ("cargo test -p redislease-sim --test activation", "hack/run-tests.sh", "tests/*/main.rs"),
     ("make dashboard", "hack/run-tests.sh", "hack/dashboard.sh check"),
     ("make deps", "Makefile", "test: deps tools"),
@@ -66,7 +68,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("make licences", "hack/run-tests.sh", "hack/licences.sh"),
     ("make tools", "Makefile", "test: deps tools"),
     ("redislease run", "tests/redis/command.rs", "\"run\""),
-    ("redislease run --lease shop/report -- COMMAND", "crates/run/tests/run/support.rs", "--lease"),
+    (
+        "redislease run --redis-file FILE --lease shop/report -- COMMAND",
+        "crates/run/tests/run/options.rs",
+        "--redis-file",
+    ),
     (
         "redislease run --redis redis://127.0.0.1:7001,redis://127.0.0.1:7002,redis://127.0.0.1:7003 --lease shop/report \
          -- /usr/local/bin/report",
