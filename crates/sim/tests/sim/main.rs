@@ -91,9 +91,9 @@ fn batch() {
     let wall = began.elapsed().as_secs_f64();
     let simulated = batch.simulated as f64 / 1e6;
     println!("{}", batch.coverage.table());
-    let [commands, writes, events, roles] = batch.busiest;
+    let [commands, writes, events, roles, turns] = batch.busiest;
     println!(
-        "of their bounds: commands {commands} %, status writes {writes} %, Kubernetes events {events} %, role writes {roles} %"
+        "of their bounds: commands {commands} %, status writes {writes} %, Kubernetes events {events} %, role writes {roles} %, turns {turns} %"
     );
     println!(
         "{} seeds from {first}: {simulated:.0} s simulated in {wall:.1} s, {:.0} simulated seconds a second",
@@ -130,6 +130,13 @@ fn figures() {
     let only = std::env::var("SIM_BUG").unwrap_or_default();
     let bugs = Bug::searched().filter(|bug| only.split(',').any(|text| format!("{bug:?}").contains(text)));
     search::figures(search::unbiased, bugs, 3000);
+}
+
+/// A search with a planted bug must reach its next seed.
+#[test]
+fn a_run_whose_engine_always_has_work_ends() {
+    let has_too_many_turns = |seed| search::finish(search::operators(seed, &[Bug::DeletionIgnored])).busiest[4] > 100;
+    assert!((1..50).any(has_too_many_turns));
 }
 
 #[test]

@@ -80,6 +80,8 @@ const COMMANDS_WITHIN: Micros = 5 * SECOND;
 const WRITES_WITHIN: Micros = 10 * SECOND;
 /// Events of one lease in one process within that window.
 const REPORTS: u64 = 50;
+/// Turns of one lease in one process within that window. An engine that always has work takes them without an end.
+const TURNS: u64 = 1000;
 
 #[derive(Default)]
 pub struct Checker {
@@ -103,8 +105,9 @@ pub struct Checker {
     sent: BTreeMap<(usize, usize), Window>,
     written: BTreeMap<(usize, usize), Window>,
     reported: BTreeMap<(usize, u32), Window>,
-    /// The highest counts of commands, status writes, events and role writes, in percent of their bounds.
-    pub busiest: [u64; 4],
+    turned: BTreeMap<(usize, u32), Window>,
+    /// The highest counts of commands, status writes, events, role writes and turns, in percent of their bounds.
+    pub busiest: [u64; 5],
     /// Whether too much load is allowed: a planted bug must be found by the invariant that it violates.
     pub storms_pass: bool,
 }
@@ -280,5 +283,17 @@ impl Checker {
         if percent > 100 && !self.storms_pass {
             self.fail(format!("I8b: process {process} reports {count} events of lease {uid} within 10 s"));
         }
+    }
+
+    /// I8b: counts a turn of this lease. Returns whether there are too many: such a run comes to no end.
+    pub fn turns(&mut self, now: Micros, process: usize, uid: u32) -> bool {
+        let window = self.turned.entry((process, uid)).or_insert_with(|| Window::new(now));
+        let percent = window.count(now, WRITES_WITHIN, TURNS);
+        let count = window.count;
+        self.busiest[4] = self.busiest[4].max(percent);
+        if percent > 100 && !self.storms_pass {
+            self.fail(format!("I8b: process {process} gives lease {uid} {count} turns within 10 s"));
+        }
+        percent > 100
     }
 }

@@ -100,6 +100,7 @@ impl World {
     fn turn(&mut self, process: usize, id: LeaseId) {
         let now = Time(self.local(process));
         let Some(uid) = self.unit_of(process, id) else { return };
+        self.done |= self.check.turns(self.now, process, uid);
         let authority = self.authority(process);
         let operator = &mut self.processes[process];
         let news = operator.news(uid);

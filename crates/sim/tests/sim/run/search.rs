@@ -30,7 +30,7 @@ pub struct Outcome {
     pub coverage: Coverage,
     pub simulated: Micros,
     /// The highest counts in percent of their bounds: commands, status writes, Kubernetes events, role writes.
-    pub busiest: [u64; 4],
+    pub busiest: [u64; 5],
     /// What programs did.
     pub programs: BTreeMap<&'static str, u64>,
 }
@@ -94,7 +94,7 @@ pub struct Batch {
     pub seeds: u64,
     pub simulated: Micros,
     pub coverage: Coverage,
-    pub busiest: [u64; 4],
+    pub busiest: [u64; 5],
     /// What programs did.
     pub programs: BTreeMap<&'static str, u64>,
     /// The first failure in full.
