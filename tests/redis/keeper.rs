@@ -10,6 +10,7 @@ mod candidate;
 mod contention;
 mod ending;
 mod faults;
+mod history;
 mod latency;
 mod lifetime;
 mod loss;

@@ -12,7 +12,8 @@ use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, History, lease, ready, voters};
+use super::candidate::{Candidate, lease, ready, voters};
+use super::history::History;
 use crate::support::PATIENCE;
 
 /// The number of terms of all processes together after which the test ends.

@@ -8,7 +8,8 @@ use redislease_lock::clock;
 use redislease_lock::keeper::{Command, LeaseHandle, Setup};
 use redislease_lock::nodes::NodeState;
 
-use super::candidate::{Candidate, History, KEEPER, admit, lease, ready, voters};
+use super::candidate::{Candidate, KEEPER, admit, lease, ready, voters};
+use super::history::History;
 use crate::support::{World, calls, eventually, write_terms};
 
 /// The renewals are so far apart that they do not join the server in time.

@@ -12,7 +12,8 @@ use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer, Setup};
 use redislease_lock::nodes::{NodeState, Reason};
 use tokio::sync::watch;
 
-use super::candidate::{Candidate, History, lease, patient, process, ready, voters};
+use super::candidate::{Candidate, lease, patient, process, ready, voters};
+use super::history::History;
 use crate::support::{PATIENCE, World, acquire, eventually, get, pause, resume, write_terms};
 
 fn holder(name: &str) -> Holder {
