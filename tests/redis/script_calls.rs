@@ -96,7 +96,7 @@ async fn a_call_writes_the_fence_once_for_all_confirms_and_not_for_refusals() {
 }
 
 #[tokio::test]
-async fn keep_seals_and_sets_the_end_once() {
+async fn keep_seals_and_sets_the_end_and_a_repeat_only_shortens_it() {
     let mut server = Server::start().await;
     server.granted(&["p"], 1).await;
     server.term(&["t", "u"], 1, 50).await;
@@ -114,6 +114,9 @@ async fn keep_seals_and_sets_the_end_once() {
     assert_eq!(server.value("other").as_deref(), Some("t:2:60:m"), "not ours");
     assert_eq!(server.ask(&keys, &keep(90_000)).await, Vote::Released(3), "a repeat");
     assert!(server.ttl("t") <= 20_000, "{}", server.ttl("t"));
+    assert_eq!(server.ask(&["u"], &keep(9000)).await, Vote::Released(1), "it was sealed for longer");
+    assert!((4000..=9000).contains(&server.ttl("u")), "{}", server.ttl("u"));
+    assert!(server.value("u").unwrap().starts_with("s:1:"));
     assert_eq!(server.ask(&["t"], &release(1, Stages::All)).await, Vote::Released(1));
     assert_eq!(server.value("t"), None);
 }

@@ -228,8 +228,8 @@ pub enum Op {
         stages: Stages,
     },
     /// Ends the keys of this attempt after `ttl`, neither earlier nor later, and turns them into `s`. For a term whose holder has
-    /// stopped, and that nobody may follow before that. Sealed keys stay as they are, so a repeat changes nothing. Needs no
-    /// admission and is never late.
+    /// stopped, and that nobody may follow before that. The life of sealed keys is only shortened, so that a late repeat changes
+    /// nothing. Needs no admission and is never late.
     Keep {
         attempt: Attempt,
         /// TTL of the keys from now on.

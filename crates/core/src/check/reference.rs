@@ -275,9 +275,10 @@ impl<K: Ord + Clone> Node<K> {
             let entry = self.keys.get_mut(key).filter(|entry| now <= entry.ends && entry.value.attempt == attempt);
             let Some(entry) = entry else { continue };
             count += 1;
-            if entry.value.stage != Stage::Sealed {
+            let ends = now + ttl.0;
+            if entry.value.stage != Stage::Sealed || ends < entry.ends {
                 entry.value.stage = Stage::Sealed;
-                entry.ends = now + ttl.0;
+                entry.ends = ends;
             }
         }
         Vote::Released(count)

@@ -15,7 +15,8 @@
 -- seal     Changes every key of this attempt, in any stage, to `s`; the TTL stays. The vote counts as sealed only if all keys
 --          were of this attempt. It needs the expected marker.
 -- release  Deletes the keys of this attempt in these stages. It needs no marker, because only the owner matters.
--- keep     Changes the keys of this attempt to `s` with this TTL, except those that are `s` already. It needs no marker.
+-- keep     Changes the keys of this attempt to `s` with this TTL. The TTL of those that are `s` already is only shortened. It needs no
+--          marker.
 local KEYS, ARGV = KEYS, ARGV
 local call, sub, find = redis.call, string.sub, string.find
 local time = call('TIME')
@@ -85,6 +86,8 @@ local function run()
             value = 's' .. sub(value, 2)
             call('SET', key, value, 'PX', life)
             written[key] = value
+          else
+            call('PEXPIRE', key, life, 'LT')
           end
         end
       end
