@@ -48,6 +48,16 @@ enum Due {
     Released,
 }
 
+/// The release of the last term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Releasing {
+    attempt: Attempt,
+    /// Its round, after the first request was sent.
+    round: Option<Round>,
+    /// How many nodes have deleted the keys, or set their end.
+    nodes: usize,
+}
+
 /// What all leases on a quorum must learn when the nodes that vote change.
 pub fn returned(quorum: Quorum, before: &[bool], after: &[bool]) -> impl Iterator<Item = Input> + use<> {
     let has_majority = |votes: &[bool]| votes.iter().filter(|votes| **votes).count() >= quorum.majority();
@@ -96,8 +106,8 @@ pub struct Driver {
     retiring: bool,
     /// It ends when its requests are answered, at this time at the latest.
     closing: Option<Time>,
-    /// The round that releases the keys before it closes, and how many nodes have deleted them.
-    releasing: Option<(Round, usize)>,
+    /// The release before it closes.
+    releasing: Option<Releasing>,
     due: Option<Due>,
     #[cfg(feature = "check")]
     late: crate::check::Late,
@@ -223,7 +233,12 @@ impl Driver {
             Command::Want(holder) if !self.may_attempt(now, holder, fresh, turns) => return,
             Command::Adopt(_) => return self.begin(now, command.into(), turns),
             Command::TryNow if self.running().is_some() => return self.begin(now, command.into(), turns),
-            Command::Release { .. } => self.releasing = self.running().map(|_| (Round(u32::MAX), 0)),
+            Command::Release { .. } => {
+                // The lease may have noticed a loss that the program does not know.
+                let ending = self.view().ending.as_ref().map(|ending| ending.id.attempt);
+                let attempt = self.running().or(ending);
+                self.releasing = attempt.map(|attempt| Releasing { attempt, round: None, nodes: 0 });
+            }
             Command::Configure(config) => {
                 turns.remove(self.renew_interval());
                 turns.add(config.renew_interval);
@@ -247,10 +262,10 @@ impl Driver {
 
     /// Notices when a majority has deleted the keys, or set their end.
     fn count_release(&mut self, round: Round, vote: &Vote) {
-        let Some((releasing, deleted)) = &mut self.releasing else { return };
-        if *releasing == round && matches!(vote, Vote::Released(_)) {
-            *deleted += 1;
-            if *deleted == self.lease.config().quorum.majority() {
+        let Some(releasing) = &mut self.releasing else { return };
+        if releasing.round == Some(round) && matches!(vote, Vote::Released(_)) {
+            releasing.nodes += 1;
+            if releasing.nodes == self.lease.config().quorum.majority() {
                 self.due = Some(Due::Released);
             }
         }
@@ -344,10 +359,11 @@ impl Driver {
         match effect {
             lease::Effect::Send { round, op, .. } => {
                 self.outstanding += 1;
-                if let Some((releasing @ Round(u32::MAX), _)) = &mut self.releasing
+                if let Some(Releasing { attempt, round: first @ None, .. }) = &mut self.releasing
                     && op.is_release()
+                    && op.attempt() == *attempt
                 {
-                    *releasing = *round;
+                    *first = Some(*round);
                 }
             }
             // The view stays at Publishing until the caller has published the term.

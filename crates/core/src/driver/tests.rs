@@ -337,6 +337,22 @@ fn a_lease_that_lets_go_ends_with_the_last_answer_or_after_the_timeout() {
     }
 }
 
+/// The program lets its lock go before it knows that the term has ended.
+#[test]
+fn the_release_of_a_term_that_has_just_ended_is_counted() {
+    for deleted in [true, false] {
+        let mut driven = Driven::adopting(Time(900));
+        driven.answer(Time(900), &Vote::Extended);
+        driven.command(Time(1000), Command::Prove);
+        driven.answer(Time(1010), &Vote::Miss(None));
+        assert!(driven.driver.view().ending.is_some() && !driven.driver.is_taken());
+        driven.requests();
+        driven.command(Time(1020), Command::Release { keep_until: None });
+        driven.answer(Time(1030), &if deleted { Vote::Released(1) } else { Vote::Unknown });
+        assert_eq!(driven.released, deleted);
+    }
+}
+
 #[test]
 fn a_command_for_a_lease_that_closes_is_dropped() {
     let mut driven = Driven::new();
