@@ -373,6 +373,12 @@ impl Lock {
     /// An attempt failed: another one follows after a delay, or when the keys of the holder end, or none.
     fn fail(&mut self, now: Time, last: Refusal, entropy: Entropy) {
         self.failures = self.failures.saturating_add(1);
+        // The keys of a term that the program never had would refuse its next attempt.
+        let running = self.term().map(|term| &term.id);
+        let ending = self.view.ending.as_ref().map(|ending| &ending.id);
+        if let Some(term) = running.or(ending).cloned() {
+            self.commands.push_back(Command::End { term, proof: true });
+        }
         if self.request.wait == Millis::ZERO || self.request.retry.exhausted(self.failures) {
             self.phase = Phase::Failed(Failure::Attempt { last, timed_out: false });
             return;

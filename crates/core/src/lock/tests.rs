@@ -193,9 +193,27 @@ fn what_was_won_is_released_when_nobody_wants_it_any_more() {
     let late = START + Millis(1000);
     assert_eq!(lock.won(late), None);
     assert_eq!(lock.next_deadline(), Some(late));
-    assert_eq!(wake(&mut lock, late), []);
+    let end = Command::End { term: id(), proof: true };
+    assert_eq!(wake(&mut lock, late), [end], "its keys would refuse the next attempt");
+    lock.handle(late, Input::Shown(&View::default()));
     assert_eq!(wake(&mut lock, late + Millis(100)), [], "one more attempt that failed, after the wait");
     assert!(lock.failure().is_some());
+}
+
+/// The lease shows the end of the term before this machine was woken, or after.
+#[test]
+fn a_term_that_is_lost_before_the_program_has_it_is_deleted_once() {
+    let ending = EndingView { id: id(), reason: EndReason::Misses, sealed: false, keys_until: START + Millis(999) };
+    let ended = View { ending: Some(Box::new(ending)), ..View::default() };
+    let mut early = asked(Request { wait: Millis(5000), ..request() });
+    early.handle(START, Input::Shown(&term(START + Millis(1000))));
+    for mut lock in [early, won(Request { wait: Millis(5000), ..request() })] {
+        lock.handle(START, Input::Shown(&ended));
+        assert_eq!(wake(&mut lock, START), [Command::End { term: id(), proof: true }]);
+        lock.handle(START, Input::Shown(&View::default()));
+        assert_eq!(wake(&mut lock, START), []);
+        assert_eq!(wake(&mut lock, START + Millis(100)), [Command::TryNow, want()]);
+    }
 }
 
 #[test]
