@@ -194,7 +194,9 @@ impl Attempts {
         tokio::select! {
             () = status.wait_for(|lock| (lock.reports() != reports || lock.has_ended()).then_some(())) => {}
             () = tokio::time::sleep(span.into()) => {}
-            () = freed => session.0.input(Input::Freed),
+            () = freed => {
+                session.0.input(Input::Freed);
+            }
         }
     }
 

@@ -283,14 +283,12 @@ impl Guard {
     /// [`hold_at_least`](crate::Request::hold_at_least) has passed, the keys stay until then ([`Released::Kept`]). If the future is
     /// dropped, the lock is released all the same.
     pub async fn release(self) -> Released {
-        let lost = self.check().err();
-        self.let_go(Input::Release);
-        let released = |lock: &Lock| (lock.is_released() || lock.has_ended()).then_some(lock.is_released());
-        let is_released = self.status().wait_for(released).await;
-        if let Some(lost) = lost {
-            return Released::AlreadyLost(lost);
+        if !self.let_go(Input::Release) {
+            self.status().wait_for(|lock| lock.has_ended().then_some(())).await;
+            return Released::AlreadyLost(self.status().read(Lock::lost).map_or(Lost::Closed, Lost::from));
         }
-        if !is_released {
+        let released = |lock: &Lock| (lock.is_released() || lock.has_ended()).then_some(lock.is_released());
+        if !self.status().wait_for(released).await {
             return Released::Queued;
         }
         let keep_until = self.status().read(Lock::keep_until);
@@ -310,14 +308,18 @@ impl Guard {
         self.session.0.input(Input::Abandon);
     }
 
-    fn let_go(&self, how: Input<'_>) {
-        let now = clock::now();
-        if self.status().read(|lock| self.valid_at(lock, now).is_ok() && !lock.is_over()) {
-            let held = now.since(self.since).into();
+    /// Returns whether the lock was valid until now.
+    fn let_go(&self, how: Input<'_>) -> bool {
+        if self.locker.0.is_closed() {
+            self.session.0.input(Input::Closed);
+        }
+        let was_valid = self.session.0.input(how);
+        if was_valid {
+            let held = clock::now().since(self.since).into();
             self.status().report(|observer, key| observer.released(key, self.token(), held));
         }
-        self.session.0.input(how);
         self.locker.0.local.released(&self.keys, self.term.attempt);
+        was_valid
     }
 }
 

@@ -57,16 +57,18 @@ impl Status {
         read(&self.lock())
     }
 
-    /// Passes an input to the machine and returns its commands. Wakes the readers if they may wait for it.
-    fn handle(&self, now: Time, input: Input<'_>) -> Vec<Command> {
+    /// Passes an input to the machine. Wakes the readers if they may wait for it. A lock ends once: with a loss, which is reported here,
+    /// or when the program lets it go before.
+    fn handle(&self, now: Time, input: Input<'_>) -> Handled {
         let mut lock = self.lock();
-        let known = lock.lost();
+        let running = lock.held().filter(|_| lock.lost().is_none()).map(|term| term.token.0);
         let wakes = lock.handle(now, input);
         // Without commands this allocates nothing.
         let commands = std::iter::from_fn(|| lock.poll_command()).collect();
-        let lost = lock.held().filter(|_| known.is_none()).and_then(|term| Some((term.token.0, lock.lost()?)));
+        let lost = lock.lost();
+        let let_go = running.is_some() && lost.is_none() && lock.is_over();
         drop(lock);
-        if let Some((token, lost)) = lost {
+        if let (Some(token), Some(lost)) = (running, lost) {
             let lost = Lost::from(lost);
             tracing::warn!(parent: self.span(), "the lock is lost: {lost}");
             self.report(|observer, key| observer.lost(key, token, lost));
@@ -74,7 +76,7 @@ impl Status {
         if wakes {
             self.changed.notify_waiters();
         }
-        commands
+        Handled { commands, let_go }
     }
 
     /// Reports to the observer, with the first key.
@@ -94,6 +96,13 @@ impl Status {
             changed.await;
         }
     }
+}
+
+/// What follows from an input.
+struct Handled {
+    commands: Vec<Command>,
+    /// Whether the program has let go a lock that was valid until now.
+    let_go: bool,
 }
 
 /// Passes on the reports of the shard. They have no effect before somebody considers them.
@@ -149,9 +158,11 @@ impl Driver {
         }
     }
 
-    /// Passes an input to the machine and its commands to the lease.
-    pub fn input(&self, input: Input<'_>) {
-        for command in self.status.handle(clock::now(), input) {
+    /// Passes an input to the machine and its commands to the lease. Returns whether the program has let go a lock that was valid until
+    /// now.
+    pub fn input(&self, input: Input<'_>) -> bool {
+        let Handled { commands, let_go } = self.status.handle(clock::now(), input);
+        for command in commands {
             match command {
                 Command::Release { keep_until } => {
                     let handle = self.handle().take();
@@ -164,6 +175,7 @@ impl Driver {
                 command => self.command(command),
             }
         }
+        let_go
     }
 }
 
@@ -174,5 +186,85 @@ pub struct Session(pub Arc<Driver>);
 impl Drop for Session {
     fn drop(&mut self) {
         self.0.input(Input::LetGo);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use redislease_core::backoff::{Backoff, Entropy, Strategy};
+    use redislease_core::lease::{EndReason, EndingView, Standing, TermId, TermView};
+    use redislease_core::lock::Request;
+    use redislease_core::op::{Attempt, Holder, Token};
+    use redislease_core::time::Millis;
+
+    use super::*;
+
+    const NOW: Time = Time(10_000);
+    const END: Time = Time(11_000);
+
+    #[derive(Clone, Default)]
+    struct Losses(Arc<Mutex<Vec<Lost>>>);
+
+    impl Observer for Losses {
+        fn lost(&self, _: &str, token: u64, why: Lost) {
+            assert_eq!(token, 7);
+            self.0.lock().unwrap().push(why);
+        }
+
+        fn released(&self, _: &str, _: u64, _: Duration) {
+            unreachable!("the guard reports it");
+        }
+    }
+
+    fn id() -> TermId {
+        TermId { attempt: Attempt(1), token: Token(7), holder: Holder("w".into()) }
+    }
+
+    /// A lock that the program has and that is valid until `END`.
+    fn held() -> (Status, Losses) {
+        let request = Request {
+            holder: Holder("w".into()),
+            wait: Millis::ZERO,
+            retry: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+            max_hold: None,
+            hold_at_least: Millis::ZERO,
+        };
+        let losses = Losses::default();
+        let status = Status::new(Lock::new(NOW, request), Observed::by(losses.clone()), "k".to_owned());
+        let term = TermView { id: id(), valid_until: Some(END), stop_at: Some(END), failed_rounds: 0 };
+        let view = View { standing: Standing::Publishing(term), ..View::default() };
+        status.handle(NOW, Input::Shown(&view));
+        status.handle(NOW, Input::Wake { paused_until: None, entropy: Entropy(0) });
+        assert!(!status.handle(NOW, Input::Taken).let_go);
+        (status, losses)
+    }
+
+    /// The loss and the end may come in any order, from two threads.
+    #[test]
+    fn a_lock_ends_once_with_a_loss_or_because_it_is_let_go() {
+        let ending = EndingView { id: id(), reason: EndReason::Misses, sealed: false, keys_until: END };
+        let gone = View { ending: Some(Box::new(ending)), ..View::default() };
+        let loss = || Input::Shown(&gone);
+        for how in [|| Input::LetGo, || Input::Release] {
+            let cases = [
+                (vec![how(), loss(), Input::Ended], NOW, true, None),
+                (vec![loss(), how(), Input::Ended], NOW, false, Some(Lost::Missing)),
+                (vec![how(), loss(), Input::Ended], END, false, Some(Lost::Expired)),
+                (vec![Input::Closed, how(), Input::Ended], NOW, false, Some(Lost::Closed)),
+                (vec![Input::Ended, how(), how()], NOW, false, Some(Lost::Closed)),
+                (vec![how(), how()], NOW, true, None),
+            ];
+            for (inputs, now, let_go, lost) in cases {
+                let (status, losses) = held();
+                let counted = inputs.iter().filter(|input| status.handle(now, **input).let_go).count();
+                assert_eq!(
+                    (counted, losses.0.lock().unwrap().as_slice()),
+                    (usize::from(let_go), lost.as_slice()),
+                    "{inputs:?}"
+                );
+            }
+        }
     }
 }

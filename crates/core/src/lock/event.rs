@@ -71,6 +71,8 @@ pub enum Input<'a> {
     Taken,
     /// A lock on the same keys was released in this process.
     Freed,
+    /// The program closes all its locks. None is valid any more, and their leases end soon.
+    Closed,
     /// The program has not begun its work: [`Request::hold_at_least`] has no effect.
     Unused,
     /// The program cancels its request, or drops its lock. After a loss its work may still go on: the keys are left to their TTL.

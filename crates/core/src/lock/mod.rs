@@ -226,6 +226,13 @@ impl Lock {
 
     /// Takes one input. Returns whether a reader may wait for it.
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> bool {
+        if matches!(input, Input::LetGo | Input::Release | Input::Abandon)
+            && self.held().is_some()
+            && let Err(lost) = self.check(now)
+        {
+            // It has expired without a report.
+            self.lost.get_or_insert(lost);
+        }
         match input {
             Input::Shown(view) => return self.shown(view),
             Input::Released => self.released = true,
@@ -240,6 +247,7 @@ impl Lock {
                 }
             }
             Input::Unused => self.keep_until = None,
+            Input::Closed => _ = self.lost.get_or_insert(Lost::Closed),
             Input::LetGo if self.is_lost(now) && !breaks!(self.rules, LostLockDeleted) => self.end(Command::Close),
             Input::LetGo | Input::Release => self.let_go(now),
             Input::Abandon => self.end(Command::Close),

@@ -243,12 +243,18 @@ fn the_keys_of_a_lost_lock_are_deleted_only_when_its_work_has_stopped() {
         let mut released = dropped.clone();
         dropped.handle(at, Input::LetGo);
         assert_eq!(commands(&mut dropped), [Command::Close]);
+        assert_eq!(dropped.lost(), Some(Lost::MaxHold), "also without a report");
         released.handle(at, Input::Release);
         assert_eq!(commands(&mut released), [Command::Release { keep_until: None }]);
     }
     let mut dropped = held(request());
     dropped.handle(START, Input::LetGo);
     assert_eq!(commands(&mut dropped), [Command::Release { keep_until: None }], "it is not lost");
+    let mut closed = held(request());
+    closed.handle(START, Input::Closed);
+    assert_eq!(closed.check(START), Err(Lost::Closed));
+    closed.handle(START, Input::LetGo);
+    assert_eq!(commands(&mut closed), [Command::Close]);
 }
 
 #[test]
