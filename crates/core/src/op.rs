@@ -232,7 +232,7 @@ pub enum Op {
     /// nothing. Needs no admission and is never late.
     Keep {
         attempt: Attempt,
-        /// TTL of the keys from now on.
+        /// TTL of the keys from now on. Zero is the shortest TTL that a key can have.
         ttl: Millis,
     },
 }

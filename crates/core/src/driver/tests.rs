@@ -86,9 +86,13 @@ impl Driven {
     }
 
     fn want_after(&mut self, now: Time, jumped_at: Option<Time>) {
+        self.want_for("pod", now, jumped_at);
+    }
+
+    fn want_for(&mut self, holder: &str, now: Time, jumped_at: Option<Time>) {
         self.attempts += 1;
         let fresh = Fresh { attempt: Attempt(self.attempts), entropy: Entropy(7), floor: Token(0), jumped_at };
-        self.give(now, Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
+        self.give(now, Input::Command(Command::Want(Holder(holder.into())), Some(fresh)));
     }
 
     fn wake(&mut self, now: Time) {
@@ -320,6 +324,29 @@ fn a_lease_that_retires_ends_after_its_last_key() {
 }
 
 #[test]
+fn a_lease_that_retires_waits_for_the_answers_to_its_releases() {
+    let mut driven = Driven::released();
+    driven.command(Time(1001), Command::Retire);
+    assert!(!driven.ended);
+    driven.wake(Time(1000) + CONFIG.retry_pace());
+    assert_eq!(driven.requests().len(), 3, "they are repeated");
+}
+
+/// The first attempt of a lease needs no turn, and each test has one.
+#[test]
+fn a_request_for_another_holder_replaces_the_attempt_under_way() {
+    let mut driven = Driven::new();
+    driven.want(Time(900));
+    driven.requests();
+    driven.want(Time(901));
+    assert_eq!(driven.requests(), [], "it is under way");
+    driven.want_for("another", Time(902), None);
+    let sent: Vec<bool> = driven.requests().iter().map(|(_, _, op)| op.is_release()).collect();
+    assert_eq!(sent, [true, true, true, false, false, false]);
+    assert!(matches!(&driven.driver.view().standing, Standing::Acquiring(_, Holder(name)) if &**name == "another"));
+}
+
+#[test]
 fn a_lease_that_lets_go_ends_with_the_last_answer_or_after_the_timeout() {
     for answered in [true, false] {
         let mut driven = Driven::adopting(Time(900));
@@ -357,8 +384,9 @@ fn the_release_of_a_term_that_has_just_ended_is_counted() {
 fn a_command_for_a_lease_that_closes_is_dropped() {
     let mut driven = Driven::new();
     driven.want(Time(900));
-    driven.command(Time(901), Command::Close);
     driven.requests();
+    driven.command(Time(901), Command::Close);
+    assert!(driven.requests().iter().all(|(_, _, op)| op.is_release()), "the attempt is given up");
     driven.want(Time(902));
     assert!(driven.sent.is_empty() && !driven.ended);
 }

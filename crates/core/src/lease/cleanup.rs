@@ -12,7 +12,7 @@ use crate::lease::context::Context;
 use crate::lease::event::Round;
 use crate::op::{Attempt, Op, Stages, Vote};
 use crate::quorum::Node;
-use crate::time::{Millis, Time};
+use crate::time::Time;
 
 #[cfg(feature = "check")]
 #[path = "../check/rebase/cleanup.rs"]
@@ -54,13 +54,13 @@ impl Cleanup {
     /// Asks the nodes that have not answered.
     fn ask(&mut self, context: &mut Context, now: Time) {
         let Release { attempt, stages, keep_until, ref mut ballots, .. } = self.release;
-        self.repeat_at = now + context.config.retry_pace() + Millis(1);
+        self.repeat_at = now + context.config.retry_pace();
         for node in context.config.quorum.nodes() {
             if matches!(ballots.of(node), Ballot::Outstanding | Ballot::Unknown) {
                 ballots.set(node, Ballot::Outstanding);
                 let op = match keep_until {
-                    Some(until) if now < until => Op::Keep { attempt, ttl: until.since(now) },
-                    _ => Op::Release { attempt, stages },
+                    Some(until) => Op::Keep { attempt, ttl: until.since(now) },
+                    None => Op::Release { attempt, stages },
                 };
                 context.send(now, self.round, node, op);
             }
@@ -90,13 +90,12 @@ impl Cleanups {
         self.0.is_empty()
     }
 
-    /// Whether a release deletes the keys of this term at `now`.
-    pub fn frees(&self, now: Time, attempt: Attempt) -> bool {
-        let frees = |release: &Release| release.attempt == attempt && release.stages == Stages::All;
+    /// Whether a release deletes the keys of this term.
+    pub fn frees(&self, attempt: Attempt) -> bool {
         self.0
             .iter()
             .map(|cleanup| &cleanup.release)
-            .any(|release| frees(release) && release.keep_until.is_none_or(|until| now >= until))
+            .any(|release| release.attempt == attempt && release.stages == Stages::All && release.keep_until.is_none())
     }
 
     /// Takes an answer, if it is one to a release.

@@ -59,3 +59,28 @@ pub enum OnDeadline {
 /// A process that notices a deadline later than this was paused or suspended. Others may have kept the term meanwhile,
 /// so the process does not seal by its own clock: it continues as after a restart.
 pub const LATE_WAKE: Millis = Millis::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backoff::Strategy;
+
+    #[test]
+    fn a_round_is_tried_again_after_a_part_of_the_interval_or_of_the_ttl_and_not_before_its_timeout() {
+        for (renew_interval, ttl, command_timeout, pace) in
+            [(5000, 60_000, 100, 2500), (5000, 20_000, 100, 2000), (5000, 60_000, 3000, 3000), (1, 1, 0, 1)]
+        {
+            let config = Config {
+                quorum: Quorum::of(3).unwrap(),
+                ttl: Millis(ttl),
+                renew_interval: Millis(renew_interval),
+                stop_budget: Millis::ZERO,
+                command_timeout: Millis(command_timeout),
+                drift: Drift::STANDARD,
+                backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+                deadline: OnDeadline::Seal,
+            };
+            assert_eq!(config.retry_pace(), Millis(pace), "{config:?}");
+        }
+    }
+}

@@ -211,7 +211,7 @@ impl Lease {
                 let release = acquiring.release(&self.context);
                 self.cleanups.begin(&mut self.context, now, release);
                 // A refusal by a term whose keys this process has released since is older than the release.
-                let lasts = |by: &Stored| !self.cleanups.frees(now, by.attempt);
+                let lasts = |by: &Stored| !self.cleanups.frees(by.attempt);
                 acquiring.back_off(&self.context.config, &mut self.retry, now, lasts);
                 if breaks!(self.context.rules, ReusedAttempt) && self.wanted.is_none() {
                     self.wanted = Some(Box::new(acquiring.want));

@@ -119,6 +119,19 @@ fn a_refusal_is_shown_until_the_next_attempt_or_until_the_request_ends() {
     }
 }
 
+/// A release of an earlier term is still repeated: it does not free the keys of another.
+#[test]
+fn a_refusal_by_another_term_lasts_while_an_own_one_is_released() {
+    let mut scenario = Scenario::new();
+    let first = scenario.held();
+    scenario.links[2] = Link::Away;
+    scenario.give(Command::End { term: first, proof: true });
+    another_holds(&mut scenario, 0, 77, 9000);
+    another_holds(&mut scenario, 1, 77, 9000);
+    scenario.want();
+    assert_eq!(scenario.lease.view().refused_by.as_ref().map(|by| by.attempt), Some(Attempt(77)));
+}
+
 #[test]
 fn terms_that_no_majority_shows_are_no_refusal() {
     let mut scenario = Scenario::new();
