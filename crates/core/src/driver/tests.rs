@@ -324,6 +324,14 @@ fn a_lease_that_retires_ends_after_its_last_key() {
 }
 
 #[test]
+fn a_lease_that_retires_does_not_end_while_its_term_runs() {
+    let mut driven = Driven::adopting(Time(900));
+    driven.answer(Time(900), &Vote::Extended);
+    driven.command(Time(1000), Command::Retire);
+    assert!(!driven.ended && driven.driver.is_taken());
+}
+
+#[test]
 fn a_lease_that_retires_waits_for_the_answers_to_its_releases() {
     let mut driven = Driven::released();
     driven.command(Time(1001), Command::Retire);

@@ -119,6 +119,20 @@ fn a_refusal_is_shown_until_the_next_attempt_or_until_the_request_ends() {
     }
 }
 
+#[test]
+fn a_refusal_is_forgotten_also_beside_a_term_that_was_adopted() {
+    let mut scenario = Scenario::new();
+    another_holds(&mut scenario, 0, 77, 9000);
+    another_holds(&mut scenario, 1, 77, 9000);
+    scenario.want();
+    let term = TermId { attempt: Attempt(77), token: Token(2000), holder: Holder("another".into()) };
+    scenario.links = [Link::Silent; 3];
+    scenario.give(Command::Adopt(term));
+    assert!(scenario.lease.view().refused_by.is_some());
+    scenario.give(Command::Forget);
+    assert_eq!((&scenario.lease.view().refused_by, scenario.lease.view().refusal), (&None, None));
+}
+
 /// A release of an earlier term is still repeated: it does not free the keys of another.
 #[test]
 fn a_refusal_by_another_term_lasts_while_an_own_one_is_released() {

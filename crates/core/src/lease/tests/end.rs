@@ -151,6 +151,30 @@ fn the_proof_for_one_term_does_not_end_the_sealing_of_another() {
 }
 
 #[test]
+fn the_end_of_another_term_leaves_the_running_one() {
+    for proof in [true, false] {
+        let mut scenario = Scenario::new();
+        let term = scenario.held();
+        scenario.sent.clear();
+        scenario.give(Command::End { term: TermId { attempt: Attempt(77), ..term }, proof });
+        assert!(matches!(scenario.standing(), Standing::Held(_)) && scenario.sent.is_empty(), "{:?}", scenario.sent);
+    }
+}
+
+#[test]
+fn a_term_that_ends_already_is_not_sealed_anew() {
+    let mut scenario = Scenario::new();
+    let term = scenario.held();
+    scenario.links = [Link::Silent; 3];
+    scenario.give(Command::End { term: term.clone(), proof: false });
+    let ending = scenario.lease.view().ending.clone();
+    scenario.now += 1;
+    scenario.sent.clear();
+    scenario.give(Command::End { term, proof: false });
+    assert_eq!((&scenario.lease.view().ending, &scenario.sent), (&ending, &Vec::new()));
+}
+
+#[test]
 fn a_refusal_that_is_older_than_the_release_does_not_delay_the_next_attempt() {
     let mut scenario = Scenario::new();
     let first = scenario.held();
