@@ -73,16 +73,17 @@ impl Activator {
 
     /// Whether the pod was started for a term and nothing ends it yet.
     pub fn has_started(&self, pod: &PodFacts) -> bool {
-        let Self::Gate { started, .. } = self else { return false };
-        pod.annotations.get(started).is_some() && !pod.finished && pod.deletion_grace.is_none()
+        self.carries_start(pod) && !pod.finished && pod.deletion_grace.is_none()
     }
 
     /// Whether the operator let the pod start, and nothing proves that it has stopped.
     pub fn may_run(&self, pod: &PodFacts) -> bool {
-        match self {
-            Self::Gate { started, .. } => pod.annotations.get(started).is_some() && !pod.stopped,
-            Self::Role => false,
-        }
+        self.carries_start(pod) && !pod.stopped
+    }
+
+    /// No gate can be added to a pod: one that has a gate was not started, and has the annotation from its template.
+    fn carries_start(&self, pod: &PodFacts) -> bool {
+        matches!(self, Self::Gate { started, .. } if pod.annotations.get(started).is_some()) && pod.gates.is_empty()
     }
 }
 

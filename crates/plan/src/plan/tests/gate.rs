@@ -136,6 +136,25 @@ fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
 }
 
 /// Another replica, whose list did not show the lease, has removed label and token from the running pod.
+/// The template was copied from a pod that had been started.
+#[test]
+fn a_pod_that_has_the_mark_of_a_start_from_its_template_is_not_deleted() {
+    let mut story = Story::started_a();
+    let mut copy = gated("c");
+    copy.annotations.set(STARTED, Some("5"));
+    let pods = [story.pod("a"), story.pod("b"), copy];
+    story.candidates(&pods);
+    story.turn();
+    for _ in 0..5 {
+        let changes = story.changes();
+        assert!(changes.iter().all(|(_, change)| *change != PodChange::Delete), "{changes:?}");
+        story.pods();
+        story.confirm();
+    }
+    let label = story.pod("c").labels.get(GATE).cloned();
+    assert_eq!(label.as_deref(), Some("standby"));
+}
+
 #[test]
 fn a_started_pod_without_a_token_gets_the_latest_one_and_is_deleted() {
     let mut story = Story::started_a();
