@@ -10,7 +10,7 @@
 //! | [`effect`] | the effects |
 //! | [`take`] | what each input changes |
 //! | [`turn`] | one turn of one lease; what follows from a panic |
-//! | [`orphans`] | the roles of leases that do not exist |
+//! | [`orphans`], [`refused`] | the roles of leases that do not exist, and the back-off of their removal |
 //! | [`mistakes`], [`reports`] | mistakes in the annotations of pods and leases; when they are reported |
 //! | [`timers`] | when each lease must have its next turn |
 //! | [`annotated`] | another machine: the annotated workloads, their leases, and which workloads need a decision |
@@ -20,6 +20,7 @@ mod effect;
 mod input;
 mod mistakes;
 mod orphans;
+mod refused;
 mod reports;
 mod take;
 #[cfg(test)]
@@ -39,6 +40,7 @@ use crate::plan::{Allowed, Event, Identity, Permits};
 pub use effect::{Caller, Effect, PodName, Subject};
 pub use input::{Input, Machine, Surroundings, Watched};
 use mistakes::Mistakes;
+use refused::Refused;
 use timers::Timers;
 
 /// One lease.
@@ -83,6 +85,8 @@ pub struct Engine<M: Machine> {
     permits: Permits<LeaseId>,
     /// Whether the labels of leases that do not exist were looked for.
     swept: bool,
+    /// Marks of leases that do not exist, whose removal the API server refused.
+    refused: Refused,
     mistakes: Mistakes,
     effects: VecDeque<Effect>,
 }
@@ -98,6 +102,7 @@ impl<M: Machine> Engine<M> {
             timers: Timers::default(),
             awaiting: BTreeSet::new(),
             swept: false,
+            refused: Refused::default(),
             mistakes: Mistakes::default(),
             effects: VecDeque::new(),
         }
@@ -127,7 +132,7 @@ impl<M: Machine> Engine<M> {
 
     /// When [`Input::Wake`] must be given if no other input is.
     pub fn next_deadline(&self) -> Option<Time> {
-        [self.timers.first(), self.index.next_deadline()].into_iter().flatten().min()
+        [self.timers.first(), self.index.next_deadline(), self.refused.next_deadline()].into_iter().flatten().min()
     }
 
     /// The facts.

@@ -2,36 +2,68 @@
 
 use std::sync::Arc;
 
+use redislease_core::time::Time;
+
 use crate::api::names::{self, PodRole};
 use crate::index::Orphan;
 use crate::plan::calls::{LeaseName, Request};
-use crate::plan::{Allowed, PodChange, Priority, RoleWrite};
+use crate::plan::{Allowed, PodChange, Priority, RoleOutcome, RoleWrite};
 
+use super::refused::OrphanKey;
 use super::{Caller, Effect, Engine, Machine};
 
 impl<M: Machine> Engine<M> {
     /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
     /// an unreadable lease is deleted.
-    pub(super) fn sweep(&mut self, again: bool) {
+    pub(super) fn sweep(&mut self, now: Time, again: bool) {
         if !self.index.is_listed() || (self.swept && !again) {
             return;
         }
         self.swept = true;
         for orphan in self.index.orphans() {
-            self.clear_orphan(&orphan);
+            self.clear_orphan(now, &orphan);
         }
     }
 
-    pub(super) fn clear_orphan(&mut self, orphan: &Orphan) {
+    pub(super) fn clear_orphan(&mut self, now: Time, orphan: &Orphan) {
         if let Some(write) = role_without_lease(orphan, self.config.allowed) {
             let name: Arc<str> = orphan.lease.as_str().into();
+            let (namespace, object) = (orphan.object.object().namespace.into(), write.uid.as_str().into());
+            let key = OrphanKey { namespace, lease: name, object };
+            if !self.refused.may_write(now, &key) {
+                return;
+            }
             // This is never the UID of a lease, so the key of the call is unique.
-            let uid = format!("name:{name}").into();
-            let lease = LeaseName { namespace: orphan.object.object().namespace.into(), name, uid };
-            let (namespace, object) = (lease.namespace.clone(), write.uid.clone());
-            let caller = Caller::Orphan { namespace, lease: orphan.lease.clone(), object };
+            let uid = format!("name:{}", key.lease).into();
+            let lease = LeaseName { namespace: key.namespace.clone(), name: key.lease, uid };
+            let caller =
+                Caller::Orphan { namespace: key.namespace, lease: orphan.lease.clone(), object: write.uid.clone() };
             let request = Request::Role { lease, write: Box::new(write), quorum: None };
             self.effects.push_back(Effect::Call(caller, request));
+        }
+    }
+
+    /// Takes the answer to the removal of a mark. One that is refused, or undone on its way, is repeated after a pause.
+    pub(super) fn orphan_written(&mut self, now: Time, key: OrphanKey, outcome: &RoleOutcome) {
+        match outcome {
+            RoleOutcome::Written(None) | RoleOutcome::Gone => self.refused.forget(&key),
+            RoleOutcome::Written(Some(_)) | RoleOutcome::Refused(_) => self.refused.add(now, key),
+            RoleOutcome::Conflict | RoleOutcome::Unanswered(_) => self.clear_again(now, &key),
+            RoleOutcome::Withdrawn => {}
+        }
+    }
+
+    /// Repeats the writes whose pause is over.
+    pub(super) fn retry_orphans(&mut self, now: Time) {
+        for key in self.refused.take_due(now) {
+            self.clear_again(now, &key);
+        }
+    }
+
+    fn clear_again(&mut self, now: Time, key: &OrphanKey) {
+        match self.index.orphan(&key.namespace, &key.lease, &key.object) {
+            Some(orphan) => self.clear_orphan(now, &orphan),
+            None => self.refused.forget(key),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::election::WorkloadFacts;
 use crate::index::{WorkloadFound, WorkloadKey};
-use crate::plan::Allowed;
+use crate::plan::{Allowed, Altered};
 
 use super::*;
 
@@ -36,6 +36,21 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     world.take(answer(RoleOutcome::Conflict));
     assert_eq!(world.done(), [removed], "again");
     world.take(answer(RoleOutcome::Written(None)));
+    assert_eq!(world.done(), [""; 0]);
+    // A policy adds the mark again, or forbids to remove it.
+    let altered = Altered { path: vec!["metadata".into()], wanted: None, stored: Some("x".into()), manager: None };
+    let refusals = [RoleOutcome::Written(Some(Box::new(altered))), RoleOutcome::Refused("no".into())];
+    for (outcome, pause) in refusals.into_iter().zip([1000, 2000]) {
+        world.take(answer(outcome));
+        assert_eq!((world.done(), world.engine.next_deadline()), (vec![], Some(world.state.now + Millis(pause))));
+        world.state.now += Millis(pause - 1);
+        world.take(Input::Wake);
+        assert_eq!(world.done(), [""; 0], "it waits");
+        world.state.now += Millis(1);
+        world.take(Input::Wake);
+        assert_eq!((world.done(), world.engine.next_deadline()), (vec![removed.to_owned()], None));
+    }
+    world.take(answer(RoleOutcome::Gone));
     assert_eq!(world.done(), [""; 0]);
     let metadata = lease("n", "broken").metadata;
     world.take(Input::Lease(Watched::DeletedUnreadable(Box::new(metadata))));

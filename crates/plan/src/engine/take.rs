@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
+use super::refused::OrphanKey;
 use super::{Caller, Effect, Engine, Input, Machine, Watched};
 use crate::api::RedisLease;
 use crate::election::PodFacts;
 use crate::index::{LeaseId, NamespaceFacts, WorkloadFound, WorkloadKey};
 use crate::plan::calls::{Found, Outcome, Request, RoleAnswer};
-use crate::plan::{Effect as Planned, Event, RoleOutcome, StatusOutcome};
+use crate::plan::{Effect as Planned, Event, StatusOutcome};
 
 impl<M: Machine> Engine<M> {
     /// Handles one input.
@@ -43,12 +44,12 @@ impl<M: Machine> Engine<M> {
             Input::WorkloadChanged(change) => self.index.workload_changed(&change, now),
             Input::Workload(key, found) => self.take_workload(now, &key, found),
             Input::OrphanWritten { namespace, pod, lease, answer } => {
-                let done =
-                    matches!(answer.outcome, RoleOutcome::Written(None) | RoleOutcome::Gone | RoleOutcome::Withdrawn);
                 self.take_found(now, &namespace, &pod, answer.found);
-                if !done && let Some(orphan) = self.index.orphan(&namespace, &lease, &pod) {
-                    self.clear_orphan(&orphan);
-                }
+                self.orphan_written(
+                    now,
+                    OrphanKey { namespace, lease: lease.into(), object: pod.into() },
+                    &answer.outcome,
+                );
             }
             Input::Shown(lease) => self.index.mark(lease),
             Input::ReportRefused { pod, problem } => self.mistakes.refused(&pod, &problem),
@@ -65,6 +66,7 @@ impl<M: Machine> Engine<M> {
         while let Some(id) = self.timers.expired(now) {
             self.index.mark(id);
         }
+        self.retry_orphans(now);
         while let Some(key) = self.index.next_workload(now) {
             self.effects.push_back(Effect::Call(Caller::Workload(key.clone()), Request::Workload(key)));
         }
@@ -83,7 +85,7 @@ impl<M: Machine> Engine<M> {
         // Before, it is not known which leases exist.
         if self.swept {
             for orphan in leases.iter().flat_map(|lease| self.index.orphans_of(&key.0, lease)).collect::<Vec<_>>() {
-                self.clear_orphan(&orphan);
+                self.clear_orphan(now, &orphan);
             }
         }
     }
@@ -105,7 +107,7 @@ impl<M: Machine> Engine<M> {
                 self.effects.push_back(Effect::FloorsComplete);
             }
         }
-        self.sweep(unreadable_gone);
+        self.sweep(now, unreadable_gone);
     }
 
     fn take_namespace(&mut self, event: Watched<NamespaceFacts>) {
@@ -135,7 +137,7 @@ impl<M: Machine> Engine<M> {
             Watched::Unreadable(metadata) => self.index.pod_unreadable(&metadata),
             Watched::ListEnds => {
                 self.index.pod_list_ends(now);
-                self.sweep(false);
+                self.sweep(now, false);
             }
         }
     }

@@ -16,7 +16,7 @@ use redislease_core::time::{Millis, Time};
 use super::event::RoleOutcome;
 
 /// The pause after a refusal or a repeated correction.
-const PAUSE: Backoff =
+pub const PAUSE: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(300_000), limit: None, jitter: 0 };
 /// The period in which corrections are counted, and in which one event tells of them.
 const MINUTE: Millis = Millis(60_000);
