@@ -351,6 +351,11 @@ fn known_from(read: WorkloadRead, key: &WorkloadKey, before: &Known) -> Known {
             };
             unusable(format!("{workload}, which spec.candidates.workloadRef names, has no {lacks}"))
         }
+        WorkloadRead::SelectsByRole(label) => unusable(format!(
+            "the selector of {workload}, which spec.candidates.workloadRef names, uses the label {label}: the operator writes this \
+             label, so its own writes would change which pods belong to the workload. Remove the label from the selector and from the \
+             pod template"
+        )),
         WorkloadRead::Missing => unusable(format!(
             "spec.candidates.workloadRef names {workload}, which does not exist: create it or correct the reference"
         )),

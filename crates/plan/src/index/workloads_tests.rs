@@ -47,6 +47,18 @@ fn a_missing_workload_is_read_soon_with_growing_pauses() {
 }
 
 #[test]
+fn a_selector_over_labels_of_the_operator_is_an_invalid_reference() {
+    let mut workloads = Workloads::default();
+    workloads.join(&key("a"), LeaseId(1), false, Time(0));
+    workloads.next_due(Time(0));
+    let label = "lease.redislease.io/billing";
+    workloads.read(&key("a"), WorkloadRead::SelectsByRole(label.into()).into(), false, Time(0));
+    let Known::Unusable(reason, message) = workloads.known(&key("a")) else { panic!("its pods are no candidates") };
+    assert_eq!(*reason, LeaseReady::InvalidReference);
+    assert!(message.contains("Deployment n/a") && message.contains(label), "{message}");
+}
+
+#[test]
 fn a_workload_that_cannot_be_read_is_unknown_and_no_invalid_reference() {
     let mut workloads = Workloads::default();
     workloads.join(&key("a"), LeaseId(1), false, Time(0));

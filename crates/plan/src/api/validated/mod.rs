@@ -11,6 +11,7 @@ mod selector;
 pub use error::{InvalidSpec, MAX_LEASE, Mismatch};
 pub use lease::{Candidates, ClusterActivation, REAP_MARGIN, Readiness, Retry, ValidLease, Workload, WorkloadKind};
 pub use quorum::{Address, Fingerprint, ValidNode, ValidQuorum, ValidTls};
+pub use selector::keys as selector_keys;
 
 #[cfg(test)]
 mod tests;

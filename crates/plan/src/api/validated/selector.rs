@@ -20,7 +20,7 @@ pub(super) fn parse(read: &Reader, field: &str, labels: &LabelSelector) -> Resul
 }
 
 /// The label keys that the selector uses.
-pub(super) fn keys(labels: &LabelSelector) -> impl Iterator<Item = &str> {
+pub fn keys(labels: &LabelSelector) -> impl Iterator<Item = &str> {
     let compared = labels.match_labels.iter().flat_map(|labels| labels.keys());
     let expressed = labels.match_expressions.iter().flatten().map(|one| &one.key);
     compared.chain(expressed).map(String::as_str)

@@ -107,6 +107,8 @@ pub enum WorkloadRead {
     Selects(Selector),
     /// It exists and has no selector, or an empty one.
     SelectsNothing,
+    /// It selects by this label key, which the operator writes.
+    SelectsByRole(String),
     /// It does not exist.
     Missing,
     /// The API server refused the read, or its answer could not be understood. Whether the workload exists is unknown. The
