@@ -14,6 +14,13 @@ pub enum Run {
     Suspended(bool),
 }
 
+impl Run {
+    /// Whether the workload starts no pods.
+    pub const fn is_stopped(self) -> bool {
+        matches!(self, Self::Replicas(0) | Self::Suspended(true))
+    }
+}
+
 /// What a write of a role needs to know about its object.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "each is named after what it is")]

@@ -137,7 +137,7 @@ pub(super) fn revoked(turn: &Turn<'_>, link: &KeeperLink, handover: &Handovers, 
     if inputs.denied {
         return Some(EndCause::NamespaceNotAllowed);
     }
-    if inputs.refused || inputs.forbidden {
+    if inputs.refused || inputs.unstartable {
         return Some(EndCause::NoLongerCandidate);
     }
     if inputs.replaces(link) {

@@ -58,8 +58,9 @@ pub(super) struct Inputs {
     pub blocked: bool,
     /// Whether the candidate is a workload that does not let the lease start and stop it.
     pub refused: bool,
-    /// Whether the operator has no right to write to the workload.
-    pub forbidden: bool,
+    /// Whether the operator has no right to start the workload, which is stopped. One that runs keeps its term: the operator could
+    /// not stop it either.
+    pub unstartable: bool,
     /// The workload names the lease, and its annotations ask for another activation.
     pub differs: bool,
     /// Why no new term may start.
@@ -77,17 +78,18 @@ impl Inputs {
             CandidateFacts::Unknown => (None, None),
             CandidateFacts::Unusable(reason, message) => (None, Some((*reason, message.clone()))),
         };
+        let workload = electorate.as_ref().and_then(|electorate| electorate.workload());
         let suspended = lease.spec.suspend;
         let mut inputs = Self {
             quorum,
             denied: facts.quorum.denied,
             replaced: facts.quorum.replaced,
-            electorate,
+            electorate: electorate.clone(),
             suspended,
             deleting: lease.metadata.deletion_timestamp.is_some(),
             blocked: block.is_some(),
             refused: matches!(missing, Some(Missing::Name(_))),
-            forbidden: forbidden.is_some(),
+            unstartable: forbidden.is_some() && workload.is_some_and(|workload| workload.run.is_stopped()),
             differs: matches!(missing, Some(Missing::Way(_))),
             obstacle: None,
         };

@@ -6,7 +6,6 @@ use super::desired_role::DesiredRole;
 use super::output::Effects;
 use super::role_writer::Writing;
 use super::{Effect, Measure, PodChange, RoleOutcome, lacks_right};
-use crate::election::Run;
 use crate::status::NoticeReason;
 
 /// How long the operator waits before it tries again whether it has the right to write to a workload.
@@ -33,8 +32,8 @@ impl Refusals {
         refusal.map(|refusal| refusal.why.as_str())
     }
 
-    /// Why the workload cannot be started and stopped, if the operator has no right to write to it: the term ends, so that another
-    /// cluster can start its workload.
+    /// Why the workload cannot be started and stopped, if the operator has no right to write to it: no term begins, and one whose
+    /// workload is stopped ends, so that another cluster can start its workload.
     pub fn forbidden(&mut self, now: Time, out: &mut Effects) -> Option<String> {
         let until = self.0.as_ref()?.forbidden_until?;
         if now >= until {
@@ -89,7 +88,7 @@ impl Refusals {
             PodChange::Delete => {
                 (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
             }
-            PodChange::Run(Run::Replicas(0) | Run::Suspended(true)) => {
+            PodChange::Run(run) if run.is_stopped() => {
                 (NoticeReason::ActivationRefused, "does not hold the lease and runs on, because it cannot be stopped")
             }
             PodChange::Run(_) => (NoticeReason::ActivationRefused, "holds the lease and cannot be scaled or resumed"),

@@ -102,6 +102,22 @@ fn a_status_that_does_not_name_the_term_confirms_no_start() {
     assert_eq!(story.switches()[0].0, Some(PodRole::Active));
 }
 
+/// Another cluster would start its workload beside this one, which the operator can not stop.
+#[test]
+fn a_right_that_is_withdrawn_ends_no_term_of_a_workload_that_runs() {
+    let mut story = Story::running();
+    story.workload_is(WorkloadFacts { run: Run::Replicas(5), resource_version: Some("40".into()), ..story.workload() });
+    story.turn();
+    story.read_lease();
+    assert_eq!(story.switches()[0].1, PodChange::Run(Run::Replicas(3)), "a correction");
+    let why =
+        "deployments.apps \"billing\" is forbidden: User \"operator\" cannot patch resource \"deployments\" (403)";
+    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Refused(why.into()) });
+    assert_eq!(story.commands(), []);
+    let ready = story.status_write().unwrap().status;
+    assert_eq!(ready.condition(ConditionType::Ready).unwrap().reason, "Forbidden");
+}
+
 /// The operator lacks a right: the flag and the consent are there.
 #[test]
 fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so() {
