@@ -91,19 +91,24 @@ impl Electorate {
         Self { workload: Some(workload), ..Self::default() }
     }
 
-    /// The workload that is the only candidate.
+    /// The workload that is the only candidate, also while it is being deleted.
     pub const fn workload(&self) -> Option<&Arc<WorkloadFacts>> {
         self.workload.as_ref()
     }
 
+    /// The workload that is the only candidate, unless it is being deleted.
+    pub fn lasting_workload(&self) -> Option<&Arc<WorkloadFacts>> {
+        self.workload.as_ref().filter(|workload| !workload.deleting)
+    }
+
     /// Whether a candidate can be elected.
-    pub const fn has_eligible(&self) -> bool {
-        self.workload.is_some() || !self.eligible.is_empty()
+    pub fn has_eligible(&self) -> bool {
+        self.lasting_workload().is_some() || !self.eligible.is_empty()
     }
 
     /// Whether the object with this UID is a candidate, eligible or not.
     pub fn contains(&self, uid: &str) -> bool {
-        self.find(uid).is_some() || self.workload.as_ref().is_some_and(|workload| workload.uid == uid)
+        self.find(uid).is_some() || self.lasting_workload().is_some_and(|workload| workload.uid == uid)
     }
 
     /// Sorts eligible pods by priority (greatest first), then by age (oldest first), then by name.

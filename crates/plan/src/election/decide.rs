@@ -173,7 +173,7 @@ fn next_holder<'a>(situation: &Situation<'a>) -> Step<'a> {
     if !situation.may_begin {
         return Step::Forget;
     }
-    if let Some(workload) = electorate.workload() {
+    if let Some(workload) = electorate.lasting_workload() {
         return Step::Want { name: &workload.name, uid: &workload.uid };
     }
     let first = match &situation.handover {

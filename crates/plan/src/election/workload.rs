@@ -26,6 +26,8 @@ pub struct WorkloadFacts {
     pub annotations: Annotations,
     /// Whether it runs, and how.
     pub run: Run,
+    /// Whether it is being deleted: its controller ignores it, so its pods end and no other start.
+    pub deleting: bool,
 }
 
 impl WorkloadFacts {
@@ -55,12 +57,13 @@ impl WorkloadFacts {
             labels: roles.map(pair).collect(),
             annotations: ours.map(pair).collect(),
             run,
+            deleting: metadata.deletion_timestamp.is_some(),
         })
     }
 
     /// The workload as an object with a role.
     pub fn object(&self) -> Object<'_> {
-        let Self { kind, namespace, name, uid, resource_version, labels, annotations, run } = self;
+        let Self { kind, namespace, name, uid, resource_version, labels, annotations, run, .. } = self;
         let (workload, run, gates) = (Some(*kind), Some(*run), &[][..]);
         Object { workload, run, namespace, name, uid, resource_version, labels, annotations, gates }
     }
