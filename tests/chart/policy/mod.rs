@@ -93,15 +93,18 @@ impl Requests<'_> {
         })
     }
 
-    /// Each request is refused to the operator with its message, and allowed to the administrator. Each validation of the
-    /// policy refuses at least one of them.
+    /// The request is refused to the operator with this message, and allowed to the administrator.
+    pub(super) fn refuses(&self, message: &str, request: &Request) -> Result<()> {
+        let refused = self.send(request, &[&self.operator(), "--dry-run=server"]);
+        let refused = refused.expect_err(&format!("{request:?} is refused")).to_string();
+        assert!(refused.contains(message) && refused.contains("Forbidden"), "{request:?}: {refused}");
+        self.send(request, &["--dry-run=server"]).map(drop)
+    }
+
+    /// The same for each request. Each validation of the policy refuses at least one of them.
     pub(super) fn refused(&self, policy: &str, cases: &[(&str, Request)]) -> Result<()> {
-        let operator = self.operator();
         for (message, request) in cases {
-            let refused = self.send(request, &[&operator, "--dry-run=server"]);
-            let refused = refused.expect_err(&format!("{request:?} is refused")).to_string();
-            assert!(refused.contains(message) && refused.contains("Forbidden"), "{request:?}: {refused}");
-            self.send(request, &["--dry-run=server"])?;
+            self.refuses(message, request)?;
         }
         let policies = ["--show-only=templates/admission-policy.yaml"];
         let rendered = render(&Helm::new()?, &[&policies, self.values].concat())?;

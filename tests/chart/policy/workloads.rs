@@ -181,9 +181,22 @@ fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result
             }
             assert_eq!(read(".metadata.labels.lease\\.redislease\\.io/web")?, role, "{kind}");
         }
+        // A spelling mistake hides the name of the lease that has started the workload: it can still be stopped, by this lease only.
+        let owner = format!("uid-of-web.{}", read(".metadata.uid")?);
+        requests.allowed(&Patch("web", json!({"metadata": {"annotations": {"owner.redislease.io/web": owner}}})))?;
+        let name = |lease: &str| json!({"metadata": {"annotations": {"redislease.io/activated-by": null, "redislease.io/lease": lease}}});
+        let [start, stop] = &workload.specs;
+        for misspelt in ["Web", "yes"] {
+            requests.send(&Patch("web", name(misspelt)), &[])?;
+            requests.allowed(&Patch("web", activate("standby", stop, &[])))?;
+            let other = json!({"metadata": {"labels": {"lease.redislease.io/other": "active"}}, "spec": start});
+            requests.refuses(WORKLOAD_CONSENT, &Patch("web", other))?;
+        }
+        requests.send(&Patch("web", name("other")), &[])?;
+        requests.refuses(WORKLOAD_CONSENT, &Patch("web", activate("active", start, &[])))?;
         let marks = json!({
             "labels": {"lease.redislease.io/web": null},
-            "annotations": {"token.redislease.io/web": null},
+            "annotations": {"token.redislease.io/web": null, "owner.redislease.io/web": null},
         });
         // Also when the workload does not name the lease any more.
         let consent = json!({"metadata": {"annotations": {"redislease.io/activated-by": null}}});

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use crate::api::lease::{ActivationSpec, CandidatesSpec, Granularity};
 use crate::api::names::{self, ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::api::spelling::WORKLOAD_ANNOTATIONS;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
 use crate::index::WorkloadKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-use super::known::KNOWN;
 
 /// The longest value of an annotation that is kept, in bytes: every longer one is invalid. Users choose the values, and the
 /// operator keeps those of all workloads.
@@ -47,8 +46,8 @@ impl WorkloadFacts {
         let owners = annotations.keys().filter_map(|key| names::lease_of_mark(key)).map(str::to_owned).collect();
         let ours = |(key, value): (String, String)| {
             let name = key.strip_prefix(ANNOTATION_PREFIX)?;
-            unknown += usize::from(!KNOWN.contains(&name));
-            (KNOWN.contains(&name) || unknown <= MOST_UNKNOWN).then(|| (name.to_owned(), cut(&value)))
+            unknown += usize::from(!WORKLOAD_ANNOTATIONS.contains(&name));
+            (WORKLOAD_ANNOTATIONS.contains(&name) || unknown <= MOST_UNKNOWN).then(|| (name.to_owned(), cut(&value)))
         };
         Self {
             key: (

@@ -8,13 +8,12 @@
 //! | [`leases`] | what is wrong with the annotations of a RedisLease |
 //! | [`pods`] | what is wrong with the annotations of a pod |
 //! | [`problem`] | the text of an event about an annotation |
-//! | [`known`], [`parser`] | the names that are known; reads them and gathers problems |
+//! | [`parser`] | reads the annotations and gathers problems |
 //! | [`suggest`] | the nearest valid text |
 //! | [`decide`] | what to do about one workload and its lease |
 
 pub mod decide;
 pub mod facts;
-mod known;
 mod leases;
 pub mod parse;
 #[cfg(test)]

@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 
 use crate::api::lease::{CandidatesSpec, WorkloadRef};
-use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_object_name};
+use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_lease_name, is_object_name};
+use crate::api::spelling::{WORKLOAD_ANNOTATIONS, is_meant_as_lease};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
 use kube::core::ObjectMeta;
 use serde_json::json;
 
 use super::facts::{Settings, WorkloadFacts};
-use super::known::KNOWN;
 use super::parser::{Parser, UNCHANGED, invalid};
 use super::problem::{Place, Problem};
 use super::{suggest, ways};
@@ -116,8 +116,9 @@ impl Parser<'_> {
     /// Reports unknown annotations. Returns whether one of them may be meant to be `redislease.io/lease`.
     fn unknown(&mut self) -> bool {
         let mut misspelt_lease = false;
-        for (name, value) in self.annotations.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())) {
-            misspelt_lease |= suggest::nearest(name, &KNOWN) == Some("lease");
+        for (name, value) in self.annotations.iter().filter(|(name, _)| !WORKLOAD_ANNOTATIONS.contains(&name.as_str()))
+        {
+            misspelt_lease |= is_meant_as_lease(name);
             self.problems.push(Problem::unknown(name, value, Place::Workload, UNCHANGED));
         }
         misspelt_lease
@@ -126,19 +127,22 @@ impl Parser<'_> {
     /// The name of the lease.
     fn name(&mut self, value: &str, workload: &str) -> Option<String> {
         let must = format!("be \"true\", \"false\" or the name of the lease, of at most {MAX_LEASE_NAME} characters");
-        let name = if value == "true" { workload } else { value };
-        if is_object_name(name) && name.len() <= MAX_LEASE_NAME {
-            return Some(name.to_owned());
+        if value != "true" && is_lease_name(value) {
+            return Some(value.to_owned());
         }
         if value == "true" {
+            if is_object_name(workload) && workload.len() <= MAX_LEASE_NAME {
+                return Some(workload.to_owned());
+            }
             let must = format!(
                 "be a name, because the name of the workload is longer than the {MAX_LEASE_NAME} characters of a lease"
             );
-            self.invalid("lease", value, &must, &suggest::object_name(name, MAX_LEASE_NAME, "leader"));
+            self.invalid("lease", value, &must, &suggest::object_name(workload, MAX_LEASE_NAME, "leader"));
             return None;
         }
         let instead = match value.trim().to_ascii_lowercase() {
             word if word == "true" || word == "false" => word,
+            _ if is_object_name(value) && value.len() <= MAX_LEASE_NAME => suggest::truth(value).to_owned(),
             _ => suggest::object_name(value, MAX_LEASE_NAME, "true"),
         };
         self.invalid("lease", value, &must, &instead);

@@ -67,7 +67,7 @@ fn annotations_become_the_spec_of_a_lease() {
 }
 
 /// A wrong annotation, its value, and what is reported about it.
-const WRONG: [(&str, &str, NoticeReason, &[&str]); 16] = [
+const WRONG: [(&str, &str, NoticeReason, &[&str]); 18] = [
     (
         "lease-duraton",
         "20s",
@@ -127,6 +127,8 @@ const WRONG: [(&str, &str, NoticeReason, &[&str]); 16] = [
     ("quorum", "West_1", InvalidAnnotation, &["redislease.io/quorum is \"West_1\"", "use \"west-1\""]),
     ("activations", "gate", UnknownAnnotation, &["use redislease.io/activation"]),
     ("lease", "True", InvalidAnnotation, &["redislease.io/lease is \"True\"", "use \"true\""]),
+    ("lease", "yes", InvalidAnnotation, &["redislease.io/lease is \"yes\"", "use \"true\""]),
+    ("lease", "off", InvalidAnnotation, &["redislease.io/lease is \"off\"", "use \"false\""]),
     ("lease", "My Lease", InvalidAnnotation, &["use \"my-lease\""]),
     ("lease", "", InvalidAnnotation, &["redislease.io/lease is \"\"", "use \"true\""]),
 ];

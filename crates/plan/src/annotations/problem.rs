@@ -1,9 +1,9 @@
 //! What is wrong with an annotation, as the text of an event.
 
 use crate::api::names::ANNOTATION_PREFIX;
+use crate::api::spelling::WORKLOAD_ANNOTATIONS;
 use crate::status::NoticeReason;
 
-use super::known::KNOWN;
 use super::suggest;
 
 /// What an unknown annotation of a pod or of a RedisLease does.
@@ -55,7 +55,7 @@ impl Place {
     /// The annotations that users write on this kind of object, without their prefix.
     const fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Workload => &KNOWN,
+            Self::Workload => &WORKLOAD_ANNOTATIONS,
             Self::Pod => &["priority", "exclude"],
             Self::Lease => &["handover-requested", "handover-to"],
         }

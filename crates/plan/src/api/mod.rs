@@ -7,6 +7,7 @@
 //! | [`validated`] | specs after validation, with parsed values; all other modules use these |
 //! | [`conditions`] | condition types and their reasons |
 //! | [`names`] | API group, labels and annotations |
+//! | [`spelling`] | the known name that is nearest to another one |
 //! | [`crd`] | the two CustomResourceDefinitions |
 //!
 //! Durations in a spec stay strings until [`validated`] parses them. An invalid value is then an error of that one object and
@@ -20,6 +21,7 @@ pub mod lease_status;
 pub mod names;
 pub mod quorum;
 mod rules;
+pub mod spelling;
 pub mod validated;
 
 pub use conditions::{ConditionReason, ConditionStatus, ConditionType};

@@ -152,6 +152,12 @@ pub fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(part)
 }
 
+/// Whether the value of [`LEASE_ANNOTATION`] can be the name of a lease. The words of YAML for a truth value cannot: whoever writes
+/// them means `"true"` or `"false"`.
+pub fn is_lease_name(value: &str) -> bool {
+    is_object_name(value) && value.len() <= MAX_LEASE_NAME && !["yes", "no", "on", "off"].contains(&value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

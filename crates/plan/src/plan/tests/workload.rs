@@ -352,6 +352,52 @@ fn a_workload_that_vanished_ends_the_term_without_proof() {
     assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
 }
 
+/// Its controller ignores it, and a finalizer of another program can keep it for ever.
+#[test]
+fn a_workload_that_is_being_deleted_neither_keeps_nor_takes_the_lease() {
+    let deleted = |story: &mut Story| {
+        let workload = WorkloadFacts { deleting: true, resource_version: Some("30".into()), ..story.workload() };
+        story.workload_is(workload);
+        story.turn();
+    };
+    let mut story = Story::running();
+    deleted(&mut story);
+    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    let mut story = Story::of_cluster(0);
+    deleted(&mut story);
+    story.answer();
+    assert_eq!(story.wanted(), None);
+}
+
+#[test]
+fn a_spelling_mistake_in_the_annotation_ends_no_term_and_begins_none() {
+    for (key, value) in
+        [("redislease.io/lease", "Billing"), ("redislease.io/lease", "yes"), ("redislease.io/leese", "true")]
+    {
+        let misspell = |story: &mut Story| {
+            let mut workload = story.workload();
+            workload.annotations.set("redislease.io/activated-by", None);
+            workload.annotations.set(key, Some(value));
+            workload.resource_version = Some("30".into());
+            story.workload_is(workload);
+            story.turn();
+        };
+        let mut story = Story::running();
+        misspell(&mut story);
+        assert_eq!((story.commands(), story.switches()), (vec![], vec![]), "{key}={value}");
+        story.write();
+        // It is stopped when the lease is lost: another cluster starts its own.
+        story.view(ending(held_by_here(), EndReason::Deadline));
+        assert_eq!(story.switches()[0].1, PodChange::Run(Run::Replicas(0)), "{key}={value}");
+        let mut story = Story::of_cluster(2);
+        misspell(&mut story);
+        story.answer();
+        story.now += Millis(5);
+        story.view(refused_by(ELSEWHERE, story.now));
+        assert_eq!((story.wanted(), story.switches()), (None, vec![]), "{key}={value}");
+    }
+}
+
 #[test]
 fn a_workload_without_consent_is_not_touched_and_the_condition_says_what_to_add() {
     let mut story = Story::of_cluster(2);

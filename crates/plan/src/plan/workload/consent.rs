@@ -4,7 +4,11 @@
 //! annotations. `redislease.io/lease` also chooses the way and the replicas; with `redislease.io/activated-by` the lease does.
 
 use crate::api::ValidLease;
-use crate::api::names::{ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, LEASE_ANNOTATION, REPLICAS_ANNOTATION};
+use crate::api::names::{
+    ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, ANNOTATION_PREFIX, LEASE_ANNOTATION, REPLICAS_ANNOTATION,
+    is_lease_name,
+};
+use crate::api::spelling::is_meant_as_lease;
 use crate::api::validated::ClusterActivation;
 use crate::election::WorkloadFacts;
 use crate::plan::facts::{CandidateFacts, Facts};
@@ -14,8 +18,9 @@ use crate::plan::facts::{CandidateFacts, Facts};
 pub enum Missing {
     /// The workload does not name this lease, or it names two.
     Name(String),
-    /// It names this lease, and its annotations ask for another activation. After an edit of the annotations this is so until the
-    /// operator has changed the lease: a term that runs goes on.
+    /// It names this lease, and its annotations ask for another activation; or it is unclear which lease it names, because an
+    /// annotation is misspelt. After an edit of the annotations the first is so until the operator has changed the lease: a term that
+    /// runs goes on.
     Way(String),
 }
 
@@ -31,6 +36,12 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
     let (kind, lease) = (workload.kind.as_str(), &spec.name);
     let title = format!("{kind} {}/{}", workload.namespace, workload.name);
     let value = |key: &str| workload.annotations.get(key).map(String::as_str);
+    if let Some(misspelt) = misspelt(workload) {
+        return Some(Missing::Way(format!(
+            "{title} does not say clearly which lease may start and stop it: its annotation {misspelt} must be corrected. A term \
+             that runs goes on, and no other begins before."
+        )));
+    }
     let generated = match value(LEASE_ANNOTATION) {
         None | Some("false") => None,
         Some("true") => Some(workload.name.as_str()),
@@ -56,6 +67,24 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
              {ACTIVATED_BY_ANNOTATION}={lease} on the {kind}."
         ))),
     }
+}
+
+/// The annotation, with its value, that is probably meant to name a lease and does not. A spelling mistake must not end a term: the
+/// workload would run on, and that of another cluster would start beside it.
+fn misspelt(workload: &WorkloadFacts) -> Option<String> {
+    let named = workload.annotations.get(LEASE_ANNOTATION);
+    let is_wrong = |value: &&String| !matches!(value.as_str(), "true" | "false") && !is_lease_name(value);
+    if let Some(value) = named {
+        return is_wrong(&value).then(|| format!("{LEASE_ANNOTATION}={value}"));
+    }
+    if workload.annotations.get(ACTIVATED_BY_ANNOTATION).is_some() {
+        return None;
+    }
+    let mut meant = workload
+        .annotations
+        .iter()
+        .filter(|(key, _)| key.strip_prefix(ANNOTATION_PREFIX).is_some_and(is_meant_as_lease));
+    meant.next().map(|(key, value)| format!("{key}={value}"))
 }
 
 /// What the annotations of the workload must say for this activation; `None` if they say it.
@@ -120,6 +149,7 @@ mod tests {
             (scaled("billing", "2"), Some("active-replicas must be 3")),
             (scaled("true", "3"), Some("names the lease web")),
             (json!({"redislease.io/lease": "billing"}), Some("activation must contain scale")),
+            (scaled("Billing", "3"), Some("redislease.io/lease=Billing must be corrected")),
         ] {
             let found = missing(&spec(), &workload(&annotations));
             match why {
