@@ -202,6 +202,21 @@ async fn a_value_of_another_program_is_named() {
     locker.lock("k").acquire().await.unwrap().release().await;
 }
 
+/// A reply that is too long would end the connection, and with it the renewals of all locks.
+#[tokio::test]
+async fn a_long_value_of_another_program_is_named_too() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    let value = "x".repeat(1 << 20);
+    for server in &servers {
+        server.command(&["SET", "redislease:lock:default/long", &value]).unwrap();
+    }
+    let error = once(&locker, "long").acquire().await.unwrap_err();
+    assert_eq!(error, AcquireError::Foreign { key: "redislease:lock:default/long".to_owned() });
+    guard.verify().await.unwrap();
+    guard.release().await;
+}
+
 #[tokio::test]
 async fn programs_with_another_longest_lease_or_beside_an_operator_are_refused_with_a_sentence() {
     let (servers, _locker) = three().await;

@@ -17,6 +17,8 @@
 -- release  Deletes the keys of this attempt in these stages. It needs no marker, because only the owner matters.
 -- keep     Changes the keys of this attempt to `s` with this TTL. The TTL of those that are `s` already is only shortened. It needs no
 --          marker.
+-- No value of a lease is longer. Another program may have written it.
+local LONGEST = 1536
 local KEYS, ARGV = KEYS, ARGV
 local call, sub, find = redis.call, string.sub, string.find
 local time = call('TIME')
@@ -42,7 +44,7 @@ local function seal(first, last, attempt)
       local lasts = call('PTTL', key)
       if not left or lasts < left then left = lasts end
     elseif not missed then
-      missed = {value}
+      missed = {value and sub(value, 1, LONGEST)}
     end
   end
   return missed or left

@@ -10,6 +10,8 @@
 --
 -- If every key is `t` of exactly this attempt and token, the TTL is extended, and never shortened. No key is created, and a
 -- sealed key only expires.
+-- No value of a lease is longer. Another program may have written it.
+local LONGEST = 1536
 local KEYS, ARGV = KEYS, ARGV
 local call, sub, byte, find = redis.call, string.sub, string.byte, string.find
 local time = call('TIME')
@@ -50,7 +52,7 @@ while place <= words do
       end
     end
     exceptions[#exceptions + 1] = lease
-    exceptions[#exceptions + 1] = value
+    exceptions[#exceptions + 1] = type(value) == 'string' and sub(value, 1, LONGEST) or value
   else
     for i = first, last do
       call('PEXPIRE', KEYS[i], ttl, 'GT')

@@ -8,7 +8,8 @@
 --        confirm   `p:<attempt>:<grant>:`, `t:<attempt>:<token>:`
 --        Before a request for which they differ: the number of keys, the TTL in milliseconds, the metadata. At first a request
 --        has one key. A confirm needs only the number of keys.
--- reply  seconds and microseconds of TIME, then `not_admitted`, or `votes` and one answer for each request:
+-- reply  seconds and microseconds of TIME, then `not_admitted`, or `votes` and one answer for each request. A value is cut off
+--        after LONGEST bytes, which no value of a lease has: another program may have written it.
 --        acquire   the grant number; {largest PTTL, its value} if it is refused; `late`
 --        confirm   the least PTTL; {value} of a key that is not of this grant, {nil} if it is free
 --        An error in one request is the answer to this request only.
@@ -22,6 +23,7 @@
 --
 -- What costs time in a server: each function that a call defines, each string that Lua makes (it hashes all bytes), each
 -- argument, each number that is formatted, and replies of the form `OK`, which become tables.
+local LONGEST = 1536
 local KEYS, ARGV = KEYS, ARGV
 local call, sub, find, format = redis.call, string.sub, string.find, string.format
 local time = call('TIME')
@@ -79,7 +81,7 @@ local function acquire(first, last, prefix, expires, tail)
   end
   local all = last - first + 1
   if repeated == all then return tonumber(grant) end
-  if free < all then return {left, by} end
+  if free < all then return {left, sub(by, 1, LONGEST)} end
   if not fence or confirmed then update_fence() end
   fence = fence + 1
   local value = prefix .. format('%d', fence) .. tail
@@ -95,7 +97,8 @@ local function confirm(first, last, pending, term)
   for i = first, last do
     local key = KEYS[i]
     local value = written[key] or values[i - 1] or call('GET', key)
-    if not value or find(value, pending, 1, true) ~= 1 and find(value, term, 1, true) ~= 1 then return {value} end
+    if not value then return {value} end
+    if find(value, pending, 1, true) ~= 1 and find(value, term, 1, true) ~= 1 then return {sub(value, 1, LONGEST)} end
     local lasts = call('PTTL', key)
     if not left or lasts < left then left = lasts end
   end
