@@ -61,6 +61,8 @@ pub enum Input {
     StatusesListed,
     /// The answer to [`Effect::ReadFences`], if this node has answered.
     Fences(Fences),
+    /// The answer to [`Effect::ReadFences`], if the answer of this node does not count: they are read again.
+    FencesUnread,
     /// Time passed.
     Wake,
 }
@@ -266,6 +268,10 @@ impl Admission {
                 _ => {}
             },
             Input::Fences(fences) => self.seeded(now, &fences),
+            Input::FencesUnread => {
+                self.seeding = None;
+                self.look_again = now + self.config.heartbeat;
+            }
             Input::Wake => self.wake(now, nonce),
         }
     }

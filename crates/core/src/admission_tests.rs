@@ -330,6 +330,16 @@ fn an_untrusted_seed_is_shown_and_asked_for_again() {
 }
 
 #[test]
+fn fences_that_were_not_read_are_read_again() {
+    let mut scenario = Scenario::observed(None, wait("r1", 7));
+    scenario.at(QUARANTINE, Input::Wake);
+    assert_eq!(scenario.at(QUARANTINE + 5, Input::FencesUnread), []);
+    assert_eq!(scenario.machine.next_deadline(), Some(Time(QUARANTINE + 1005)));
+    assert_eq!(scenario.at(QUARANTINE + 1005, Input::Wake), [Effect::ReadFences]);
+    assert!(matches!(scenario.at(QUARANTINE + 1005, fences(5, 0))[..], [Effect::Admit { .. }]));
+}
+
+#[test]
 fn a_seed_for_a_ticket_that_changed_meanwhile_admits_nothing() {
     let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(QUARANTINE, Input::Wake);

@@ -127,8 +127,6 @@ impl NodeTask {
         if let Link::Open(open) = &mut self.link {
             open.seeding = None;
         }
-        if let Some(answer) = answer {
-            self.feed(answer);
-        }
+        self.feed(answer.unwrap_or(Input::FencesUnread));
     }
 }

@@ -231,7 +231,8 @@ impl World {
         }
         let operator = &mut self.processes[process];
         let gathered = operator.peers[target].gather.take();
-        let Some(Gather { target: Some(report), others, .. }) = gathered else { return };
+        let Some(Gather { target: report, others, .. }) = gathered else { return };
+        let Some(report) = report else { return self.admission(process, target, admission::Input::FencesUnread) };
         let remembering = others.iter().filter(|report| report.allegiance == Allegiance::Ours).count();
         let by_others = remembering >= self.swarm.quorum.majority();
         operator.peers[target].seeded_by = if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks };
