@@ -323,8 +323,13 @@ impl Shard {
         }
     }
 
-    /// Drops every lease without touching its machine.
+    /// Drops every lease without touching its machine, also those that were not opened yet.
     pub fn abandon(&mut self) {
+        for message in std::mem::take(&mut self.messages) {
+            if let Message::Open(_, setup) = message {
+                let _ = contained(|| setup.observer.ended());
+            }
+        }
         let ids: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();
         for id in ids {
             if let Some(entry) = self.slots.take(id.slot) {
