@@ -5,13 +5,17 @@ use std::thread::Builder;
 
 use tokio::runtime::{self, Handle, Runtime};
 
+/// How many host names are looked up at a time. A lookup whose connection has given up goes on in its thread until the resolver
+/// answers.
+const LOOKUPS: usize = 16;
+
 /// Starts a thread that calls `work` with a new runtime, which runs its tasks on this thread only. Returns the handle of the
 /// runtime.
 ///
 /// # Errors
 /// The operating system cannot create a thread or an event queue.
 pub(crate) fn start(thread: Builder, work: impl FnOnce(Runtime) + Send + 'static) -> io::Result<Handle> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(LOOKUPS).build()?;
     let handle = runtime.handle().clone();
     let mut unused = Unused(Some(runtime));
     thread.spawn(move || unused.take().map(work))?;

@@ -28,8 +28,8 @@ pub(super) fn start(quorum: &str, contexts: Vec<Arc<Context>>, stop: Cancellatio
             }
             stop.cancelled().await;
         });
-        // The tasks end with their runtime; no message may be sent to them afterwards.
-        drop(runtime);
+        // The tasks end with their runtime; no message may be sent to them afterwards. A lookup of a host name may go on for long.
+        runtime.shutdown_background();
         for context in &contexts {
             drop(context.inbox().close());
         }
