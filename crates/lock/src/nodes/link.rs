@@ -39,6 +39,8 @@ pub(super) struct Open {
     /// An answer to the admission.
     pub seeding: Option<Pending<Option<Input>>>,
     pub info_due: Time,
+    /// When the connection was opened.
+    pub since: Time,
 }
 
 /// Why a connection ends.

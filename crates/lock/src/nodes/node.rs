@@ -38,6 +38,9 @@ const CHECK_AGAIN: Millis = Millis(1000);
 pub(super) const RECONNECT: Backoff =
     Backoff { strategy: Strategy::Exponential, min: Millis(50), max: Millis(1000), limit: None, jitter: 0 };
 
+/// A connection that lasts as long as this has not failed: the next one is opened without a long pause.
+const LASTING: Millis = Millis(1000);
+
 /// How many answers are taken before the requests that they cause are sent.
 const AT_ONCE: usize = 1000;
 
@@ -308,6 +311,7 @@ impl NodeTask {
             process: info.process,
             run_id: run_id.clone(),
             seeding: None,
+            since: now,
             info_due: now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY },
         }));
         self.feed(Input::Connected(run_id));
@@ -365,6 +369,9 @@ impl NodeTask {
 
     /// Closes the connection, or stops connecting. The votes in flight are unknown.
     pub(super) fn close(&mut self, end: End) {
+        if matches!(&self.link, Link::Open(open) if clock::now().since(open.since) >= LASTING) {
+            self.failures = 0;
+        }
         let pause = match &end {
             End::Misconfigured(..) => HEARTBEAT,
             End::Failure(_) => RECONNECT.delay(self.failures.saturating_add(1)),

@@ -48,7 +48,6 @@ impl NodeTask {
                 (NodeState::Quarantined { until: clock::now() }, about + &unseedable(*reason, key))
             }
         };
-        self.failures = 0;
         self.context.update(|status| {
             // The end of a wait in the past is not changed.
             let waited = |state| matches!(state, NodeState::Quarantined { .. });
