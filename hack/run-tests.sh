@@ -232,7 +232,7 @@ elif [[ -z $failed ]]; then
     done
     # These measure times of less than a second. They run when few others do.
     timing=(keeper::acquire keeper::latency keeper::lifetime keeper::returns keeper::shards
-        cancel:: guards:: hold:: many:: peers:: requests:: idle:: suspend::)
+        cancel:: guards:: hold:: many:: peers:: requests:: idle:: losses:: suspend::)
     tests "unit tests" --lib --bins
     tests "documentation" --doc
     step "library's pages" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --package redislease-locker
