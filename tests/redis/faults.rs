@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use redislease_core::op::{Stages, Vote};
 use redislease_core::time::Millis;
-use redislease_lab::free_address;
+use redislease_lab::{RedisOptions, RedisServer, free_address};
 use redislease_lock::clock;
 use redislease_lock::nodes::{Config, NodeState, NodeStatus, Reason};
 
-use crate::support::{TIMEOUT, World, acquire, addresses, config, confirm, extend, get, release, servers, with_args};
+use crate::support::{
+    TIMEOUT, World, acquire, addresses, config, confirm, extend, get, password, release, servers, with_args,
+};
 
 fn down(reason: Reason) -> impl Fn(&NodeStatus) -> bool {
     move |status| status.state == NodeState::Down && status.reason == Some(reason)
@@ -140,12 +142,17 @@ async fn a_server_busy_with_a_foreign_script_is_named() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_too_many_clients_is_named() {
-    let servers = servers(1);
-    let taken = TcpStream::connect(servers[0].address()).unwrap();
-    servers[0].command(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
-    let world = World::on(&servers);
-    let status = world.wait(0, "refused", down(Reason::MaxClients)).await;
-    assert!(status.message.contains("max number of clients"), "{}", status.message);
-    drop(taken);
-    world.quarantined(0).await;
+    // With a password, the server's error is the answer to the login.
+    for secret in [None, Some("secret")] {
+        let options = RedisOptions { password: secret.map(str::to_owned), ..RedisOptions::default() };
+        let server = RedisServer::start_with(&options).unwrap();
+        let taken = TcpStream::connect(server.address()).unwrap();
+        server.command(&["CONFIG", "SET", "maxclients", "1"]).unwrap();
+        let world =
+            World::start(&Config { credentials: secret.map(password), ..config([server.address().to_string()]) });
+        let status = world.wait(0, "refused", down(Reason::MaxClients)).await;
+        assert!(status.message.contains("max number of clients"), "{}", status.message);
+        drop(taken);
+        world.quarantined(0).await;
+    }
 }

@@ -84,6 +84,8 @@ async fn log_in(
     match clock::within(deadline.since(clock::now()), client.answer(&login)).await {
         Ok(Ok(Ok(Value::Okay))) => Ok(client),
         Ok(Ok(Ok(_))) => Err(Failure::protocol("cannot connect: the reply to AUTH is not OK")),
+        // It answers so to whatever comes first, and closes the connection.
+        Ok(Ok(Err(error))) if Reason::from(&error) == Reason::MaxClients => Err(Failure::of("cannot connect", &error)),
         // The text of the server's error may name the user.
         Ok(Ok(Err(_))) => Err(Failure::of("cannot connect", &AUTHENTICATION.into())),
         Ok(Err(error)) => Err(Failure::of("cannot connect", &error)),
