@@ -19,25 +19,36 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A value and the one before it. A server may not accept the current one yet, so the previous one is tried once.
+/// How many earlier values are tried. More than one, because the last change may have corrected a mistake, or a change that came in two
+/// parts: the value in between was never right.
+const EARLIER: usize = 3;
+
+/// A value and those before it, the newest first. A server may not accept the current one yet, so the others are tried once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Replaceable<T> {
     pub current: T,
-    pub previous: Option<T>,
+    earlier: Vec<T>,
 }
 
 impl<T: PartialEq> Replaceable<T> {
     pub fn new(current: T) -> Self {
-        Self { current, previous: None }
+        Self { current, earlier: Vec::new() }
     }
 
     /// Sets the value. Returns whether it changed.
     pub fn replace(&mut self, value: T) -> bool {
         let changed = self.current != value;
         if changed {
-            self.previous = Some(std::mem::replace(&mut self.current, value));
+            self.earlier.retain(|earlier| *earlier != value);
+            self.earlier.insert(0, std::mem::replace(&mut self.current, value));
+            self.earlier.truncate(EARLIER);
         }
         changed
+    }
+
+    /// The values to try, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        std::iter::once(&self.current).chain(&self.earlier)
     }
 }
 
@@ -45,41 +56,42 @@ impl<T: PartialEq> Replaceable<T> {
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub credentials: Replaceable<Option<Credentials>>,
-    tls: Option<Tls>,
-    /// The current settings with the previous certificate of the client.
-    previous_client: Option<Tls>,
+    tls: Replaceable<Option<Tls>>,
+    /// The current settings with earlier certificates of the client.
+    earlier_clients: Vec<Tls>,
 }
 
 impl Access {
     pub fn new(credentials: Option<Credentials>, tls: Option<Tls>) -> Self {
-        Self { credentials: Replaceable::new(credentials), tls, previous_client: None }
+        Self { credentials: Replaceable::new(credentials), tls: Replaceable::new(tls), earlier_clients: Vec::new() }
     }
 
     /// Sets the TLS settings of new connections. Returns whether they changed.
     pub fn set_tls(&mut self, tls: Option<Tls>) -> bool {
-        if self.tls == tls {
-            return false;
+        let changed = self.tls.replace(tls);
+        if changed {
+            let with_client = |before: &Option<Tls>| self.tls.current.as_ref()?.with_client_of(before.as_ref()?);
+            let mut clients: Vec<Tls> = self.tls.earlier.iter().filter_map(with_client).collect();
+            clients.dedup();
+            self.earlier_clients = clients;
         }
-        let before = std::mem::replace(&mut self.tls, tls);
-        self.previous_client =
-            self.tls.as_ref().zip(before.as_ref()).and_then(|(now, before)| now.with_client_of(before));
-        true
+        changed
     }
 
     /// Whether connections use TLS.
     pub const fn has_tls(&self) -> bool {
-        self.tls.is_some()
+        self.tls.current.is_some()
     }
 
     /// The TLS settings to try, in order: a server may not accept the new certificate of the client yet. A connection with
     /// TLS is never replaced by one without: an attacker on the network could cause that, and read the password.
     pub fn tls(&self) -> impl Iterator<Item = Option<&Tls>> {
-        std::iter::once(self.tls.as_ref()).chain(self.previous_client.as_ref().map(Some))
+        std::iter::once(self.tls.current.as_ref()).chain(self.earlier_clients.iter().map(Some))
     }
 
     /// The credentials to try, in order.
     pub fn credentials(&self) -> impl Iterator<Item = Option<&Credentials>> {
-        std::iter::once(self.credentials.current.as_ref()).chain(self.credentials.previous.iter().map(Option::as_ref))
+        self.credentials.iter().map(Option::as_ref)
     }
 }
 
@@ -88,12 +100,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_value_before_the_last_change_is_kept() {
+    fn the_values_before_the_last_changes_are_tried() {
         let mut value = Replaceable::new("one");
         assert!(!value.replace("one"));
-        assert_eq!(value.previous, None);
-        assert!(value.replace("two"));
-        assert_eq!((value.current, value.previous), ("two", Some("one")));
+        assert!(value.iter().eq(&["one"]));
+        assert!(value.replace("a mistake") && value.replace("two"));
+        assert!(value.iter().eq(&["two", "a mistake", "one"]));
+        assert!(value.replace("one"));
+        assert!(value.iter().eq(&["one", "two", "a mistake"]), "each once");
+        assert!(value.replace("three") && value.replace("four"));
+        assert!(value.iter().eq(&["four", "three", "one", "two"]), "not more than {EARLIER}");
     }
 
     #[test]

@@ -253,13 +253,13 @@ impl Nodes {
     }
 
     /// Uses `credentials` for new logins. Open connections stay. If the server does not accept the new credentials yet,
-    /// the previous ones are tried once.
+    /// the earlier ones are tried once.
     pub fn set_credentials(&self, credentials: Option<Credentials>) {
         self.shared.access.send_if_modified(|access| access.credentials.replace(credentials));
     }
 
-    /// Uses `tls` for new connections. Open connections stay. If TLS with a server fails, the previous settings are tried
-    /// once, but never a connection without TLS.
+    /// Uses `tls` for new connections. Open connections stay. If TLS with a server fails, the earlier certificates of the client are
+    /// tried once, but never a connection without TLS.
     pub fn set_tls(&self, tls: Option<Tls>) {
         self.shared.access.send_if_modified(|access| access.set_tls(tls));
     }
