@@ -58,8 +58,12 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
 fn the_page_lists_every_annotation_and_event() {
     let page = read("docs/annotations.md");
     let parse = read("crates/plan/src/annotations/parse.rs");
-    let known = read("crates/plan/src/annotations/known.rs");
-    let known = known.split_once("pub const KNOWN").and_then(|(_, rest)| rest.split_once("];")).expect("the list").0;
+    let known = read("crates/plan/src/api/spelling.rs");
+    let known = known
+        .split_once("pub const WORKLOAD_ANNOTATIONS")
+        .and_then(|(_, rest)| rest.split_once("];"))
+        .expect("the list")
+        .0;
     let known: Vec<&str> = known.split('"').skip(1).step_by(2).collect();
     assert!(known.contains(&"lease") && known.len() >= 6, "{known:?}");
     let section = page.split("## The annotations of a workload").nth(1).and_then(|rest| rest.split("\n## ").next());
