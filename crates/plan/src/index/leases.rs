@@ -41,14 +41,14 @@ impl LeaseEntry {
         if self.is_newer_than(&lease) {
             return false;
         }
-        let version = lease.metadata.resource_version.clone();
-        if self.object.is_some() && version.is_some() && version == self.version {
+        // After a restore of etcd, another content can have the version that is known.
+        if self.object.as_ref() == Some(&lease) {
             return false;
         }
         if self.object.as_ref().is_none_or(|known| known.spec != lease.spec) {
             self.spec.read(&lease);
         }
-        self.version = version;
+        self.version.clone_from(&lease.metadata.resource_version);
         self.object = Some(lease);
         true
     }

@@ -247,6 +247,24 @@ fn a_complete_list_counts_even_with_lower_versions() {
     assert_eq!(version(&index).as_deref(), Some("30"));
 }
 
+/// Each history of etcd counts on from its backup.
+#[test]
+fn after_a_restore_another_content_can_have_the_version_that_is_known() {
+    let mut index = index();
+    let held = lease("n", "a", 4, &app("a"));
+    let a = index.lease_seen(held.clone(), NOW).unwrap();
+    due(&mut index);
+    index.lease_seen(held, NOW);
+    assert_eq!(due(&mut index), [], "the same");
+    let mut restored = lease("n", "a", 4, &app("a"));
+    restored.spec.suspend = true;
+    index.lease_list_begins();
+    index.lease_seen(restored, NOW);
+    index.lease_list_ends(NOW);
+    assert_eq!(due(&mut index), [a]);
+    assert!(index.lease(a).unwrap().object.as_ref().unwrap().spec.suspend);
+}
+
 #[test]
 fn a_lease_that_is_created_again_is_another_lease() {
     let mut index = index();
