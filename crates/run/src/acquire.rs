@@ -23,6 +23,8 @@ const SAYS_EVERY: Duration = Duration::from_mins(5);
 
 /// The longest file of servers or certificates, in bytes.
 const LONGEST_FILE: u64 = 1 << 20;
+/// The longest command of `--on-acquire`, in bytes: it is a part of one message to the guard.
+const LONGEST_HOOK: usize = 8192;
 
 /// Why there is no lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub struct NotAcquired {
     pub why: String,
     /// Whether it is more than a lock that another program holds.
     pub is_error: bool,
+    /// Whether another attempt would end in the same way.
+    pub is_final: bool,
     /// Whether nobody may hold the lock: the attempts of several programs collided, or servers were slow.
     pub is_undecided: bool,
 }
@@ -170,6 +174,11 @@ fn of_option(text: &str) -> String {
 /// # Errors
 /// One of them does not fit. The text says which would.
 pub fn check(locker: &Locker, options: &RunOptions, owner: &str) -> Result<(), String> {
+    if let Some(bytes) = options.on_acquire.as_ref().map(String::len).filter(|bytes| *bytes > LONGEST_HOOK) {
+        return Err(format!(
+            "--on-acquire: it has {bytes} bytes: use at most {LONGEST_HOOK}, for example the name of a script"
+        ));
+    }
     request(locker, options, owner).check().map_err(|error| of_option(&error.to_string()))
 }
 
@@ -186,8 +195,8 @@ pub async fn acquire(locker: Locker, options: &RunOptions, owner: &str) -> Resul
             Ok(guard) => return Ok(guard),
             Err(not) => not,
         };
-        if left > pause && not.code != exit::USAGE {
-            if !options.quiet {
+        if left > pause && !not.is_final {
+            if not.is_error || !options.quiet {
                 say(&format!("waiting: {}", not.why));
             }
             pause = (pause * 2).min(SAYS_EVERY);
@@ -220,7 +229,7 @@ async fn attempt(
             *waited = Duration::from_millis(u64::try_from(tenths).unwrap_or(u64::MAX).saturating_mul(100));
         }
         let why = for_options(&error.to_string());
-        NotAcquired { code: exit::NO_MAJORITY, why, is_error: true, is_undecided: false }
+        NotAcquired { code: exit::NO_MAJORITY, why, is_error: true, is_final: false, is_undecided: false }
     })?;
     let wait = wait.saturating_sub(BootTime::now().since(now));
     let guard = request(locker, options, owner).wait(wait).acquire().await;
@@ -252,7 +261,8 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
         // The name comes from another program.
         let (by, free_in) = (by.escape_debug(), duration::show(*free_in));
         let why = format!("lease {lease} is held by {by}; it expires in {free_in} unless it is renewed");
-        return NotAcquired { code: options.conflict_exit_code, why, is_error: false, is_undecided: false };
+        let code = options.conflict_exit_code;
+        return NotAcquired { code, why, is_error: false, is_final: false, is_undecided: false };
     }
     let code = match last {
         AcquireError::NoMajority { .. } => exit::NO_MAJORITY,
@@ -263,7 +273,13 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
         _ => exit::FAILED,
     };
     let why = format!("lease {lease}: {}", for_options(&last.to_string()));
-    NotAcquired { code, why, is_error: true, is_undecided: matches!(last, AcquireError::TooSlow { .. }) }
+    NotAcquired {
+        code,
+        why,
+        is_error: true,
+        is_final: matches!(last, AcquireError::Invalid(_) | AcquireError::Foreign { .. }),
+        is_undecided: matches!(last, AcquireError::TooSlow { .. }),
+    }
 }
 
 #[cfg(test)]

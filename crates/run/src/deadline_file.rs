@@ -112,7 +112,8 @@ fn remove_unused(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
             && entry.metadata().is_ok_and(|metadata| metadata.uid() == geteuid().as_raw());
-        if is_ours && lock(&entry.path()).is_some() {
+        // The lock is kept until the folder is gone: a process that begins now must not find its own.
+        if is_ours && let Some(_lock) = lock(&entry.path()) {
             remove(&entry.path());
         }
     }

@@ -52,7 +52,18 @@ fn run(user: &[OsString]) -> io::Result<()> {
     let schedule = Schedule::new(deadlines, Duration::from_millis(start.grace_ms));
     match start_init(&start, user, stdin.as_ref()) {
         Ok((child, init)) => Guard::new(keeper, timer, schedule, child, init, start.stop_signal)?.watch(),
-        Err(error) => keeper.send(&Report::Refused(error.to_string()), None),
+        Err(error) => keeper.send(&not_started(&error), None),
+    }
+}
+
+/// A limit of processes or memory says nothing about the isolation.
+fn not_started(error: &io::Error) -> Report {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
+            let why = format!("cannot start the command: the kernel starts no process: {error}. See `ulimit -u`");
+            Report::Ended(Outcome::NotStarted { code: exit::FAILED, why })
+        }
+        _ => Report::Refused(error.to_string()),
     }
 }
 

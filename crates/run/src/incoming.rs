@@ -3,7 +3,7 @@
 use std::io;
 use std::task::Poll;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::signals;
@@ -13,8 +13,9 @@ use crate::signals;
 pub struct Incoming(Vec<(Signal, unix::Signal)>);
 
 impl Incoming {
-    /// Must be called in a tokio runtime.
+    /// Must be called in a tokio runtime. A parent process may have blocked SIGCHLD.
     pub fn new() -> io::Result<Self> {
+        SigSet::from(Signal::SIGCHLD).thread_unblock()?;
         let ignored = signals::ignored_at_start();
         let wanted = signals::FORWARDED.into_iter().filter(|signal| !ignored.contains(signal));
         let listen = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal as i32))?));

@@ -25,7 +25,7 @@ use crate::machine::{Event, Machine, Settings};
 use crate::message::Report;
 use crate::options::{Mode, RunOptions};
 use crate::say::say;
-use crate::{exit, limits, link, terminal};
+use crate::{exit, limits, link, signals, terminal};
 
 /// Runs the command; returns the exit code.
 pub fn main(options: RunOptions) -> u8 {
@@ -51,14 +51,18 @@ async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {
     let owner = options.owner.clone().unwrap_or_else(|| locker.owner().to_owned());
     acquire::check(&locker, &options, &owner).map_err(usage)?;
     // Before any process is started.
+    let blocked = signals::blocked();
     let incoming = Incoming::new().map_err(failed)?;
     children::adopt_orphans().map_err(failed)?;
     let (status, statuses) = watch::channel(Status::new(&options.lease, &owner));
     if let Some(address) = options.listen {
         let problem = |error| (exit::USAGE, format!("--listen {address}: {error}: choose another address"));
-        listen::start(address, statuses).await.map_err(problem)?;
+        let address = listen::start(address, statuses).await.map_err(problem)?;
+        if !options.quiet {
+            say(&format!("listening on http://{address}"));
+        }
     }
-    let keeper = Keeper::new(options, owner, locker, incoming, status);
+    let keeper = Keeper::new(options, owner, locker, incoming, blocked, status);
     Ok(keeper.run().await)
 }
 
@@ -89,6 +93,8 @@ struct Keeper {
     owner: String,
     locker: Locker,
     incoming: Incoming,
+    /// The signals that were blocked at the start: they stay so in the command.
+    blocked: Vec<i32>,
     machine: Machine,
     acquiring: Option<Acquiring>,
     held: Held,
@@ -121,6 +127,7 @@ impl Keeper {
         owner: String,
         locker: Locker,
         incoming: Incoming,
+        blocked: Vec<i32>,
         status: watch::Sender<Status>,
     ) -> Self {
         let machine = Machine::new(Settings {
@@ -133,6 +140,7 @@ impl Keeper {
             owner,
             locker,
             incoming,
+            blocked,
             machine,
             acquiring: None,
             held: Held(None),
@@ -163,7 +171,10 @@ impl Keeper {
                 self.wait().await;
                 continue;
             };
-            for effect in self.machine.step(event) {
+            let effects = self.machine.step(event);
+            // Effects can take seconds, in which a command that has ended is not active any more.
+            self.show_status();
+            for effect in effects {
                 if let Some(code) = self.apply(effect).await {
                     self.end().await;
                     return code;
@@ -228,11 +239,14 @@ impl Keeper {
         }
     }
 
-    /// The deadlines of the lock. The time is read first, so they are never too late.
+    /// The deadlines of the lock. The time is read first, so they are never too late. Without any validity, it is not known how much of
+    /// the grace period is left.
     fn deadlines_of(&self, held: &Guard) -> Deadlines {
         let now = BootTime::now();
-        let stop_at = now.after(held.valid_for());
-        Deadlines { stop_at, kill_at: stop_at.after(self.options.grace) }
+        let valid_for = held.valid_for();
+        let stop_at = now.after(valid_for);
+        let grace = if valid_for.is_zero() { Duration::ZERO } else { self.options.grace };
+        Deadlines { stop_at, kill_at: stop_at.after(grace) }
     }
 
     fn renewed(&mut self, renewed: Result<(), Lost>) -> Option<Event> {

@@ -30,6 +30,8 @@ pub fn set_environment(command: &mut Command, variables: &[(&str, OsString)]) {
             command.env_remove(name);
         }
     }
+    // That of a `run` around this one.
+    command.env_remove("REDISLEASE_DEADLINE_FILE");
     command.envs(variables.iter().map(|(name, value)| (name, value)));
 }
 

@@ -14,7 +14,6 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::clock::BootTime;
 use crate::options::Lease;
-use crate::say::say;
 
 /// The most connections at a time; others wait in the queue of the kernel.
 const MAX_CONNECTIONS: usize = 32;
@@ -61,13 +60,13 @@ impl Status {
     }
 }
 
-/// Starts the server, in the present tokio runtime.
+/// Starts the server, in the present tokio runtime. Returns its address.
 ///
 /// # Errors
 /// The address cannot be used.
-pub async fn start(address: SocketAddr, statuses: watch::Receiver<Status>) -> io::Result<()> {
+pub async fn start(address: SocketAddr, statuses: watch::Receiver<Status>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
-    say(&format!("listening on http://{}", listener.local_addr()?));
+    let address = listener.local_addr()?;
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let followers = Arc::new(Semaphore::new(MAX_FOLLOWERS));
     tokio::spawn(async move {
@@ -86,7 +85,7 @@ pub async fn start(address: SocketAddr, statuses: watch::Receiver<Status>) -> io
             });
         }
     });
-    Ok(())
+    Ok(address)
 }
 
 async fn serve(mut stream: TcpStream, statuses: watch::Receiver<Status>, followers: &Semaphore) -> io::Result<()> {

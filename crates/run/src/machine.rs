@@ -85,6 +85,8 @@ struct Term {
     refused: Option<String>,
     outcome: Option<Outcome>,
     is_lost: bool,
+    /// Whether the user knows of processes that cannot be killed.
+    is_told: bool,
     /// Whether init has begun to start the command.
     is_started: bool,
     /// Signals from before that, for the next guard if the isolation is refused.
@@ -147,7 +149,8 @@ impl Machine {
             // A command that has ended before the loss has done its work.
             Event::Lost(why) if !term.is_lost && term.outcome.is_none() => {
                 term.is_lost = true;
-                vec![Effect::Say(why, true), Effect::Send(ToGuard::Stop)]
+                // Nobody may read what is said.
+                vec![Effect::Send(ToGuard::Stop), Effect::Say(why, true)]
             }
             Event::Signal(signal) => {
                 self.ends |= signals::ends_a_service(signal);
@@ -196,19 +199,21 @@ impl Machine {
                 let effects = [self.start(next)].into_iter().chain(again).collect();
                 return (RunState::Guarded(term), effects);
             }
-            let why = format!("the isolation of --isolate is not possible here: {why}");
+            let why = format!(
+                "the isolation of --isolate is not possible here: {why}; use --isolate none, or allow user namespaces"
+            );
             term.outcome = Some(Outcome::NotStarted { code: exit::FAILED, why });
         }
         let mut effects = vec![Effect::Clear];
         if term.outcome.is_none() && !term.is_lost {
             term.is_lost = true;
             let text = "the kernel has killed the command: the guard process has reached its deadline, or was killed";
-            effects.insert(0, Effect::Say(text.to_owned(), true));
+            effects.push(Effect::Say(text.to_owned(), true));
         }
         (RunState::Clearing(term), effects)
     }
 
-    fn clearing(&mut self, term: Term, event: &Event) -> (RunState, Vec<Effect>) {
+    fn clearing(&mut self, mut term: Term, event: &Event) -> (RunState, Vec<Effect>) {
         let mut effects = Vec::new();
         match event {
             Event::Signal(signal) => {
@@ -223,7 +228,10 @@ impl Machine {
             Event::SomethingLeft => {
                 let text =
                     "processes of the command are left and cannot be killed: the lock stays until its TTL has passed";
-                effects.extend([Effect::Say(text.to_owned(), true), Effect::Abandon]);
+                if !core::mem::replace(&mut term.is_told, true) {
+                    effects.push(Effect::Say(text.to_owned(), true));
+                }
+                effects.push(Effect::Abandon);
                 if term.is_lost && self.settings.is_service && !self.ends {
                     // A second command must not run beside the rest of the first one.
                     effects.push(Effect::Clear);

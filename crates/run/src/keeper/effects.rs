@@ -13,7 +13,7 @@ use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
 use crate::message::{Outcome, Report, Start, ToGuard};
 use crate::say::say;
-use crate::{exit, hook, link, signals, terminal};
+use crate::{exit, hook, link, terminal};
 
 /// How long processes of the command get to disappear after SIGKILL.
 const CLEAR_WITHIN: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ impl Keeper {
             grace_ms: u64::try_from(self.options.grace.as_millis()).unwrap_or(u64::MAX),
             before: self.options.on_acquire.clone(),
             foreground: self.is_foreground,
-            blocked: signals::blocked(),
+            blocked: self.blocked.clone(),
             nice: rustix::process::getpriority_process(None).unwrap_or_default(),
         };
         match link::Guard::start(start, deadlines, &self.options.command, &self.variables()) {

@@ -76,6 +76,14 @@ fn a_loss_stops_the_command_and_wins_over_its_exit_code() {
     }
 }
 
+/// Standard error may be a pipe that nobody reads.
+#[test]
+fn what_must_be_done_is_done_before_it_is_said() {
+    let first = |event| running(false, false).step(event).into_iter().next();
+    assert_eq!(first(lost()), Some(Effect::Send(ToGuard::Stop)));
+    assert_eq!(first(Event::GuardEnded), Some(Effect::Clear));
+}
+
 #[test]
 fn a_loss_after_the_end_of_the_command_does_not_change_its_code() {
     let mut machine = running(false, false);
@@ -160,7 +168,7 @@ fn a_refused_isolation_is_followed_by_the_next_one_with_the_signals_so_far() {
 #[test]
 fn without_the_lock_the_code_says_why() {
     let mut machine = machine(true, true);
-    let not = NotAcquired { code: 75, why: "held".into(), is_error: false, is_undecided: false };
+    let not = NotAcquired { code: 75, why: "held".into(), is_error: false, is_final: false, is_undecided: false };
     let done = machine.step(Event::NotAcquired(not));
     assert_eq!(done, [Effect::Say("held".into(), false), Effect::Exit(75)]);
 }

@@ -99,6 +99,9 @@ fn a_lock_that_another_program_holds_gives_75_or_the_code_of_the_user() {
     assert!(err.contains("lease test/a is held by the holder; it expires in"), "{err}");
     assert_eq!(run(&["--wait", "200ms", "-E", "5", "-q"]), (Some(5), String::new(), String::new()));
     assert_eq!(run(&["--wait", "0", "-E", "0", "-q"]).0, Some(0), "as with flock, that can be a success");
+    let began = Instant::now();
+    assert_eq!(run(&["--wait", "4s", "-E", "64", "-q"]).0, Some(64), "this is the code of a wrong option too");
+    assert!(began.elapsed() >= Duration::from_secs(4), "{:?}", began.elapsed());
     // The end of its input ends the holder, which releases the lock at once.
     let mut waiter = servers.run(&["--lease", "test/a"], &["true"]).spawn();
     holder.child.stdin.take();
@@ -133,6 +136,8 @@ fn a_value_of_another_program_is_an_error_with_the_code_125() {
     assert_eq!(code, Some(125), "{err}");
     assert!(err.contains(r#"lease test/foreign: the Redis key "redislease:lock:test/foreign" has a value"#), "{err}");
     assert!(err.contains("another key, namespace or prefix") && !err.contains("--"), "{err}");
+    let (code, ..) = servers.run(&["--lease", "test/foreign", "-q"], &["true"]).finish();
+    assert_eq!(code, Some(125), "it does not wait for ever");
 }
 
 #[test]

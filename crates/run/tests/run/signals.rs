@@ -1,8 +1,9 @@
 //! What the command inherits from the program that starts `run`.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::support::Servers;
+use crate::support::{Running, Servers, eventually};
 
 #[test]
 fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
@@ -22,25 +23,41 @@ fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
 const WITH_DEFAULTS: &str = "for my $signal (1..64) { my $action = pack('Q4', 0, 0, 0, 0); syscall(CALL, $signal, $action, 0, 8) } \
                              exec @ARGV";
 
-/// With a blocked real-time signal too.
+/// With a blocked SIGCHLD and a blocked real-time signal too.
 #[test]
 fn the_command_inherits_all_signals_as_they_were() {
     let servers = Servers::start();
     let call = if cfg!(target_arch = "x86_64") { "13" } else { "134" };
     let show = ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"];
-    let block = "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(10, 40)); exec @ARGV";
+    let block = "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(10, 17, 40)); exec @ARGV";
     let lines = |line: &mut dyn Iterator<Item = std::ffi::OsString>| {
         let mut perl = Command::new("perl");
         perl.args(["-e", &WITH_DEFAULTS.replace("CALL", call), "perl", "-e", block]).args(line);
         String::from_utf8(perl.output().unwrap().stdout).unwrap()
     };
     let expected = lines(&mut show.iter().map(Into::into));
-    assert!(expected.contains("SigBlk:\t0000008000000200\nSigIgn:\t0000000000000000"), "{expected}");
+    assert!(expected.contains("SigBlk:\t0000008000010200\nSigIgn:\t0000000000000000"), "{expected}");
     for isolate in ["pid", "none"] {
         let run = servers.run(&["--lease", "test/signals", "-q", "--isolate", isolate], &show).0;
         let mut words = [run.get_program()].into_iter().chain(run.get_args()).map(ToOwned::to_owned);
         assert_eq!(lines(&mut words), expected, "{isolate}");
     }
+}
+
+/// Without the signal, nothing else shows that the hook has ended.
+#[test]
+fn a_hook_is_not_waited_for_in_vain_when_sigchld_was_blocked() {
+    let servers = Servers::short();
+    let inner = servers.run(&["--lease", "test/chld", "-q", "--on-lost", "true"], &["sleep", "600"]).0;
+    let mut perl = Command::new("perl");
+    perl.args(["-e", "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(17)); exec @ARGV"]);
+    perl.arg(inner.get_program()).args(inner.get_args()).stdout(Stdio::null());
+    let mut run = Running::of(perl.spawn().unwrap());
+    eventually("the guard", || run.guard().is_some());
+    servers.delete("test/chld");
+    let began = Instant::now();
+    assert_eq!(run.wait().code(), Some(76));
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
 }
 
 /// The helper processes have a higher priority than the command, which gets that of `run`.
