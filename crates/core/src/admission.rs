@@ -268,10 +268,7 @@ impl Admission {
                 _ => {}
             },
             Input::Fences(fences) => self.seeded(now, &fences),
-            Input::FencesUnread => {
-                self.seeding = None;
-                self.look_again = now + self.config.heartbeat;
-            }
+            Input::FencesUnread => (self.seeding, self.look_again) = (None, now + self.config.heartbeat),
             Input::Wake => self.wake(now, nonce),
         }
     }

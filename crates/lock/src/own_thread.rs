@@ -5,9 +5,9 @@ use std::thread::Builder;
 
 use tokio::runtime::{self, Handle, Runtime};
 
-/// How many host names are looked up at a time. A lookup whose connection has given up goes on in its thread until the resolver
-/// answers.
-const LOOKUPS: usize = 16;
+/// How many host names are looked up at a time. A lookup whose connection has given up goes on in its thread until the resolver answers,
+/// after 30 s or so. The lookups of one server, one a second, must leave room for those of the others.
+const LOOKUPS: usize = 128;
 
 /// Starts a thread that calls `work` with a new runtime, which runs its tasks on this thread only. Returns the handle of the
 /// runtime.

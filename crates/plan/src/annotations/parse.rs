@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::api::lease::{CandidatesSpec, WorkloadRef};
-use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_lease_name, is_object_name};
+use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_lease_name, is_object_name, names_a_lease};
 use crate::api::spelling::{WORKLOAD_ANNOTATIONS, is_meant_as_lease};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
@@ -127,11 +127,11 @@ impl Parser<'_> {
     /// The name of the lease.
     fn name(&mut self, value: &str, workload: &str) -> Option<String> {
         let must = format!("be \"true\", \"false\" or the name of the lease, of at most {MAX_LEASE_NAME} characters");
-        if value != "true" && is_lease_name(value) {
+        if names_a_lease(value) {
             return Some(value.to_owned());
         }
         if value == "true" {
-            if is_object_name(workload) && workload.len() <= MAX_LEASE_NAME {
+            if is_lease_name(workload) {
                 return Some(workload.to_owned());
             }
             let must = format!(
@@ -142,7 +142,7 @@ impl Parser<'_> {
         }
         let instead = match value.trim().to_ascii_lowercase() {
             word if word == "true" || word == "false" => word,
-            _ if is_object_name(value) && value.len() <= MAX_LEASE_NAME => suggest::truth(value).to_owned(),
+            _ if is_lease_name(value) => suggest::truth(value).to_owned(),
             _ => suggest::object_name(value, MAX_LEASE_NAME, "true"),
         };
         self.invalid("lease", value, &must, &instead);

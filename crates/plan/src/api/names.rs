@@ -152,10 +152,15 @@ pub fn is_object_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(part)
 }
 
-/// Whether the value of [`LEASE_ANNOTATION`] can be the name of a lease. The words of YAML for a truth value cannot: whoever writes
-/// them means `"true"` or `"false"`.
-pub fn is_lease_name(value: &str) -> bool {
-    is_object_name(value) && value.len() <= MAX_LEASE_NAME && !["yes", "no", "on", "off"].contains(&value)
+/// Whether a lease can have this name.
+pub fn is_lease_name(name: &str) -> bool {
+    is_object_name(name) && name.len() <= MAX_LEASE_NAME
+}
+
+/// Whether this value of [`LEASE_ANNOTATION`] is the name of a lease. The words of YAML for a truth value are not: whoever writes them
+/// means `"true"` or `"false"`.
+pub fn names_a_lease(value: &str) -> bool {
+    is_lease_name(value) && !["true", "false", "yes", "no", "on", "off"].contains(&value)
 }
 
 #[cfg(test)]

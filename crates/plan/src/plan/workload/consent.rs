@@ -6,7 +6,7 @@
 use crate::api::ValidLease;
 use crate::api::names::{
     ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, ANNOTATION_PREFIX, LEASE_ANNOTATION, REPLICAS_ANNOTATION,
-    is_lease_name,
+    names_a_lease,
 };
 use crate::api::spelling::is_meant_as_lease;
 use crate::api::validated::ClusterActivation;
@@ -73,9 +73,9 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
 /// workload would run on, and that of another cluster would start beside it.
 fn misspelt(workload: &WorkloadFacts) -> Option<String> {
     let named = workload.annotations.get(LEASE_ANNOTATION);
-    let is_wrong = |value: &&String| !matches!(value.as_str(), "true" | "false") && !is_lease_name(value);
     if let Some(value) = named {
-        return is_wrong(&value).then(|| format!("{LEASE_ANNOTATION}={value}"));
+        let is_right = matches!(value.as_str(), "true" | "false") || names_a_lease(value);
+        return (!is_right).then(|| format!("{LEASE_ANNOTATION}={value}"));
     }
     if workload.annotations.get(ACTIVATED_BY_ANNOTATION).is_some() {
         return None;

@@ -1,0 +1,103 @@
+//! Which lease may start and stop the workload.
+
+use super::*;
+
+#[test]
+fn a_spelling_mistake_in_the_annotation_ends_no_term_and_begins_none() {
+    for (key, value) in
+        [("redislease.io/lease", "Billing"), ("redislease.io/lease", "yes"), ("redislease.io/leese", "true")]
+    {
+        let misspell = |story: &mut Story| {
+            let mut workload = story.workload();
+            workload.annotations.set("redislease.io/activated-by", None);
+            workload.annotations.set(key, Some(value));
+            workload.resource_version = Some("30".into());
+            story.workload_is(workload);
+            story.turn();
+        };
+        let mut story = Story::running();
+        misspell(&mut story);
+        assert_eq!((story.commands(), story.switches()), (vec![], vec![]), "{key}={value}");
+        story.write();
+        // It is stopped when the lease is lost: another cluster starts its own.
+        story.view(ending(held_by_here(), EndReason::Deadline));
+        assert_eq!(story.switches()[0].1, PodChange::Run(Run::Replicas(0)), "{key}={value}");
+        let mut story = Story::of_cluster(2);
+        misspell(&mut story);
+        story.answer();
+        story.now += Millis(5);
+        story.view(refused_by(ELSEWHERE, story.now));
+        assert_eq!((story.wanted(), story.switches()), (None, vec![]), "{key}={value}");
+    }
+}
+
+#[test]
+fn a_workload_without_consent_is_not_touched_and_the_condition_says_what_to_add() {
+    let mut story = Story::of_cluster(2);
+    story.workload_is(WorkloadFacts { annotations: Annotations::default(), ..deployment(2) });
+    story.turn();
+    let status = story.status_write().unwrap().status;
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert_eq!(ready.reason, LeaseReady::NotPermitted.as_str());
+    assert!(ready.message.contains("redislease.io/activated-by=billing on the Deployment"), "{}", ready.message);
+    story.answer();
+    story.now += Millis(5);
+    story.view(refused_by(ELSEWHERE, story.now));
+    assert_eq!((story.wanted(), story.switches()), (None, Vec::new()));
+    // An answer counts from when the consent was first read.
+    story.now += Millis(5);
+    story.workload_is(deployment(2));
+    story.turn();
+    assert_eq!((story.commands(), story.switches()), (vec![Command::TryNow], Vec::new()));
+}
+
+#[test]
+fn a_consent_that_is_removed_ends_the_term_and_leaves_the_replicas() {
+    let mut story = Story::running();
+    let mut workload = story.workload();
+    workload.annotations.set("redislease.io/activated-by", None);
+    workload.resource_version = Some("30".into());
+    story.workload_is(workload);
+    story.turn();
+    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    story.view(ending(held_by_here(), EndReason::Decided));
+    story.finish();
+    assert_eq!(story.run(), (None, Run::Replicas(3)));
+    assert_eq!(story.workload().annotations, Annotations::default());
+    story.turn();
+    assert_eq!(story.switches(), []);
+}
+
+#[test]
+fn an_edit_of_the_annotations_ends_no_term_before_the_lease_follows() {
+    let mut story = Story::running();
+    let edited = |replicas: &str, version: &str, story: &Story| {
+        let mut workload = story.workload();
+        workload.annotations.set("redislease.io/activated-by", None);
+        workload.annotations.set("redislease.io/lease", Some("true"));
+        workload.annotations.set("redislease.io/activation", Some("scale"));
+        workload.annotations.set("redislease.io/active-replicas", Some(replicas));
+        workload.resource_version = Some(version.into());
+        workload
+    };
+    story.workload_is(edited("5", "30", &story));
+    story.turn();
+    assert_eq!((story.commands(), story.switches()), (vec![], vec![]));
+    assert_eq!(story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().reason, "NotPermitted");
+    story.write();
+    // The operator changes the lease.
+    let mut follows = spec();
+    follows["activation"]["scale"]["replicas"] = json!(5);
+    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    story.store(&follows, &status);
+    story.turn();
+    story.finish();
+    assert_eq!((story.commands(), story.run().1), (vec![], Run::Replicas(5)));
+    // If the term ends meanwhile, the workload is stopped all the same.
+    story.workload_is(edited("7", "40", &story));
+    story.turn();
+    assert_eq!((story.commands(), story.switches()), (vec![], vec![]));
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    let stops = PodChange::Run(Run::Replicas(0));
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+}
