@@ -250,3 +250,34 @@ fn without_leases_by_annotation_the_operator_sees_a_change_of_its_workload() -> 
     }
     Ok(())
 }
+
+/// The workload would run on, and that of another cluster would start beside it.
+#[test]
+fn a_spelling_mistake_ends_no_term_and_a_deletion_that_lasts_does() -> Result<()> {
+    let cluster = Cluster::of(&switching())?;
+    let installation = &cluster.installation;
+    let lease = scaled(installation, "misspelt", "Deployment", 0)?;
+    let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    replicas(installation, "misspelt", "active", 3)?;
+    let kubectl = |line: &str| {
+        let words: Vec<&str> = line.split(' ').chain(["--namespace=misspelt"]).collect();
+        installation.control_plane().kubectl(&words)
+    };
+    let corrected = "redislease.io/lease- redislease.io/activated-by=billing";
+    for misspelt in ["redislease.io/lease=Billing", "redislease.io/lease=yes"] {
+        kubectl(&format!("annotate deployment billing redislease.io/activated-by- {misspelt}"))?;
+        let told = |state: &LeaseState| state.reason("Ready") == "NotPermitted";
+        let reported = lease.wait(misspelt, READ_AGAIN, told)?;
+        assert!(reported.is_active() && reported.message("Ready").contains(misspelt), "{reported}");
+        kubectl(&format!("annotate deployment billing {corrected}"))?;
+        let state = lease.wait("corrected", READ_AGAIN, |state| state.reason("Ready") != "NotPermitted")?;
+        assert_eq!((state.token(), state.transitions()), (held.token(), held.transitions()), "{state}");
+        replicas(installation, "misspelt", "active", 3)?;
+    }
+    // A finalizer of another program keeps the workload.
+    kubectl(r#"patch deployment billing --type=merge --patch={"metadata":{"finalizers":["example.com/stays"]}}"#)?;
+    kubectl("delete deployment billing --wait=false")?;
+    lease.wait("given up", READ_AGAIN, |state| !state.is_active())?;
+    kubectl(r#"patch deployment billing --type=merge --patch={"metadata":{"finalizers":null}}"#)?;
+    Ok(())
+}
