@@ -9,12 +9,16 @@ use std::{
 use redislease_lab::{Components, ControlPlane, Result, WatchEvent, poll};
 use serde_json::Value;
 
+const LOST_NODE: &str = "node-2";
+
 /// One control plane for all tests in this file. A static is never dropped: the watchdog stops it.
 fn control_plane() -> &'static ControlPlane {
     static SHARED: OnceLock<ControlPlane> = OnceLock::new();
     SHARED.get_or_init(|| {
         let started = Instant::now();
         let control_plane = ControlPlane::start(Components::Nodes(3)).expect("a control plane");
+        // The pods of the other tests must not run on the node that one test loses.
+        control_plane.kubectl(&["cordon", LOST_NODE]).expect("a node without pods");
         println!("control plane up in {:.1} s", started.elapsed().as_secs_f32());
         control_plane
     })
@@ -143,17 +147,17 @@ fn pods_of_a_lost_node_hang_until_it_returns() -> Result<()> {
     eventually("the service account is there", || {
         control_plane.kubectl(&["get", "serviceaccount", "default", "-n", "lost"]).is_ok()
     });
-    control_plane.apply(
-        "{apiVersion: v1, kind: Pod, metadata: {name: app, namespace: lost},
-          spec: {nodeName: node-2, containers: [{name: main, image: none}]}}",
-    )?;
+    control_plane.apply(&format!(
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: app, namespace: lost}},
+          spec: {{nodeName: {LOST_NODE}, containers: [{{name: main, image: none}}]}}}}"
+    ))?;
     let pod = ["pod", "app", "-n", "lost"];
     eventually("the pod is Ready", || condition(&pod, "Ready").is_ok_and(|status| status == "True"));
 
-    control_plane.lose_node("node-2")?;
+    control_plane.lose_node(LOST_NODE)?;
     assert_eq!(condition(&pod, "Ready")?, "False");
     eventually("the node is tainted", || {
-        let taints = ["get", "node", "node-2", "-o", "jsonpath={.spec.taints[*].key}"];
+        let taints = ["get", "node", LOST_NODE, "-o", "jsonpath={.spec.taints[*].key}"];
         control_plane.kubectl(&taints).is_ok_and(|keys| keys.contains("node.kubernetes.io/unreachable"))
     });
     control_plane.kubectl(&["delete", "pod", "app", "-n", "lost", "--wait=false", "--grace-period=1"])?;
@@ -161,13 +165,13 @@ fn pods_of_a_lost_node_hang_until_it_returns() -> Result<()> {
         .kubectl(&["wait", "--for=delete", "pod/app", "-n", "lost", "--timeout=3s"])
         .expect_err("the pod is not stopped");
     assert!(error.to_string().contains("timed out waiting"), "{error}");
-    assert_eq!(condition(&["node", "node-2"], "Ready")?, "Unknown", "the condition does not change back");
+    assert_eq!(condition(&["node", LOST_NODE], "Ready")?, "Unknown", "the condition does not change back");
     let phase = control_plane.kubectl(&["get", "pod", "app", "-n", "lost", "-o", "jsonpath={.status.phase}"])?;
     assert_eq!(phase, "Running");
 
-    control_plane.return_node("node-2")?;
+    control_plane.return_node(LOST_NODE)?;
     control_plane.kubectl(&["wait", "--for=delete", "pod/app", "-n", "lost", "--timeout=30s"])?;
-    eventually("the node is Ready", || condition(&["node", "node-2"], "Ready").is_ok_and(|status| status == "True"));
+    eventually("the node is Ready", || condition(&["node", LOST_NODE], "Ready").is_ok_and(|status| status == "True"));
     Ok(())
 }
 
