@@ -266,7 +266,13 @@ sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored.*
          END { printf "tests: %d passed, %d failed, %d not run by default\n", passed, failed, ignored }'
 # Tests that did less than they can, and why.
 grep -hoE 'skipped: .*' "$log" | sort -u
-sed -nE 's/^test (.*) \.\.\. FAILED( <[0-9.]+s>)?$/failed: \1/p' "$log" | sort -u
+# The tests that failed, and how each of them did.
+awk -v most=12 '
+    match($0, /^test .* \.\.\. FAILED/) { name = $0; sub(/^test /, "", name); sub(/ \.\.\. FAILED.*/, "", name); names[name] }
+    /^---- .* stdout ----$/ { shown = $2; lines[shown] = 0; next }
+    /^(failures:|stack backtrace:|test result:)/ { shown = "" }
+    shown != "" && NF && lines[shown] < most { text[shown] = text[shown] "    " substr($0, 1, 600) "\n"; lines[shown]++ }
+    END { for (name in names) printf "failed: %s\n%s", name, text[name] }' "$log"
 printf '%d s in all\n' $((SECONDS - started))
 # Last: a log that is cut keeps its end.
 if [[ -n $failed ]]; then printf 'failed step: %s\n' "${failures[@]}"; fi
