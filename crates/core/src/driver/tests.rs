@@ -379,12 +379,28 @@ fn the_release_of_a_term_that_has_just_ended_is_counted() {
         let mut driven = Driven::adopting(Time(900));
         driven.answer(Time(900), &Vote::Extended);
         driven.command(Time(1000), Command::Prove);
+        driven.wake(Time(1001));
         driven.answer(Time(1010), &Vote::Miss(None));
         assert!(driven.driver.view().ending.is_some() && !driven.driver.is_taken());
         driven.requests();
         driven.command(Time(1020), Command::Release { keep_until: None });
         driven.answer(Time(1030), &if deleted { Vote::Released(1) } else { Vote::Unknown });
         assert_eq!(driven.released, deleted);
+    }
+}
+
+/// The program asks for a proof after `asked`, and cannot tell two rounds of the same millisecond apart.
+#[test]
+fn a_proof_begins_in_a_later_millisecond_than_its_command() {
+    let mut driven = Driven::adopting(Time(900));
+    driven.answer(Time(900), &Vote::Extended);
+    for asked in [Time(1000), Time(1001), Time(1001)] {
+        driven.command(asked, Command::Prove);
+        assert!(driven.sent.is_empty(), "{asked:?}");
+        driven.wake(asked + Millis(1));
+        driven.answer(asked + Millis(1), &Vote::Extended);
+        let valid_until = driven.driver.view().standing.term().and_then(|term| term.valid_until).unwrap();
+        assert!(valid_until > asked + Drift::STANDARD.least(driven.driver.lease().config().ttl), "{asked:?}: {valid_until:?}");
     }
 }
 

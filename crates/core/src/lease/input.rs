@@ -9,7 +9,7 @@ use crate::lease::term::Term;
 use crate::lease::{Command, Config, Effect, EndReason, Fresh, Input, Publication, TermId, View};
 use crate::op::Attempt;
 use crate::rules::Rules;
-use crate::time::Time;
+use crate::time::{Millis, Time};
 
 impl Lease {
     /// Takes one input. Local deadlines come first: a late answer does not revive what time has ended.
@@ -87,7 +87,8 @@ impl Lease {
                 }
             }
             Command::Published { attempt, outcome } => self.published(now, attempt, outcome),
-            Command::Prove => self.node_returned(now),
+            // A round of this millisecond may have begun before the command, and a second one could not be told from it.
+            Command::Prove => self.node_returned(now + Millis(1)),
             // The nodes stay: ballots and terms are recorded for each of them.
             Command::Configure(config) => {
                 self.context.config = Config { quorum: self.context.config.quorum, ..*config };
