@@ -359,10 +359,10 @@ impl Acquiring {
         let mut free_at: Vec<Time> = refusals.clone().map(|refusal| refusal.map_or(now, |(at, _)| at)).collect();
         free_at.sort_unstable();
         // If several terms refused it, the one whose keys last longest is shown.
-        let by = refusals.flatten().max_by_key(|(free_at, _)| *free_at).map(|(_, by)| by);
+        let (last_end, by) = refusals.flatten().max_by_key(|(free_at, _)| *free_at).unzip();
         retry.refused_by = by.cloned().map(Box::new);
         retry.refusal = by.and_then(|by| self.refusal(by, config.quorum));
         let split = self.votes.iter().any(|vote| matches!(vote, FirstVote::Granted(_) | FirstVote::Refused { .. }));
-        retry.failed(config, now, free_at[config.quorum.majority() - 1], split, self.want.fresh.entropy);
+        retry.failed(config, now, free_at[config.quorum.majority() - 1], last_end, split, self.want.fresh.entropy);
     }
 }

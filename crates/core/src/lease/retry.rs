@@ -30,15 +30,24 @@ impl Retry {
 
     /// Sets the earliest start of the next attempt. Nodes with another's term report when they can be `free_at`. Everything
     /// else (another attempt in round 1, a grant that nobody confirmed, silence) is waited for at random, so that two
-    /// contenders do not meet again: over the whole delay if the votes were `split`.
-    pub fn failed(&mut self, config: &Config, now: Time, free_at: Time, split: bool, entropy: Entropy) {
+    /// contenders do not meet again: over the whole delay if the votes were `split`. When the policy has no delay left, the lease waits
+    /// for the `last_end` of the keys that were shown, or for one TTL.
+    pub fn failed(
+        &mut self,
+        config: &Config,
+        now: Time,
+        free_at: Time,
+        last_end: Option<Time>,
+        split: bool,
+        entropy: Entropy,
+    ) {
         let backoff = config.backoff;
         if free_at > now {
             return self.reset(free_at + entropy.up_to(backoff.min));
         }
         self.tries = self.tries.saturating_add(1);
         if backoff.exhausted(self.tries) {
-            return self.reset(now + config.ttl);
+            return self.reset(last_end.unwrap_or(now + config.ttl));
         }
         let delay =
             if split { entropy.up_to(backoff.delay(self.tries)) } else { backoff.jittered(self.tries, entropy) };

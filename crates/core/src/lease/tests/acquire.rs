@@ -305,6 +305,19 @@ fn the_next_attempt_waits_until_a_majority_can_be_free() {
     assert!((5001..=5101).contains(&wait.0), "{wait:?}");
 }
 
+/// A program makes its own delays. The attempt is over with the first refusal, because a majority is not possible any more.
+#[test]
+fn without_a_delay_the_next_attempt_waits_until_the_keys_that_were_shown_end() {
+    let mut scenario = Scenario::new();
+    let backoff = Backoff { strategy: Strategy::None, ..config().backoff };
+    scenario.restart(Config { backoff, ..config() });
+    scenario.links = [Link::Away, Link::Up, Link::Silent];
+    another_holds(&mut scenario, 1, 77, 2000);
+    scenario.want();
+    let wait = scenario.lease.view().retry_at.unwrap().since(Time(scenario.now));
+    assert!((2001..=2101).contains(&wait.0), "{wait:?}");
+}
+
 #[test]
 fn bursts_end_at_the_limit_and_begin_again_after_one_lease() {
     let mut scenario = Scenario::new();
