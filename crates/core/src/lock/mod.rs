@@ -314,6 +314,7 @@ impl Lock {
             Phase::Asking(at) => self.consider(now, at, paused_until, entropy),
             // The turn may come earlier now.
             Phase::Turn(at) if self.unread => self.consider(now, at, paused_until, entropy),
+            Phase::Turn(at) if now >= at && now >= self.until() => self.timed_out(self.refusal()),
             Phase::Turn(at) if now >= at => self.want(now),
             Phase::Pausing(at) if now >= at => {
                 if breaks!(self.rules, NeverTriesAgain) {
@@ -351,12 +352,7 @@ impl Lock {
         if let Ok(term) = self.check(now) {
             self.phase = Phase::Won(term.id.clone());
         } else if self.progress == Progress::Failed || self.lost.is_some() {
-            let refusal = self
-                .view
-                .refused_by
-                .as_deref()
-                .map_or(Refusal::NotGranted, |by| Refusal::Held(by.clone(), self.view.retry_at));
-            self.fail(now, refusal, entropy);
+            self.fail(now, self.refusal(), entropy);
         } else if !reported && now < again_at {
             // The view may be that of the attempt before.
         } else if let Some(turn) = self.view.retry_at.filter(|turn| *turn > now) {
@@ -366,15 +362,30 @@ impl Lock {
         }
     }
 
+    /// What the last attempt has shown.
+    fn refusal(&self) -> Refusal {
+        let by = self.view.refused_by.as_deref();
+        by.map_or(Refusal::NotGranted, |by| Refusal::Held(by.clone(), self.view.retry_at))
+    }
+
+    /// When the request has no time left for another attempt. Without a wait, it makes its one attempt whenever it has a turn.
+    fn until(&self) -> Time {
+        let for_ever = self.request.wait == Millis::ZERO || breaks!(self.rules, WaitsForEver);
+        if for_ever { Time(u64::MAX) } else { self.until }
+    }
+
+    fn timed_out(&mut self, last: Refusal) {
+        self.phase = Phase::Failed(Failure::Attempt { last, timed_out: true });
+    }
+
     fn wait_for_turn(&mut self, now: Time, turn: Time, paused_until: Option<Time>, entropy: Entropy) {
         let once = self.request.wait == Millis::ZERO;
         let paused = paused_until.filter(|paused| *paused > now && (once || *paused >= self.until));
         if let Some(paused) = paused {
             self.fail(now, Refusal::ClockStoodStill(paused), entropy);
-        } else if turn >= self.until && !once {
-            self.fail(now, Refusal::NotGranted, entropy);
         } else {
-            self.phase = Phase::Turn(turn);
+            // A turn that comes too late is no attempt.
+            self.phase = Phase::Turn(turn.min(self.until()));
         }
     }
 
@@ -391,14 +402,12 @@ impl Lock {
             self.phase = Phase::Failed(Failure::Attempt { last, timed_out: false });
             return;
         }
-        if now >= self.until && !breaks!(self.rules, WaitsForEver) {
-            self.phase = Phase::Failed(Failure::Attempt { last, timed_out: true });
-            return;
+        if now >= self.until() {
+            return self.timed_out(last);
         }
         let longest = self.request.retry.delay(self.failures);
         let at = now + longest.saturating_sub(entropy.up_to(Millis(longest.0 / 2)));
         let free_at = if let Refusal::Held(_, Some(free_at)) = last { free_at } else { at };
-        let until = if breaks!(self.rules, WaitsForEver) { at } else { self.until };
-        self.phase = Phase::Pausing(at.min(free_at).min(until));
+        self.phase = Phase::Pausing(at.min(free_at).min(self.until()));
     }
 }

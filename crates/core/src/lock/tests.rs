@@ -166,6 +166,26 @@ fn an_attempt_without_a_report_is_asked_for_again_and_a_turn_is_waited_for() {
     assert_eq!(lock.next_deadline(), Some(earlier + SILENCE));
 }
 
+/// So many requests wait that the next turn comes after the end of this one.
+#[test]
+fn a_turn_after_the_end_of_the_wait_is_no_attempt_and_the_last_answer_is_the_reason() {
+    let until = START + Millis(1000);
+    let turn = Some(until + Millis(200));
+    let mut lock = asked(request());
+    lock.handle(START, Input::Shown(&refused(START + Millis(30))));
+    assert_eq!(wake(&mut lock, START), []);
+    let again = START + Millis(30);
+    assert_eq!(wake(&mut lock, again), [Command::TryNow, want()]);
+    lock.handle(again, Input::Shown(&View { retry_at: turn, ..refused(again) }));
+    assert_eq!(wake(&mut lock, again), []);
+    assert_eq!(lock.next_deadline(), Some(until), "an earlier turn is still taken");
+    assert_eq!(wake(&mut lock, until), [], "no attempt");
+    let Some(Failure::Attempt { last: Refusal::Held(by, _), timed_out: true }) = lock.failure() else {
+        panic!("{:?}", lock.failure())
+    };
+    assert_eq!((by.number, lock.failures), (3, 1), "the attempts that were made");
+}
+
 #[test]
 fn a_process_whose_clock_stood_still_says_so_when_the_wait_is_too_short() {
     for (wait, says) in [(0, true), (1000, true), (5000, false)] {
