@@ -240,7 +240,12 @@ impl Shard {
     fn open(&mut self, id: LeaseId, setup: Setup) {
         let quorum = setup.nodes.clone().map(|nodes| self.quorum(nodes));
         let machine = Machine::new(id, setup, quorum, &mut self.tools.turns);
-        self.slots.put(Box::new((id, machine)));
+        let entry = Box::new((id, machine));
+        if self.ends_when_empty {
+            // It was opened beside the shutdown, which has closed the others.
+            return self.end(entry);
+        }
+        self.slots.put(entry);
     }
 
     /// The index of a quorum in this shard.

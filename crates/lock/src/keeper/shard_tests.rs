@@ -228,3 +228,23 @@ fn a_lease_that_broke_an_invariant_loses_its_term_and_is_counted_once() {
     assert_eq!((last(&shown), panics.count()), (Some(Standing::Idle), 1));
     assert!(!shown.1.load(Ordering::SeqCst), "a new machine takes its place");
 }
+
+/// Another thread may open a lease while the shard is told to end.
+#[test]
+fn a_lease_that_is_opened_after_the_shutdown_ends_at_once() {
+    let mut shard = Shard::new(ShardHandle::new().0, Arc::new(()));
+    let shown = Shown::default();
+    shard.shut_down();
+    let id = shard.shared.take_id();
+    let setup = Setup {
+        nodes: None,
+        keys: ["k".to_owned()].into(),
+        config: config(),
+        may_end: None,
+        jump_wait: None,
+        observer: Box::new(shown.clone()),
+    };
+    shard.open(id, setup);
+    assert!(shown.1.load(Ordering::SeqCst));
+    assert_eq!(shard.slots.len(), 0);
+}
