@@ -36,9 +36,10 @@ pub struct LockerBuilder {
 }
 
 impl fmt::Debug for LockerBuilder {
-    /// Shows no URL: it can contain a password.
+    /// Shows no URL: it can contain a password. The name of a URL that cannot be read may be a part of one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<_> = self.nodes.iter().map(|(name, _)| name).collect();
+        let shown = |(name, url): &(String, String)| Server::parse(name, url).map_or("?".to_owned(), |_| name.clone());
+        let nodes: Vec<_> = self.nodes.iter().map(shown).collect();
         f.debug_struct("LockerBuilder")
             .field("nodes", &nodes)
             .field("namespace", &self.namespace)

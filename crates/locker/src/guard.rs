@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub struct Guard {
     since: Time,
     /// With `max_hold`.
     deadline: Option<Place>,
+    lost_token: OnceLock<CancellationToken>,
 }
 
 /// What a release has done, see [`Guard::release`].
@@ -83,7 +84,7 @@ impl fmt::Debug for Guard {
 impl Guard {
     pub(crate) fn new(locker: Locker, keys: Keys, config: Config, session: Session, term: TermId) -> Self {
         locker.0.local.held(term.attempt);
-        Self { locker, keys, config, session, term, since: clock::now(), deadline: None }
+        Self { locker, keys, config, session, term, since: clock::now(), deadline: None, lost_token: OnceLock::new() }
     }
 
     /// The program has this guard now. A guard that no program has had is released at once.
@@ -235,14 +236,22 @@ impl Guard {
     /// # Ok(()) }) }
     /// ```
     pub fn lost_token(&self) -> CancellationToken {
-        let (token, status) = (CancellationToken::new(), self.status().clone());
-        // The thread of the nodes may end before the task has its turn.
-        let (cancelled, closed) = (token.clone().drop_guard(), self.locker.0.closed.clone());
-        self.locker.0.nodes.spawn(async move {
-            lost(&status, &closed).await;
-            drop(cancelled);
+        let token = self.lost_token.get_or_init(|| {
+            let (token, status) = (CancellationToken::new(), self.status().clone());
+            // The thread of the nodes may end before the task has its turn.
+            let (cancelled, closed) = (token.clone().drop_guard(), self.locker.0.closed.clone());
+            self.locker.0.nodes.spawn(async move {
+                let ends = status.wait_for(|lock| (lock.lost().is_some() || lock.is_over()).then_some(()));
+                tokio::select! {
+                    () = ends => {}
+                    () = closed.cancelled() => {}
+                }
+                drop(cancelled);
+            });
+            token
         });
-        token
+        // A program that cancels its token cancels no other.
+        token.child_token()
     }
 
     /// Runs `work`, and drops it when the lock is lost, one [`stop_budget`](crate::Request::stop_budget) before the lock expires. The

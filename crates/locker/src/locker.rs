@@ -81,12 +81,17 @@ impl Locker {
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         let mut statuses = self.0.nodes.watch();
         let majority = self.0.nodes.quorum().majority();
-        let (done, waited) = tokio::sync::oneshot::channel();
+        let (mut done, waited) = tokio::sync::oneshot::channel();
         self.0.nodes.spawn(async move {
             let votes = |nodes: &Vec<_>| majority <= nodes.iter().filter(|node| is_up(node)).count();
-            let ready = tokio::time::timeout(timeout, statuses.wait_for(votes)).await.is_ok_and(|ready| ready.is_ok());
+            let ready = tokio::time::timeout(timeout, statuses.wait_for(votes));
             // The caller may have dropped the future.
-            let _ = done.send(ready);
+            tokio::select! {
+                () = done.closed() => {}
+                ready = ready => {
+                    let _ = done.send(ready.is_ok_and(|ready| ready.is_ok()));
+                }
+            }
         });
         let ready = tokio::select! {
             biased;

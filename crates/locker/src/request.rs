@@ -125,8 +125,8 @@ impl Request {
         self
     }
 
-    /// How long [`acquire`](Self::acquire) tries. Zero is one attempt. An attempt that has begun is not cut off: it takes at most one
-    /// [`command_timeout`](crate::LockerBuilder::command_timeout) more. Default: `ttl`, which is enough after the crash of a holder with
+    /// How long [`acquire`](Self::acquire) tries. Zero is one attempt. An attempt that has begun is not cut off: it usually takes less than
+    /// one [`command_timeout`](crate::LockerBuilder::command_timeout) more, and at most four if the servers answer in the last moment. Default: `ttl`, which is enough after the crash of a holder with
     /// the same `ttl`.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
@@ -236,13 +236,12 @@ impl Request {
         let began = clock::now();
         let plan = self.plan().inspect_err(|error| observer.report(|observer| observer.failed(&key, error)))?;
         let report = move |answer: Acquired| {
-            let answer = answer.map(Guard::acquired);
             let waited = clock::now().since(began).into();
             observer.report(|observer| match &answer {
                 Ok(guard) => observer.acquired(&key, guard.token(), waited),
                 Err(error) => observer.failed(&key, error),
             });
-            answer
+            answer.map(Guard::acquired)
         };
         Ok((plan, report))
     }

@@ -61,8 +61,11 @@ impl Status {
     /// or when the program lets it go before.
     fn handle(&self, now: Time, input: Input<'_>) -> Handled {
         let mut lock = self.lock();
-        let running = lock.held().filter(|_| lock.lost().is_none()).map(|term| term.token.0);
+        let held = |lock: &Lock| lock.held().map(|term| term.token.0);
+        let (before, was_lost) = (held(&lock), lock.lost().is_some());
         let wakes = lock.handle(now, input);
+        // A lock that was lost before the program had it is reported when the program has it.
+        let running = before.filter(|_| !was_lost).or_else(|| held(&lock).filter(|_| before.is_none()));
         // Without commands this allocates nothing.
         let commands = std::iter::from_fn(|| lock.poll_command()).collect();
         let lost = lock.lost();
@@ -224,6 +227,12 @@ mod tests {
 
     /// A lock that the program has and that is valid until `END`.
     fn held() -> (Status, Losses) {
+        let (status, losses) = won();
+        assert!(!status.handle(NOW, Input::Taken).let_go);
+        (status, losses)
+    }
+
+    fn won() -> (Status, Losses) {
         let request = Request {
             holder: Holder("w".into()),
             wait: Millis::ZERO,
@@ -237,8 +246,19 @@ mod tests {
         let view = View { standing: Standing::Publishing(term), ..View::default() };
         status.handle(NOW, Input::Shown(&view));
         status.handle(NOW, Input::Wake { paused_until: None, entropy: Entropy(0) });
-        assert!(!status.handle(NOW, Input::Taken).let_go);
         (status, losses)
+    }
+
+    /// The caller of a request may take its turn long after the request has won.
+    #[test]
+    fn a_lock_that_was_lost_before_the_program_had_it_is_lost_when_it_has_it() {
+        let (status, losses) = won();
+        status.handle(END, Input::Ended);
+        assert_eq!(losses.0.lock().unwrap().as_slice(), []);
+        for _ in 0..2 {
+            assert!(!status.handle(END, Input::Taken).let_go);
+            assert_eq!(losses.0.lock().unwrap().as_slice(), [Lost::Closed], "once");
+        }
     }
 
     /// The loss and the end may come in any order, from two threads.

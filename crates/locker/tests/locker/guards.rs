@@ -46,6 +46,18 @@ async fn verify_sees_keys_that_somebody_has_deleted() {
     assert_eq!(guard.lost().await, Lost::Missing);
 }
 
+/// A call that waited for the next regular renewal would take most of its interval.
+#[tokio::test]
+async fn verify_takes_no_renewal_interval() {
+    let (_servers, locker) = three().await;
+    let guard = once(&locker, "k").ttl(LONGEST).renew_every(ms(500)).acquire().await.unwrap();
+    let began = Instant::now();
+    for _ in 0..40 {
+        assert_eq!(guard.verify().await, Ok(guard.token()));
+    }
+    assert!(began.elapsed() < ms(5000), "{:?}", began.elapsed());
+}
+
 #[tokio::test]
 async fn a_lock_can_be_extended_up_to_the_longest_lease() {
     let (servers, locker) = three().await;
@@ -174,6 +186,26 @@ async fn a_thousand_locks_with_max_hold_share_one_timer() {
         assert_eq!(tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap(), Lost::MaxHold);
     }
     assert_eq!(longer.check(), Ok(longer.token()));
+}
+
+/// Another program can have the lock before all servers have answered the release.
+#[tokio::test]
+async fn the_token_is_cancelled_by_a_drop_before_any_server_answers() {
+    let (servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    let (cancelled, token) = (guard.lost_token(), guard.lost_token());
+    cancelled.cancel();
+    for server in &servers {
+        server.process().pause().unwrap();
+    }
+    assert!(!token.is_cancelled(), "each call has its own token");
+    let began = Instant::now();
+    drop(guard);
+    token.cancelled().await;
+    assert!(began.elapsed() < ms(800), "the command timeout is a second: {:?}", began.elapsed());
+    for server in &servers {
+        server.process().resume().unwrap();
+    }
 }
 
 /// The thread of the nodes may end before a task on it has its turn.
