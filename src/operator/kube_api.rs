@@ -37,7 +37,7 @@ pub fn failed(error: kube::Error) -> CallError {
         kube::Error::Api(status) if status.code == 409 => CallError::Conflict,
         kube::Error::Api(status) if status.code == 404 => CallError::NotFound,
         // Admission is before storage, so the object is unchanged.
-        kube::Error::Api(status) if status.code == 500 && status.message.contains("failed calling webhook") => {
+        kube::Error::Api(status) if is_of_webhook(&status.message) => {
             CallError::Refused(format!("{} ({})", status.message, status.code))
         }
         // The answer of an overloaded server, or of a proxy in front of it, proves nothing.
@@ -50,6 +50,12 @@ pub fn failed(error: kube::Error) -> CallError {
         kube::Error::SerdeError(error) => CallError::Unreadable(error.to_string()),
         other => CallError::Unanswered(causes(&other)),
     }
+}
+
+/// Whether an admission webhook failed, or denied the request, which it can do with any status code.
+fn is_of_webhook(message: &str) -> bool {
+    message.contains("failed calling webhook")
+        || message.contains("admission webhook") && message.contains("denied the request")
 }
 
 /// Formats an error with all its causes: the outermost text of a library error is rarely enough.
@@ -145,4 +151,32 @@ pub async fn client() -> Result<(Client, String), String> {
     let client = Client::try_from(config)
         .map_err(|error| format!("the client of the API server at {address} cannot be built: {}", causes(&error)))?;
     Ok((client, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_admission_webhook_refuses_with_any_code_and_an_error_of_the_server_is_no_answer() {
+        let error = |code, message: &str| {
+            failed(kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() })))
+        };
+        let denied = "admission webhook \"a.b.c\" denied the request: no";
+        for (code, message) in [
+            (403, denied),
+            (429, denied),
+            (500, denied),
+            (503, denied),
+            (500, "Internal error occurred: failed calling webhook \"a.b.c\": timeout"),
+            (422, "invalid"),
+        ] {
+            assert_eq!(error(code, message), CallError::Refused(format!("{message} ({code})")));
+        }
+        for (code, message) in [(429, "too many requests"), (500, "etcdserver: no leader"), (503, "not ready")] {
+            assert_eq!(error(code, message), CallError::Unanswered(format!("{message} ({code})")));
+        }
+    }
 }

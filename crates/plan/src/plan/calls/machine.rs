@@ -208,9 +208,15 @@ impl<T> Calls<T> {
         let InFlight { key, job, retry, first } = sent;
         let (judged, outcome) = judge(&request, first, answer);
         self.queue.done(now, &key, judged.verdict, entropy);
-        self.record(now, &judged);
+        let unanswered = judged.verdict == Verdict::Unanswered;
+        let at_fault = unanswered && self.queue.is_at_fault(&key);
+        if !at_fault {
+            self.record(now, &judged);
+        }
+        // A secret that cannot be read must not keep all quorums from starting.
+        let gives_up = at_fault && matches!(*request, Request::Secret { .. });
         match retry {
-            Some(retry) if judged.verdict == Verdict::Unanswered && request.is_read() => {
+            Some(retry) if unanswered && request.is_read() && !gives_up => {
                 // A newer read of the same object may be queued already.
                 if let Some(older) = self.queue.put_back(now, key.clone(), retry, job)
                     && let Some(newer) = self.queue.queued(&key)

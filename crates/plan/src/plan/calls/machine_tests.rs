@@ -305,6 +305,31 @@ fn who_waits_for_an_answer_gets_the_next_one_of_any_call() {
     assert_eq!(calls.answered_at(), Some(at), "a panic is no answer of the API server");
 }
 
+/// Its encryption key is lost: the API server answers each read of it with an error, and everything else.
+#[test]
+fn a_secret_that_is_never_read_is_given_up_and_other_reads_go_on() {
+    let secret = Request::Secret { namespace: "n".into(), quorum: "q".into(), name: "s".into() };
+    for (request, outcome) in [(secret, Some("1 Secret(Err(Unanswered(\"late\")))")), (read(holder()), None)] {
+        let mut calls = Calls::new(4);
+        let mut now = Time(0);
+        calls.submit(now, request, 1);
+        let mut seen = Vec::new();
+        for _ in 0..8 {
+            let (shown, numbers) = effects(&mut calls, now);
+            seen.extend(shown);
+            for number in numbers {
+                let is_probe = calls.in_flight().count() == 0;
+                let answer = if is_probe { Ok(Body::Done) } else { Err(unanswered()) };
+                calls.answered(now, number, answer, MIDDLE);
+            }
+            now = calls.next_deadline().unwrap_or(now);
+        }
+        let told = seen.iter().filter(|text| text.contains("unreachable")).count();
+        assert_eq!(told, 2, "then the object counts as the reason: {seen:?}");
+        assert_eq!(seen.iter().find(|text| text.starts_with("1 ")).map(String::as_str), outcome, "{seen:?}");
+    }
+}
+
 fn quorum() -> crate::api::RedisQuorum {
     let quorum = json!({"metadata": {"name": "default", "namespace": "system"}, "spec": {"nodes": []}});
     serde_json::from_value(quorum).unwrap()

@@ -26,6 +26,9 @@ const REFUSED: Backoff =
 /// How many times in a row a job that another writer has overtaken is repeated at once. A job that waits names a version that
 /// is older still: with a pause after each race, another writer who never rests would keep it from the object for ever.
 const RACES: u32 = 4;
+/// How many failures in a row show that the object is the reason for one more without an answer, and not the API server, which has
+/// answered others in between: its encryption key is lost, or an admission webhook fails.
+const AT_FAULT: u32 = 2;
 /// How long a refusal counts after its pause.
 const REFUSAL_KEPT: Millis = Millis(10_000);
 
@@ -264,7 +267,13 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         let recent = self.refusals.get(key).filter(|refusal| now < refusal.until + REFUSAL_KEPT);
         let failures = recent.map(|refusal| refusal.failures);
         match (verdict, failures) {
-            (Verdict::Unanswered, _) => return self.gate.unanswered(now, false, entropy),
+            (Verdict::Unanswered, failures) => {
+                // The first pause is that of the gate.
+                let failures = failures.map_or(0, |failures| failures.saturating_add(1));
+                let until = if failures == 0 { now } else { now + REFUSED.jittered(failures, entropy) };
+                self.refusals.insert(key.clone(), Refusal { failures, races: 0, priority, until });
+                return failures < AT_FAULT && self.gate.unanswered(now, false, entropy);
+            }
             (Verdict::Done, _) => {
                 self.refusals.remove(key);
             }
@@ -292,6 +301,11 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.forget_refusals_at = now + REFUSAL_KEPT;
         }
         verdict != Verdict::Panicked && self.answered()
+    }
+
+    /// Whether calls of this key fail again and again, while the API server answers others.
+    pub fn is_at_fault(&self, key: &K) -> bool {
+        self.refusals.get(key).is_some_and(|refusal| refusal.failures >= AT_FAULT)
     }
 
     /// Queues an unanswered job again, unless a newer one of its key is queued: then it returns the payload.

@@ -218,6 +218,39 @@ fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
     }
 }
 
+/// The API server answers every other call.
+#[test]
+fn an_object_whose_calls_are_never_answered_waits_longer_and_closes_the_gate_no_more() {
+    let mut queue = Calls::new(CONCURRENCY);
+    let mut now = Time(0);
+    for (closes, pause) in [(true, 0), (true, 200), (false, 400), (false, 800), (false, 1600), (false, 2000)] {
+        queue.submit(now, job("x", Priority::Active, 1));
+        assert_eq!(sent(&mut queue, now), ["x"]);
+        assert_eq!(queue.done(now, &"x", Verdict::Unanswered, MIDDLE), closes, "{pause}");
+        assert_eq!(queue.is_at_fault(&"x"), !closes);
+        if closes {
+            now += Millis(100);
+            assert_eq!(sent(&mut queue, now), ["probe"]);
+            queue.probe_done(now, true, MIDDLE);
+        }
+        queue.submit(now, job("other", Priority::Counts, 2));
+        assert_eq!(sent(&mut queue, now), ["other"]);
+        done(&mut queue, now, &["other"]);
+        let due = if closes && pause > 0 { now + Millis(pause - 100) } else { now + Millis(pause) };
+        queue.submit(now, job("x", Priority::Active, 1));
+        if due > now {
+            assert_eq!(sent(&mut queue, Time(due.0 - 1)), [""; 0], "{pause}");
+        }
+        assert_eq!(sent(&mut queue, due), ["x"], "{pause}");
+        queue.unsent(&"x");
+        now = due;
+    }
+    queue.submit(now, job("x", Priority::Active, 1));
+    assert_eq!(sent(&mut queue, now), ["x"]);
+    done(&mut queue, now, &["x"]);
+    assert!(!queue.is_at_fault(&"x"));
+}
+
 #[test]
 fn a_call_that_panicked_says_nothing_about_the_api_server() {
     let mut queue = Calls::new(CONCURRENCY);
