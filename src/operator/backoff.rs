@@ -1,6 +1,6 @@
 //! The backoff of an operator task after a failure.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redislease_core::backoff::{Backoff as Policy, Entropy, Strategy};
 use redislease_core::time::Millis;
@@ -12,26 +12,42 @@ const POLICY: Policy =
 /// One of this many failures is logged as a warning.
 const WARN_EVERY: u32 = 16;
 
-/// A backoff that doubles with each failure up to a maximum. A success resets it.
+/// How long a watch must work after a list before the backoff begins again with its shortest pause.
+const CALM: Duration = Duration::from_secs(10);
+
+/// A backoff that doubles with each failure up to a maximum. A success resets it, and so does a list after which the watch works.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
+    listed_at: Option<Instant>,
+    /// Whether a failure was logged as a warning since the last recovery.
+    warned: bool,
 }
 
 impl Backoff {
     /// Returns the pause after a failure, and whether to log the failure as a warning: the first failure since a success,
     /// and then about one a minute. `random` sets the jitter of the pause.
-    pub fn failed(&mut self, random: u64) -> (Duration, bool) {
+    pub fn failed(&mut self, now: Instant, random: u64) -> (Duration, bool) {
+        if self.listed_at.take().is_some_and(|listed_at| now.duration_since(listed_at) >= CALM) {
+            self.failures = 0;
+        }
         let warn = self.failures.is_multiple_of(WARN_EVERY);
+        self.warned |= warn;
         self.failures = self.failures.saturating_add(1);
         (POLICY.jittered(self.failures, Entropy(random)).into(), warn)
     }
 
-    /// Records a success. Returns whether there were failures before it.
+    /// Records a complete list. The API server may refuse the watch that follows: then the next list must not come at once. Returns
+    /// whether to log the recovery from the failures before it.
+    pub const fn listed(&mut self, now: Instant) -> bool {
+        self.listed_at = Some(now);
+        std::mem::replace(&mut self.warned, false)
+    }
+
+    /// Records a success. Returns whether to log the recovery from the failures before it.
     pub const fn succeeded(&mut self) -> bool {
-        let recovered = self.failures > 0;
-        self.failures = 0;
-        recovered
+        (self.failures, self.listed_at) = (0, None);
+        std::mem::replace(&mut self.warned, false)
     }
 }
 
@@ -39,17 +55,33 @@ impl Backoff {
 mod tests {
     use super::*;
 
+    const MIDDLE: u64 = u64::MAX / 2 + 1;
+
     #[test]
     fn the_pause_doubles_until_there_is_a_success() {
         let mut backoff = Backoff::default();
+        let now = Instant::now();
         assert!(!backoff.succeeded());
         let failed: Vec<(u128, bool)> =
-            (0..20).map(|_| backoff.failed(u64::MAX / 2 + 1)).map(|(pause, warn)| (pause.as_millis(), warn)).collect();
+            (0..20).map(|_| backoff.failed(now, MIDDLE)).map(|(pause, warn)| (pause.as_millis(), warn)).collect();
         let pauses: Vec<u128> = failed.iter().take(7).map(|(pause, _)| *pause).collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 3000, 3000]);
         let warned: Vec<usize> = failed.iter().enumerate().filter(|(_, (_, warn))| *warn).map(|(at, _)| at).collect();
         assert_eq!(warned, [0, 16]);
-        assert!(backoff.succeeded());
-        assert_eq!(backoff.failed(0), (Duration::from_millis(80), true));
+        assert!(backoff.succeeded() && !backoff.succeeded());
+        assert_eq!(backoff.failed(now, 0), (Duration::from_millis(80), true));
+    }
+
+    /// While it reads its objects from etcd, the API server serves lists and refuses watches.
+    #[test]
+    fn a_list_resets_the_pause_if_the_watch_works_after_it() {
+        let mut backoff = Backoff::default();
+        let mut now = Instant::now();
+        for pause in [100, 200, 400, 800] {
+            assert_eq!(backoff.failed(now, MIDDLE).0, Duration::from_millis(pause));
+            now += CALM.saturating_sub(Duration::from_millis(1));
+            assert_eq!(backoff.listed(now), pause == 100, "it is logged once for each warning");
+        }
+        assert_eq!(backoff.failed(now + CALM, MIDDLE), (Duration::from_millis(100), true));
     }
 }

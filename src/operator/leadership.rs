@@ -131,12 +131,13 @@ impl Election {
             api_answered_at: self.replica.writer.answered_at(),
         };
         self.machine.turn(now, news, &facts);
-        let requests = self.carry_out(connection, &wake);
-        let decides = matches!(self.machine.authority(), Authority::Lead | Authority::End);
-        self.in_use = connection.filter(|_| !decides && !is_lost).map(|connection| connection.in_use());
+        // Before the probe: its answer, or another one, may come at once.
         if self.machine.awaits_api_answer() {
             self.replica.writer.await_answer();
         }
+        let requests = self.carry_out(connection, &wake);
+        let decides = matches!(self.machine.authority(), Authority::Lead | Authority::End);
+        self.in_use = connection.filter(|_| !decides && !is_lost).map(|connection| connection.in_use());
         requests
     }
 

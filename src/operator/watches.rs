@@ -3,7 +3,7 @@
 use redislease_plan::engine::Watched;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -181,7 +181,8 @@ fn is_outage(error: &watcher::Error) -> bool {
     }
 }
 
-/// The events of what `open` opens, with a pause after each error. The pauses grow until a list is complete.
+/// The events of what `open` opens, with a pause after each error. The pauses grow until a list is complete and the watch after it
+/// works.
 fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
     open: impl Fn() -> S + Clone + Send,
     kind: &'static str,
@@ -202,7 +203,7 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
                     results = Box::pin(open());
                 }
                 let error = kube_api::causes(&error);
-                let (pause, warn) = locked().failed(random.entropy().0);
+                let (pause, warn) = locked().failed(Instant::now(), random.entropy().0);
                 if warn {
                     tracing::warn!(kind, path, %error, "The watch broke off and restarts.");
                 } else {
@@ -211,8 +212,12 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
                 tokio::time::sleep(pause).await;
             };
             // The first page of a list is not a success: the second one may fail repeatedly.
-            let succeeded = !matches!(event, Event::Init | Event::InitApply(_));
-            if succeeded && locked().succeeded() {
+            let recovered = match event {
+                Event::Init | Event::InitApply(_) => false,
+                Event::InitDone => locked().listed(Instant::now()),
+                Event::Apply(_) | Event::Delete(_) => locked().succeeded(),
+            };
+            if recovered {
                 tracing::info!(kind, path, "The watch works again.");
             }
             Some((event, (results, random, backoff)))
@@ -279,7 +284,7 @@ mod tests {
     use crate::metrics::panics::Panics;
     use redislease_plan::election::PodObject;
 
-    /// Two lists that fail at their second page, and then a third one, which is complete or not. Returns the next pause.
+    /// Two lists that fail at their second page, and then a third one, which is complete or not. Returns the next pause, a while after.
     async fn pause_after(third: Option<Event<()>>) -> Duration {
         let failed = || [Ok(Event::Init), Ok(Event::InitApply(())), Err(watcher::Error::NoResourceVersion)];
         let results = failed().into_iter().chain(failed()).chain([Ok(Event::Init), Ok(Event::InitApply(()))]);
@@ -289,7 +294,7 @@ mod tests {
         let events = paced(open, "Pod", "/api".to_owned(), Arc::clone(&backoff));
         events.for_each(|_| std::future::ready(())).await;
         // Without jitter.
-        backoff.lock().unwrap().failed(u64::MAX / 2 + 1).0
+        backoff.lock().unwrap().failed(Instant::now() + Duration::from_mins(1), u64::MAX / 2 + 1).0
     }
 
     /// Whether a watch that could not be opened because of this answer lists again.
@@ -328,7 +333,7 @@ mod tests {
     async fn a_watch_waits_for_the_first_list_of_another_kind_and_not_for_ever() {
         let (first, stop) = (CancellationToken::new(), CancellationToken::new());
         let long = Duration::from_hours(1);
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let most = Duration::from_millis(50);
         assert!(others_listed(&first, most, &stop).await && began.elapsed() >= most);
         let ((), goes_on) = tokio::join!(async { first.cancel() }, others_listed(&first, long, &stop));

@@ -220,6 +220,15 @@ impl Controller {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.resource_gone();
             self.advance(name);
+            self.remove_unused(name);
+        }
+    }
+
+    /// Removes a quorum whose resource is deleted and that has no connection.
+    fn remove_unused(&mut self, name: &str) {
+        if self.entries.get(name).is_some_and(|entry| !entry.exists() && !entry.is_connected()) {
+            self.entries.remove(name);
+            self.metrics.forget_leader(name);
         }
     }
 
@@ -236,12 +245,8 @@ impl Controller {
         let owner = self.entries.iter_mut().find(|(_, entry)| entry.is_retiring(id));
         if let Some((name, entry)) = owner.map(|(name, entry)| (name.clone(), entry)) {
             entry.close();
-            let exists = entry.exists();
             self.advance(&name);
-            if !exists {
-                self.entries.remove(&name);
-                self.metrics.forget_leader(&name);
-            }
+            self.remove_unused(&name);
         }
     }
 

@@ -150,6 +150,10 @@ impl QuorumEntry {
         self.resource.is_some()
     }
 
+    pub const fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
     /// Whether this connection is to be closed when nothing uses it.
     pub fn is_retiring(&self, id: u64) -> bool {
         self.retiring && self.connection.as_ref().is_some_and(|connection| connection.quorum.id == id)

@@ -56,7 +56,12 @@ pub(super) async fn send(client: Client, lists: &ListCount, request: &Request, p
             let written = call(quorums.replace_status(&object.name_any(), &PostParams::default(), object)).await;
             written.map(|quorum| Body::Quorum(Box::new(quorum)))
         }
-        Request::Role { lease, write, .. } => write_role(client, lists, lease, write).await,
+        Request::Role { lease, write, quorum } => {
+            if quorum.is_none() && write.role.is_none() {
+                is_missing(client.clone(), lease).await?;
+            }
+            write_role(client, lists, lease, write).await
+        }
         Request::Read { lease, read } => read_for(client, lists, lease, read).await,
         Request::Workload(key) => find_workload(client, key).await,
         Request::Quorum { namespace, name } => {
@@ -83,6 +88,21 @@ pub(super) async fn send(client: Client, lists: &ListCount, request: &Request, p
             let events: Api<Event> = Api::namespaced(client, &event.namespace().unwrap_or_default());
             call(events.create(&PostParams::default(), &event)).await.map(|_| Body::Done)
         }
+    }
+}
+
+/// Checks that a lease does not exist: the watch of leases may lag behind that of the marked object.
+///
+/// # Errors
+/// [`CallError::Refused`] if it exists. Then the object is looked at again after a pause.
+async fn is_missing(client: Client, lease: &LeaseName) -> Result<(), CallError> {
+    let leases: Api<RedisLease> = Api::namespaced(client, &lease.namespace);
+    match call(leases.get_metadata(&lease.name)).await {
+        Err(CallError::NotFound) => Ok(()),
+        Ok(_) => {
+            Err(CallError::Refused(format!("RedisLease {} exists, and the watch has not shown it yet", lease.name)))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -206,23 +226,77 @@ fn workload_candidate(kind: WorkloadKind, object: &DynamicObject) -> Option<Cand
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Mutex;
+
+    use axum::Router;
+    use axum::http::{Method, StatusCode, header};
     use redislease_plan::plan::Priority;
 
-    #[test]
-    fn a_role_patch_names_uid_and_version_and_removes_what_is_absent() {
-        let mut write = RoleWrite {
+    use super::*;
+
+    fn removal() -> RoleWrite {
+        RoleWrite {
             priority: Priority::Active,
             pod: "billing-0".into(),
             uid: "u".into(),
             version: Some("7".into()),
-            role: Some(PodRole::Active),
-            token: Some("9".into()),
+            role: None,
+            token: None,
             change: PodChange::None,
             marks: Vec::new(),
             workload: None,
             not_after: None,
+        }
+    }
+
+    /// A fake API server, because a real one shows its watches at once. Returns the requests that a removal of marks sends.
+    async fn removes(exists: bool) -> (Answer, Vec<String>) {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
+        let answer = move |method: Method, uri: axum::http::Uri| async move {
+            seen.lock().unwrap().push(format!("{method} {}", uri.path()));
+            let metadata = json!({"name": "billing", "namespace": "n", "uid": "u"});
+            let (code, body) = if method == Method::PATCH || exists {
+                let kind = "PartialObjectMetadata";
+                (200, json!({"apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": {}}))
+            } else {
+                (
+                    404,
+                    json!({"kind": "Status", "code": 404, "status": "Failure", "reason": "NotFound", "message": "no"}),
+                )
+            };
+            let code = StatusCode::from_u16(code).unwrap();
+            (code, [(header::CONTENT_TYPE, "application/json")], body.to_string())
         };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let server = tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        let client = Client::try_from(kube::Config::new(url)).unwrap();
+        let lease = LeaseName { namespace: "n".into(), name: "billing".into(), uid: "name:billing".into() };
+        let request = Request::Role { lease, write: Box::new(removal()), quorum: None };
+        let answer = send(client, &ListCount::default(), &request, Payload::None).await;
+        server.abort();
+        let requests = std::mem::take(&mut *requests.lock().unwrap());
+        (answer, requests)
+    }
+
+    #[tokio::test]
+    async fn the_marks_of_a_lease_that_the_watch_has_not_shown_yet_stay() {
+        let read = "GET /apis/redislease.io/v1alpha1/namespaces/n/redisleases/billing";
+        let (answer, requests) = removes(true).await;
+        let Err(CallError::Refused(why)) = answer else { panic!("{answer:?}") };
+        assert_eq!(
+            (why.as_str(), requests),
+            ("RedisLease billing exists, and the watch has not shown it yet", vec![read.to_owned()])
+        );
+        let (answer, requests) = removes(false).await;
+        assert!(answer.is_ok(), "{answer:?}");
+        assert_eq!(requests, [read, "PATCH /api/v1/namespaces/n/pods/billing-0"]);
+    }
+
+    #[test]
+    fn a_role_patch_names_uid_and_version_and_removes_what_is_absent() {
+        let mut write = RoleWrite { role: Some(PodRole::Active), token: Some("9".into()), ..removal() };
         let labels = |value| json!({"lease.redislease.io/billing": value});
         let annotations = |value| json!({"token.redislease.io/billing": value});
         let metadata = |role, token| {

@@ -400,7 +400,10 @@ fn a_proof_begins_in_a_later_millisecond_than_its_command() {
         driven.wake(asked + Millis(1));
         driven.answer(asked + Millis(1), &Vote::Extended);
         let valid_until = driven.driver.view().standing.term().and_then(|term| term.valid_until).unwrap();
-        assert!(valid_until > asked + Drift::STANDARD.least(driven.driver.lease().config().ttl), "{asked:?}: {valid_until:?}");
+        assert!(
+            valid_until > asked + Drift::STANDARD.least(driven.driver.lease().config().ttl),
+            "{asked:?}: {valid_until:?}"
+        );
     }
 }
 

@@ -4,24 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::lease::{ActivationSpec, CandidatesSpec, Granularity};
-use crate::api::names::{self, ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL};
+use crate::api::names::{self, ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, cut};
 use crate::api::spelling::WORKLOAD_ANNOTATIONS;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
 use crate::index::WorkloadKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// The longest value of an annotation that is kept, in bytes: every longer one is invalid. Users choose the values, and the
-/// operator keeps those of all workloads.
-const LONGEST_VALUE: usize = 256;
 /// How many unknown annotations of an object are kept or reported.
 pub(super) const MOST_UNKNOWN: usize = 16;
-
-/// The value, cut if it is too long. The mark at its end makes it invalid.
-pub(super) fn cut(value: &str) -> String {
-    let fits = value.floor_char_boundary(LONGEST_VALUE);
-    if fits == value.len() { value.to_owned() } else { format!("{}…", &value[..fits]) }
-}
 
 /// The facts about a workload, from its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,6 +179,6 @@ mod tests {
         let facts = WorkloadFacts::of(WorkloadKind::Deployment, metadata);
         assert_eq!(facts.annotations.len(), MOST_UNKNOWN + 1);
         let value = &facts.annotations["lease-duration"];
-        assert!(value.ends_with("ä…") && value.len() <= LONGEST_VALUE + "…".len(), "{}", value.len());
+        assert!(value.ends_with("ä…") && value.len() <= names::LONGEST_VALUE + "…".len(), "{}", value.len());
     }
 }

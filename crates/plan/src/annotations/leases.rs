@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::api::names::{
-    ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, HANDOVER_REQUESTED_ANNOTATION, HANDOVER_TO_ANNOTATION,
+    ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, HANDOVER_REQUESTED_ANNOTATION, HANDOVER_TO_ANNOTATION, cut,
 };
 
-use super::facts::{MOST_UNKNOWN, cut};
+use super::facts::MOST_UNKNOWN;
 use super::problem::{IGNORED, Place, Problem};
 
 /// The problems with the annotations of a RedisLease. The target of a handover is checked when a handover is requested.

@@ -3,10 +3,10 @@
 //! Most of these annotations come from a pod template. Annotations under other prefixes are not in [`Annotations`], except
 //! the operator's own `token.redislease.io/LEASE`.
 
-use crate::api::names::{ANNOTATION_PREFIX, EXCLUDE_ANNOTATION, PRIORITY_ANNOTATION};
+use crate::api::names::{ANNOTATION_PREFIX, EXCLUDE_ANNOTATION, PRIORITY_ANNOTATION, cut};
 use crate::election::Annotations;
 
-use super::facts::{MOST_UNKNOWN, cut};
+use super::facts::MOST_UNKNOWN;
 use super::problem::{IGNORED, Place, Problem};
 use super::suggest;
 

@@ -37,6 +37,16 @@ pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY_LABEL`].
 pub const MANAGED_BY: &str = "redislease";
 
+/// The longest value of an annotation that is kept, in bytes: every longer one is invalid. Users choose the values, and the
+/// operator keeps those of all pods and workloads.
+pub const LONGEST_VALUE: usize = 256;
+
+/// The value of an annotation, cut if it is too long. The mark at its end makes it invalid.
+pub fn cut(value: &str) -> String {
+    let fits = value.floor_char_boundary(LONGEST_VALUE);
+    if fits == value.len() { value.to_owned() } else { format!("{}…", &value[..fits]) }
+}
+
 /// Whether the key of a label or an annotation is under `redislease.io`: in this domain or in a domain below it.
 pub fn is_ours(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);

@@ -140,7 +140,7 @@ impl From<&PodObject> for PodFacts {
             uid: pod.uid().unwrap_or_default(),
             resource_version: pod.resource_version(),
             labels: pod.labels().clone(),
-            annotations: annotations.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            annotations: annotations.map(|(key, value)| (key.clone(), names::cut(value))).collect(),
             gates: spec.scheduling_gates.iter().flatten().map(|gate| gate.name.clone()).collect(),
             created: pod.creation_timestamp().map(|time| time.0),
             node: pod.node().map(str::to_owned),
