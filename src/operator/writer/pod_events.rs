@@ -7,56 +7,36 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redislease_core::time::{Millis, Time};
+use redislease_core::time::Time;
+use redislease_plan::plan::Bucket;
 
-/// How many events are added at once.
-const AT_ONCE: u64 = 100;
-/// The interval after which one more may be added.
-const ONE_MORE: Millis = Millis(200);
-/// So many of them are for namespaces that have not used up their share.
+/// So many of the events are for namespaces that have not used up their share.
 const RESERVED: u64 = 50;
-/// The share of a namespace in the reserved ones.
-const SHARE: u64 = 10;
-/// The interval after which the share of a namespace has one more.
-const ONE_MORE_IN_SHARE: Millis = Millis(2000);
-
-/// A number of events at once, and one more after each interval.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
-    /// Until when the counted events count.
-    used_until: Time,
-}
-
-impl Bucket {
-    /// The bucket with one more event, unless it then has more than `most`.
-    fn with_one_more(self, now: Time, interval: Millis, most: u64) -> Option<Self> {
-        let used_until = self.used_until.max(now) + interval;
-        (used_until.since(now).0 <= most * interval.0).then_some(Self { used_until })
-    }
-}
 
 /// The events on pods that were added lately.
 #[derive(Debug, Default)]
 pub(super) struct PodEvents {
-    all: Bucket,
-    /// By namespace. An entry is removed when its events do not count any more, so there are at most as many as events
-    /// were added within `SHARE` intervals.
-    shares: BTreeMap<Arc<str>, Bucket>,
+    /// 100 at once, and five in a second.
+    all: Bucket<100, 200_000>,
+    /// By namespace: 10 at once, and one in two seconds. An entry is removed when its events do not count any more, so there are at
+    /// most as many as events were added meanwhile.
+    shares: BTreeMap<Arc<str>, Bucket<10, 2_000_000>>,
 }
 
 impl PodEvents {
     /// Whether an event on a pod of this namespace may be added now. Counts it.
     pub fn takes(&mut self, now: Time, namespace: &Arc<str>) -> bool {
-        let Some(all) = self.all.with_one_more(now, ONE_MORE, AT_ONCE) else { return false };
-        self.shares.retain(|_, share| now < share.used_until);
-        let share = self.shares.get(namespace).copied().unwrap_or_default();
-        let share = share.with_one_more(now, ONE_MORE_IN_SHARE, SHARE);
-        let is_quiet = self.all.with_one_more(now, ONE_MORE, AT_ONCE - RESERVED).is_some();
-        if share.is_none() && !is_quiet {
+        self.shares.retain(|_, share| !share.is_full(now));
+        let mut share = self.shares.get(namespace).copied().unwrap_or_default();
+        let has_share = share.has(now, 1);
+        if !self.all.has(now, if has_share { 1 } else { RESERVED + 1 }) {
             return false;
         }
-        self.shares.extend(share.map(|share| (namespace.clone(), share)));
-        self.all = all;
+        if has_share {
+            share.take(now);
+            self.shares.insert(namespace.clone(), share);
+        }
+        self.all.take(now);
         true
     }
 }

@@ -13,6 +13,7 @@
 use redislease_core::backoff::{Backoff, Strategy};
 use redislease_core::time::{Millis, Time};
 
+use super::bucket::Bucket;
 use super::event::RoleOutcome;
 
 /// The pause after a refusal or a repeated correction.
@@ -26,8 +27,8 @@ const CORRECTIONS: usize = 3;
 const FORGOTTEN: Millis = Millis(600_000);
 /// How many writes of one object can follow each other without a pause, whatever the lease wants.
 const BURST: u64 = 60;
-/// The average time between two writes of one object, when a burst is used up.
-const REFILL: Millis = Millis(1000);
+/// The average time between two writes of one object when a burst is used up, in microseconds.
+const REFILL: u64 = 1_000_000;
 
 /// The back-off for each object that one lease has written to.
 #[derive(Clone, Debug)]
@@ -89,9 +90,7 @@ struct Object<W> {
     last_trouble: Time,
     /// When the same write may be sent again.
     until: Time,
-    /// The time of writes that are saved up, up to [`BURST`], as of `saved_at`.
-    saved: Millis,
-    saved_at: Time,
+    writes: Bucket<BURST, REFILL>,
 }
 
 impl<W> Default for Guard<W> {
@@ -104,8 +103,7 @@ impl<W: PartialEq> Guard<W> {
     /// When this write may be sent: a time that is not after `now` means at once.
     pub fn due(&self, now: Time, uid: &str, wanted: &W) -> Time {
         let Some(object) = self.get(uid) else { return now };
-        let saved = object.saved_until(now);
-        let affordable = now + REFILL.saturating_sub(saved);
+        let affordable = object.writes.available_at(1).max(now);
         let same = object.wanted.as_ref() == Some(wanted);
         if same { affordable.max(object.until) } else { affordable }
     }
@@ -114,8 +112,7 @@ impl<W: PartialEq> Guard<W> {
     /// the API server had stored it, and this one does not only raise the fence.
     pub fn sent(&mut self, now: Time, uid: &str, wanted: W, only_fences: bool) -> Option<Correction> {
         let object = self.get_or_insert(now, uid);
-        object.saved = object.saved_until(now).saturating_sub(REFILL);
-        object.saved_at = now;
+        object.writes.take(now);
         let corrects = !only_fences && object.stored && object.wanted.as_ref() == Some(&wanted);
         object.wanted = Some(wanted);
         object.stored = false;
@@ -141,7 +138,7 @@ impl<W: PartialEq> Guard<W> {
             Written::Undecided | Written::Gone => object.wanted = None,
             Written::Unsent => {
                 object.wanted = None;
-                object.saved = object.saved + REFILL;
+                object.writes.give_back();
             }
         }
     }
@@ -183,7 +180,7 @@ impl<W: PartialEq> Guard<W> {
 }
 
 impl<W> Object<W> {
-    const fn new(now: Time) -> Self {
+    fn new(now: Time) -> Self {
         Self {
             wanted: None,
             stored: false,
@@ -193,13 +190,8 @@ impl<W> Object<W> {
             reported_at: None,
             last_trouble: now,
             until: Time(0),
-            saved: Millis(BURST * REFILL.0),
-            saved_at: now,
+            writes: Bucket::default(),
         }
-    }
-
-    fn saved_until(&self, now: Time) -> Millis {
-        (self.saved + now.since(self.saved_at)).min(Millis(BURST * REFILL.0))
     }
 
     fn begin_trouble(&mut self, now: Time) {

@@ -18,11 +18,12 @@
 //! | [`activation`], [`start`], [`confirmation`] | pods that start only after their election: when, and what must be read before |
 //! | [`workload`] | when a workload that is a candidate itself is started and stopped |
 //! | [`leadership`] | which replica decides about the leases of a quorum |
-//! | [`calls`], [`permits`], [`fair_queue`] | the calls to the API server; how many leases acquire, publish and write at the same time |
+//! | [`calls`], [`permits`], [`fair_queue`], [`bucket`] | the calls to the API server; how many leases acquire, publish and write at the same time; rates |
 
 mod activation;
 mod altered;
 mod block;
+mod bucket;
 pub mod calls;
 mod confirmation;
 mod contend;
@@ -61,6 +62,7 @@ mod views;
 mod workload;
 
 pub use altered::Altered;
+pub use bucket::Bucket;
 pub use calls::Priority;
 pub use effect::{Command, Effect, Measure, PodChange, Read, RoleWrite, Shown, StatusWrite};
 pub use event::{Event, RoleOutcome, StatusOutcome, WriteOutcome, lacks_right};

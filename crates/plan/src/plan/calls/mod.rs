@@ -17,10 +17,8 @@
 //! | [`queue`] | the order of the calls, limits, backoff |
 //! | [`submission`] | a job to be queued, how urgent it is, and its verdict |
 //! | [`gate`] | closed while the API server does not answer |
-//! | [`bucket`] | the rate of calls |
 
 mod answer;
-mod bucket;
 mod gate;
 mod judge;
 mod machine;

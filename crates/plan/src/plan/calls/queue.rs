@@ -11,14 +11,17 @@ use std::sync::Arc;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
 use redislease_core::time::{Millis, Time};
 
-use super::bucket::Bucket;
 use super::gate::Gate;
 use super::submission::{Next, Priority, Submission, Verdict};
+use crate::plan::bucket::Bucket;
 use crate::plan::fair_queue::FairQueue;
 
 /// How many calls the operator has in flight at most, besides a probe. More would increase etcd's batches and the latency
 /// of each answer.
 pub const CONCURRENCY: usize = 24;
+
+/// 100 calls at once after a pause, and 2000 in a second over time.
+type Rate = Bucket<100, 500>;
 
 /// The pause between two jobs of a key whose last job was refused.
 const REFUSED: Backoff =
@@ -86,7 +89,7 @@ pub struct Queue<K, P> {
     under_way: BTreeMap<K, Terms<K>>,
     refusals: BTreeMap<K, Refusal>,
     forget_refusals_at: Time,
-    bucket: Bucket,
+    bucket: Rate,
     gate: Gate,
     probe_wanted: bool,
     probing: bool,
@@ -106,7 +109,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             under_way: BTreeMap::new(),
             refusals: BTreeMap::new(),
             forget_refusals_at: Time(0),
-            bucket: Bucket::default(),
+            bucket: Rate::default(),
             gate: Gate::default(),
             probe_wanted: false,
             probing: false,
@@ -206,7 +209,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             (self.probing, self.probe_wanted) = (true, false);
             return Some(Next::Probe);
         }
-        if !self.gate.is_open() || self.under_way.len() >= self.concurrency || !self.bucket.has_one(now) {
+        if !self.gate.is_open() || self.under_way.len() >= self.concurrency || !self.bucket.has(now, 1) {
             return None;
         }
         let (key, job) = self.pop_ready()?;
@@ -355,7 +358,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         let probe = self.gate.probe_at().filter(|_| !self.probing);
         let is_ready = self.ready.iter().any(|priority| !priority.is_empty());
         let may_send = self.gate.is_open() && self.under_way.len() < self.concurrency && is_ready;
-        let token = may_send.then(|| self.bucket.refilled_at());
+        let token = may_send.then(|| self.bucket.available_at(1));
         [delayed, expiring, probe, token].into_iter().flatten().min()
     }
 
