@@ -4,16 +4,13 @@ use redislease_plan::annotations::decide::{Change, is_unwanted};
 use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts};
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use redislease_plan::api::RedisLease;
-use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::index::WorkloadKey;
 use redislease_plan::plan::calls::Changed;
 
-use crate::operator::kube_api::{CallError, call};
+use crate::operator::kube_api::{self, CallError, call};
 
 /// Makes a change.
 ///
@@ -62,22 +59,8 @@ async fn delete(client: Client, key: &WorkloadKey, lease: &LeaseFacts) -> Result
     call(leases.delete(&lease.name, &params)).await.map(|_| Changed::Deleted(lease.uid.clone()))
 }
 
-async fn metadata(
-    client: Client,
-    (namespace, Workload { kind, name }): &WorkloadKey,
-) -> Result<WorkloadFacts, CallError> {
-    macro_rules! metadata_of {
-        ($kind:ty) => {
-            call(Api::<$kind>::namespaced(client, namespace).get_metadata(name)).await?.metadata
-        };
-    }
-    let metadata = match kind {
-        WorkloadKind::Deployment => metadata_of!(Deployment),
-        WorkloadKind::StatefulSet => metadata_of!(StatefulSet),
-        WorkloadKind::DaemonSet => metadata_of!(DaemonSet),
-        WorkloadKind::ReplicaSet => metadata_of!(ReplicaSet),
-        WorkloadKind::Job => metadata_of!(Job),
-        WorkloadKind::CronJob => metadata_of!(CronJob),
-    };
-    Ok(WorkloadFacts::of(*kind, metadata))
+async fn metadata(client: Client, (namespace, workload): &WorkloadKey) -> Result<WorkloadFacts, CallError> {
+    let workloads = kube_api::workloads(client, namespace, workload.kind);
+    let object = call(workloads.get_metadata(&workload.name)).await?;
+    Ok(WorkloadFacts::of(workload.kind, object.metadata))
 }
