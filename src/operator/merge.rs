@@ -1,17 +1,35 @@
 //! Merges the watches of several namespaces into one stream, whose list is complete when the lists of all are.
 
+use std::collections::VecDeque;
+
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt, stream};
 use kube::runtime::watcher::Event;
 
+/// What the watch of one namespace shows.
+pub(super) enum Shown<K> {
+    Event(Event<K>),
+    /// The API server refuses the list: the namespace was deleted together with the role in it, for example.
+    Refused,
+}
+
+/// What all watches show.
+pub(super) enum Merged<K> {
+    Event(Event<K>),
+    /// The list that ends next lacks the namespace with this index: what is known about its objects stays.
+    Unlisted(usize),
+}
+
 /// Opens the watch of one namespace. It begins with [`Event::Init`].
-pub(super) type Open<K> = Box<dyn Fn() -> BoxStream<'static, Event<K>> + Send>;
+pub(super) type Open<K> = Box<dyn Fn() -> BoxStream<'static, Shown<K>> + Send>;
 
 /// The progress of one watch's list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// It has listed no object yet, so it can restart its list without consequences.
     Nothing,
+    /// As [`Progress::Nothing`], and the API server refuses the list.
+    Refused,
     /// It has listed objects.
     Some,
     /// Its list is complete.
@@ -20,50 +38,85 @@ enum Progress {
 
 struct Merge<K> {
     open: Vec<Open<K>>,
-    watches: SelectAll<BoxStream<'static, (usize, Event<K>)>>,
+    watches: SelectAll<BoxStream<'static, (usize, Shown<K>)>>,
     progress: Vec<Progress>,
+    /// Whether a list is in progress.
+    lists: bool,
+    /// Whether all namespaces were listed once. Before, a namespace without a list is not known at all.
+    listed: bool,
+    /// What comes before the next event of a watch.
+    next: VecDeque<Merged<K>>,
 }
 
 /// Merges the watches. When one of them lists again, the others are reopened too: a list decides which objects are
-/// deleted, and only a complete one can.
-pub(super) fn merge<K: Send + 'static>(open: Vec<Open<K>>) -> impl Stream<Item = Event<K>> + Send {
-    let merge = Merge { open, watches: SelectAll::new(), progress: Vec::new() };
+/// deleted, and only a complete one can. A namespace whose list is refused does not delay those of the others.
+pub(super) fn merge<K: Send + 'static>(open: Vec<Open<K>>) -> impl Stream<Item = Merged<K>> + Send {
+    let (watches, progress, next) = (SelectAll::new(), Vec::new(), VecDeque::new());
+    let merge = Merge { open, watches, progress, lists: true, listed: false, next };
     stream::unfold(merge, async |mut merge| merge.next().await.map(|event| (event, merge)))
 }
 
 impl<K: Send + 'static> Merge<K> {
-    async fn next(&mut self) -> Option<Event<K>> {
+    async fn next(&mut self) -> Option<Merged<K>> {
         if self.watches.is_empty() {
-            return Some(self.begin());
+            self.begin();
         }
         loop {
-            let (index, event) = self.watches.next().await?;
-            let progress = &mut self.progress[index];
-            match event {
-                Event::Init if *progress == Progress::Nothing => {}
-                Event::Init => return Some(self.begin()),
-                Event::InitApply(_) => {
-                    *progress = Progress::Some;
-                    return Some(event);
-                }
-                Event::InitDone => {
-                    *progress = Progress::All;
-                    if self.progress.iter().all(|progress| *progress == Progress::All) {
-                        return Some(event);
-                    }
-                }
-                Event::Apply(_) | Event::Delete(_) => return Some(event),
+            if let Some(next) = self.next.pop_front() {
+                return Some(next);
             }
+            let (index, shown) = self.watches.next().await?;
+            self.take(index, shown);
+        }
+    }
+
+    fn take(&mut self, index: usize, shown: Shown<K>) {
+        let progress = &mut self.progress[index];
+        let began = !matches!(progress, Progress::Nothing | Progress::Refused);
+        match shown {
+            Shown::Event(Event::Init) | Shown::Refused if !began => {
+                if matches!(shown, Shown::Refused) {
+                    *progress = Progress::Refused;
+                    self.end();
+                }
+            }
+            // The list that is complete lacks the objects of this namespace.
+            Shown::Event(Event::InitApply(_) | Event::InitDone) if !self.lists => self.begin(),
+            Shown::Event(Event::Init) => self.begin(),
+            Shown::Event(event @ Event::InitApply(_)) => {
+                *progress = Progress::Some;
+                self.next.push_back(Merged::Event(event));
+            }
+            Shown::Event(Event::InitDone) => {
+                *progress = Progress::All;
+                self.end();
+            }
+            Shown::Event(event) => self.next.push_back(Merged::Event(event)),
+            Shown::Refused => {}
+        }
+    }
+
+    /// Ends the list if it is complete, but for namespaces whose list is refused.
+    fn end(&mut self) {
+        let is = |progress| move |other: &Progress| *other == progress;
+        let all = self.progress.iter().all(is(Progress::All));
+        let others = self.progress.iter().all(|one| matches!(one, Progress::All | Progress::Refused));
+        if self.lists && (all || self.listed && others && self.progress.iter().any(is(Progress::All))) {
+            (self.lists, self.listed) = (false, true);
+            let refused = self.progress.iter().enumerate().filter(|(_, one)| **one == Progress::Refused);
+            self.next.extend(refused.map(|(index, _)| Merged::Unlisted(index)));
+            self.next.push_back(Merged::Event(Event::InitDone));
         }
     }
 
     /// Opens all watches. They send no request before the event is taken.
-    fn begin(&mut self) -> Event<K> {
+    fn begin(&mut self) {
+        self.lists = true;
         self.progress = vec![Progress::Nothing; self.open.len()];
         self.watches = stream::select_all(
-            self.open.iter().enumerate().map(|(index, open)| open().map(move |event| (index, event)).boxed()),
+            self.open.iter().enumerate().map(|(index, open)| open().map(move |shown| (index, shown)).boxed()),
         );
-        Event::Init
+        self.next.push_back(Merged::Event(Event::Init));
     }
 }
 
@@ -78,11 +131,11 @@ mod tests {
 
     type Name = &'static str;
     /// The senders of the watches of one namespace, in the order in which they were opened.
-    type Feed = Arc<Mutex<Vec<UnboundedSender<Event<Name>>>>>;
+    type Feed = Arc<Mutex<Vec<UnboundedSender<Shown<Name>>>>>;
 
     /// Watches that the test feeds.
     struct Fed {
-        merged: BoxStream<'static, Event<Name>>,
+        merged: BoxStream<'static, Merged<Name>>,
         feeds: Vec<Feed>,
     }
 
@@ -106,7 +159,13 @@ mod tests {
         fn feed(&self, namespace: usize, events: impl IntoIterator<Item = Event<Name>>) {
             let feeds = self.feeds[namespace].lock().expect("no test panics with it");
             let last = feeds.last().expect("the watch is open");
-            events.into_iter().for_each(|event| last.unbounded_send(event).expect("the receiver exists"));
+            events.into_iter().for_each(|event| last.unbounded_send(Shown::Event(event)).expect("the receiver exists"));
+        }
+
+        fn refuse(&self, namespace: usize) {
+            let feeds = self.feeds[namespace].lock().expect("no test panics with it");
+            let last = feeds.last().expect("the watch is open");
+            assert!(last.unbounded_send(Shown::Refused).is_ok());
         }
 
         /// How often the watch of a namespace was opened.
@@ -120,7 +179,11 @@ mod tests {
         }
     }
 
-    fn text(event: &Event<Name>) -> String {
+    fn text(event: &Merged<Name>) -> String {
+        let event = match event {
+            Merged::Unlisted(index) => return format!("without {index}"),
+            Merged::Event(event) => event,
+        };
         match event {
             Event::Init => "list".to_owned(),
             Event::InitApply(name) => format!("listed {name}"),
@@ -177,5 +240,36 @@ mod tests {
         fed.feed(0, [Event::Init, Event::InitApply("a"), Event::Init]);
         assert_eq!(fed.events(), ["listed a", "list"]);
         assert_eq!([fed.opened(0), fed.opened(1)], [2, 2]);
+    }
+
+    /// Its role was deleted with it.
+    #[test]
+    fn a_namespace_that_cannot_be_listed_any_more_keeps_its_objects_and_delays_no_other() {
+        let mut fed = Fed::new(2);
+        fed.refuse(1);
+        fed.feed(0, [Event::Init, Event::InitDone]);
+        assert_eq!(fed.events(), [""; 0], "at first it is not known what is there");
+        fed.feed(1, [Event::Init, Event::InitApply("b"), Event::InitDone]);
+        assert_eq!(fed.events(), ["listed b", "complete"]);
+
+        fed.feed(0, [Event::Init]);
+        assert_eq!(fed.events(), ["list"]);
+        fed.refuse(0);
+        fed.refuse(1);
+        assert_eq!(fed.events(), [""; 0], "no list is none");
+        fed.feed(1, [Event::Init]);
+        fed.feed(0, [Event::Init, Event::InitApply("a"), Event::InitDone]);
+        assert_eq!(fed.events(), ["listed a", "without 1", "complete"]);
+        fed.refuse(1);
+        fed.feed(1, [Event::Init]);
+        fed.feed(0, [Event::Apply("a")]);
+        assert_eq!(fed.events(), ["changed a"]);
+
+        fed.feed(1, [Event::InitApply("b")]);
+        assert_eq!(fed.events(), ["list"], "it can be listed again");
+        for namespace in [0, 1] {
+            fed.feed(namespace, [Event::Init, Event::InitDone]);
+        }
+        assert_eq!(fed.events(), ["complete"]);
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::kube_api;
-use super::merge::{Open, merge};
+use super::merge::{Merged, Open, Shown, merge};
 use super::trimmed::{Object, Trimmed};
 use crate::http::Part;
 use crate::metrics::operator::OperatorMetrics;
@@ -113,6 +113,7 @@ async fn follow_objects<T, F>(
     {
         return;
     }
+    let namespaces: Vec<_> = apis.iter().map(|api| api.namespace().unwrap_or_default().to_owned()).collect();
     let open = apis.into_iter().map(|api| {
         let (backoff, config) = (Arc::<Mutex<Backoff>>::default(), config.clone());
         Box::new(move || retried(api.clone(), kind, config.clone(), Arc::clone(&backoff)).boxed()) as Open<_>
@@ -123,7 +124,16 @@ async fn follow_objects<T, F>(
             () = stop.cancelled() => return,
             event = events.next() => event,
         };
-        let Some(event) = event else { return };
+        let event = match event {
+            None => return,
+            Some(Merged::Event(event)) => event,
+            Some(Merged::Unlisted(index)) => {
+                if out.send(Watched::Unlisted(namespaces[index].clone())).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
         let is_list = matches!(event, Event::InitDone);
         match (&event, &lists) {
             (Event::Init, Some(lists)) => lists.begin(),
@@ -159,7 +169,7 @@ fn retried<T>(
     kind: &'static str,
     config: watcher::Config,
     backoff: Arc<Mutex<Backoff>>,
-) -> impl Stream<Item = Event<T>> + Send
+) -> impl Stream<Item = Shown<T>> + Send
 where
     T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
@@ -181,6 +191,11 @@ fn is_outage(error: &watcher::Error) -> bool {
     }
 }
 
+/// Whether the API server refuses the list.
+fn is_refusal(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
+}
+
 /// The events of what `open` opens, with a pause after each error. The pauses grow until a list is complete and the watch after it
 /// works.
 fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
@@ -188,7 +203,7 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
     kind: &'static str,
     path: String,
     backoff: Arc<Mutex<Backoff>>,
-) -> impl Stream<Item = Event<T>> + Send {
+) -> impl Stream<Item = Shown<T>> + Send {
     let state = (Box::pin(open()), Random::new(), backoff);
     stream::unfold(state, move |(mut results, mut random, backoff)| {
         let (path, open) = (path.clone(), open.clone());
@@ -202,6 +217,7 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
                 if is_outage(&error) {
                     results = Box::pin(open());
                 }
+                let refused = is_refusal(&error);
                 let error = kube_api::causes(&error);
                 let (pause, warn) = locked().failed(Instant::now(), random.entropy().0);
                 if warn {
@@ -210,6 +226,9 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
                     tracing::debug!(kind, path, %error, ?pause, "The watch cannot start; retrying after the pause.");
                 }
                 tokio::time::sleep(pause).await;
+                if refused {
+                    return Some((Shown::Refused, (results, random, backoff)));
+                }
             };
             // The first page of a list is not a success: the second one may fail repeatedly.
             let recovered = match event {
@@ -220,7 +239,7 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
             if recovered {
                 tracing::info!(kind, path, "The watch works again.");
             }
-            Some((event, (results, random, backoff)))
+            Some((Shown::Event(event), (results, random, backoff)))
         }
     })
 }
@@ -310,7 +329,7 @@ mod tests {
         ]);
         let open = || stream::iter(opened.lock().unwrap().pop().expect("at most one further list"));
         let events: Vec<_> = paced(open, "Pod", "/api".to_owned(), Arc::default()).collect().await;
-        matches!(events.last(), Some(Event::Init))
+        matches!(events.last(), Some(Shown::Event(Event::Init)))
     }
 
     #[tokio::test]

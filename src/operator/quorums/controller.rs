@@ -178,6 +178,8 @@ impl Controller {
             }
             Watched::Deleted(quorum) => self.gone(&quorum.name_any()),
             Watched::DeletedUnreadable(metadata) => self.gone(&name(&metadata)),
+            // Quorums are in one namespace.
+            Watched::Unlisted(_) => {}
             Watched::ListEnds => {
                 let named = self.relist.take().unwrap_or_default();
                 let present = self.entries.iter().filter(|(_, entry)| entry.exists());

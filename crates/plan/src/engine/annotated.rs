@@ -112,7 +112,7 @@ pub fn changed(kind: WorkloadKind, event: &Watched<WorkloadFacts>) -> Option<Wor
         Watched::Unreadable(metadata) | Watched::DeletedUnreadable(metadata) => {
             Some((key_of(kind, (**metadata).clone()), BTreeSet::new()))
         }
-        Watched::ListBegins | Watched::ListEnds => None,
+        Watched::ListBegins | Watched::Unlisted(_) | Watched::ListEnds => None,
     }
 }
 
@@ -133,6 +133,11 @@ impl AnnotatedWorkloads {
             Watched::Deleted(workload) => self.forget_workload(&workload.key),
             Watched::Unreadable(metadata) => self.keep_workload(kind, *metadata),
             Watched::DeletedUnreadable(metadata) => self.forget_workload(&key_of(kind, *metadata)),
+            Watched::Unlisted(namespace) => {
+                if let Some(seen) = self.relist.get_mut(&kind) {
+                    seen.extend(self.entries.keys().filter(|key| *key.0 == *namespace).cloned());
+                }
+            }
             Watched::ListEnds => {
                 let seen = self.relist.remove(&kind).unwrap_or_default();
                 self.listed.insert(kind);
@@ -208,6 +213,11 @@ impl AnnotatedWorkloads {
                 let namespace = metadata.namespace.unwrap_or_default().into();
                 let (name, uid) = (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
                 self.forget_lease(&namespace, &name, &uid);
+            }
+            Watched::Unlisted(namespace) => {
+                if let Some(seen) = &mut self.lease_relist {
+                    seen.extend(self.leases.keys().filter(|name| *name.0 == *namespace).cloned());
+                }
             }
             Watched::ListEnds => {
                 let seen = self.lease_relist.take().unwrap_or_default();

@@ -309,6 +309,21 @@ fn a_panic_is_contained_to_its_workload() {
 }
 
 #[test]
+fn the_workloads_of_a_namespace_that_cannot_be_listed_keep_their_leases() {
+    let mut world = World::new();
+    world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload("a", &[("lease", "true")]))));
+    world.work();
+    for event in [Watched::ListBegins, Watched::Unlisted("shop".into()), Watched::ListEnds] {
+        world.state.workload(WorkloadKind::Deployment, event);
+    }
+    for event in [Watched::ListBegins, Watched::Unlisted("shop".into()), Watched::ListEnds] {
+        world.state.lease(event);
+    }
+    world.work();
+    assert_eq!(world.writes, ["create a"], "neither deleted nor created again");
+}
+
+#[test]
 fn a_workload_that_cannot_be_read_keeps_its_lease_after_a_new_list() {
     let mut world = World::new();
     world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload("a", &[("lease", "true")]))));

@@ -89,6 +89,8 @@ pub enum Watched<K> {
     Deleted(Box<K>),
     /// The last event of an object that cannot be read.
     DeletedUnreadable(Box<ObjectMeta>),
+    /// The list that ends next lacks this namespace, because the API server refuses it: what is known about its objects stays.
+    Unlisted(String),
     /// The list is complete.
     ListEnds,
 }
@@ -102,6 +104,7 @@ impl<K> Watched<K> {
             Self::Unreadable(metadata) => Watched::Unreadable(metadata.clone()),
             Self::Deleted(object) => Watched::Deleted(Box::new(facts(object))),
             Self::DeletedUnreadable(metadata) => Watched::DeletedUnreadable(metadata.clone()),
+            Self::Unlisted(namespace) => Watched::Unlisted(namespace.clone()),
             Self::ListEnds => Watched::ListEnds,
         }
     }

@@ -77,6 +77,14 @@ impl Mistakes {
         self.quorums_read && self.authority.is_none_or(|authority| authority == Authority::Lead)
     }
 
+    /// The list in progress lacks this namespace.
+    pub(super) fn unlisted(&mut self, namespace: &str) {
+        if let Some(listed) = &mut self.listed {
+            let kept = self.pods.iter().filter(|(_, pod)| *pod.namespace == *namespace);
+            listed.extend(kept.map(|(uid, _)| uid.clone()));
+        }
+    }
+
     /// The list is complete: a pod that it does not contain was deleted without a last event.
     pub(super) fn list_ends(&mut self) {
         if let Some(listed) = self.listed.take() {

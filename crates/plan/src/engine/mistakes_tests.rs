@@ -40,6 +40,10 @@ fn a_mistake_is_reported_once_and_again_when_the_annotation_changes() {
     assert_eq!(show(&mut world, annotated("q", "low")), [""; 0]);
     world.take(Input::Pod(Watched::ListEnds));
     assert_eq!(world.engine.mistakes.pods.len(), 1, "{:?}", world.engine.mistakes);
+    for event in [Watched::ListBegins, Watched::Unlisted("n".into()), Watched::ListEnds] {
+        world.take(Input::Pod(event));
+    }
+    assert_eq!(world.engine.mistakes.pods.len(), 1, "the list of its namespace was refused");
     world.take(Input::Pod(Watched::Deleted(Box::new(annotated("q", "low")))));
     assert!(world.engine.mistakes.pods.is_empty());
 }

@@ -23,6 +23,7 @@ impl<M: Machine> Engine<M> {
             Watched::DeletedUnreadable(metadata) => {
                 mistakes.pods.remove(metadata.uid.as_deref().unwrap_or_default());
             }
+            Watched::Unlisted(namespace) => mistakes.unlisted(namespace),
             Watched::ListEnds => mistakes.list_ends(),
         }
     }

@@ -102,6 +102,7 @@ impl<M: Machine> Engine<M> {
             Watched::Unreadable(metadata) => self.index.lease_unreadable(&metadata),
             Watched::Deleted(lease) => unreadable_gone = self.index.lease_gone(&lease.metadata),
             Watched::DeletedUnreadable(metadata) => unreadable_gone = self.index.lease_gone(&metadata),
+            Watched::Unlisted(namespace) => self.index.leases_unlisted(&namespace),
             Watched::ListEnds => {
                 unreadable_gone = self.index.lease_list_ends(now);
                 self.effects.push_back(Effect::FloorsComplete);
@@ -119,6 +120,8 @@ impl<M: Machine> Engine<M> {
                 self.index.namespace_gone(metadata.name.as_deref().unwrap_or_default());
             }
             Watched::Deleted(namespace) => self.index.namespace_gone(&namespace.name),
+            // Namespaces are listed all together.
+            Watched::Unlisted(_) => {}
             Watched::ListEnds => self.index.namespace_list_ends(),
         }
     }
@@ -135,6 +138,7 @@ impl<M: Machine> Engine<M> {
                 self.index.pod_missing(&namespace, &uid, false, now);
             }
             Watched::Unreadable(metadata) => self.index.pod_unreadable(&metadata),
+            Watched::Unlisted(namespace) => self.index.pods_unlisted(&namespace),
             Watched::ListEnds => {
                 self.index.pod_list_ends(now);
                 self.sweep(now, false);

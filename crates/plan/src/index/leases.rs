@@ -173,6 +173,13 @@ impl Leases {
         }
     }
 
+    pub fn unlisted(&mut self, namespace: &str) {
+        if let Some(relist) = &mut self.relist {
+            let known = self.by_name.keys().chain(&self.unreadable);
+            relist.named.extend(known.filter(|name| *name.0 == *namespace).cloned());
+        }
+    }
+
     pub fn list_ends(&mut self) -> Option<Listed> {
         self.listed = true;
         let relist = self.relist.take()?;

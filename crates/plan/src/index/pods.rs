@@ -126,6 +126,12 @@ impl Pods {
         }
     }
 
+    pub fn unlisted(&mut self, namespace: &str) {
+        if let (Some(relist), Some(pods)) = (&mut self.relist, self.namespaces.get(namespace)) {
+            relist.named.extend(pods.uids().cloned());
+        }
+    }
+
     /// The list is complete: a pod that it does not contain was deleted without a last event.
     pub fn list_ends(&mut self, now: Time) -> BTreeSet<LeaseId> {
         self.taken += 1;

@@ -1,5 +1,7 @@
 //! All facts from the watches: which leases each of them concerns.
 
+mod lists;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -67,11 +69,6 @@ impl Index {
         }
     }
 
-    /// A list of leases begins.
-    pub fn lease_list_begins(&mut self) {
-        self.leases.list_begins();
-    }
-
     /// Takes a lease from an event or a list. Returns its ID if it is new.
     pub fn lease_seen(&mut self, lease: RedisLease, now: Time) -> Option<LeaseId> {
         let lease = Arc::new(lease);
@@ -134,19 +131,6 @@ impl Index {
         self.leases.unreadable.remove(&leases::name_of(metadata))
     }
 
-    /// Handles the end of a list: leases that it does not contain are deleted. Returns whether one of them was
-    /// unreadable.
-    pub fn lease_list_ends(&mut self, now: Time) -> bool {
-        let Some(list) = self.leases.list_ends() else { return false };
-        for id in list.missed {
-            self.drop_object(id);
-        }
-        for (id, lease) in list.older {
-            self.renew(id, lease, now);
-        }
-        list.unreadable_gone
-    }
-
     /// Whether all leases and all pods have been listed once.
     pub const fn is_listed(&self) -> bool {
         self.leases.listed && self.pods.listed
@@ -182,11 +166,6 @@ impl Index {
         self.pods.remove_name(&entry.namespace, &entry.name, id);
     }
 
-    /// A list of pods begins.
-    pub fn pod_list_begins(&mut self) {
-        self.pods.list_begins();
-    }
-
     /// Takes a pod of an event or of a list.
     pub fn pod_seen(&mut self, facts: PodFacts, now: Time) {
         let concerned = self.pods.seen(facts, now);
@@ -196,16 +175,6 @@ impl Index {
     /// The pod exists and could not be read: its last facts stay.
     pub fn pod_unreadable(&mut self, metadata: &ObjectMeta) {
         self.pods.unreadable(metadata.uid.as_deref().unwrap_or_default());
-    }
-
-    /// Handles the end of a list: pods that it does not contain were deleted without a last event.
-    pub fn pod_list_ends(&mut self, now: Time) {
-        let first = !self.pods.listed;
-        let concerned = self.pods.list_ends(now);
-        self.pods_changed(concerned, now);
-        if first {
-            self.mark_all(self.leases.ids().collect::<Vec<_>>());
-        }
     }
 
     /// The last event of a pod.
@@ -386,11 +355,6 @@ impl Index {
         self.mark_all(concerned);
     }
 
-    /// A list of namespaces begins.
-    pub fn namespace_list_begins(&mut self) {
-        self.namespace_labels.list_begins();
-    }
-
     /// Takes a namespace of an event or of a list.
     pub fn namespace_seen(&mut self, facts: NamespaceFacts) {
         let name = facts.name.clone();
@@ -403,13 +367,6 @@ impl Index {
     pub fn namespace_gone(&mut self, name: &str) {
         if self.namespace_labels.gone(name) {
             self.mark_namespace(name);
-        }
-    }
-
-    /// Handles the end of a list of namespaces.
-    pub fn namespace_list_ends(&mut self) {
-        for name in self.namespace_labels.list_ends() {
-            self.mark_namespace(&name);
         }
     }
 

@@ -292,6 +292,29 @@ fn a_lease_that_is_created_again_is_another_lease() {
 }
 
 #[test]
+fn what_is_known_about_a_namespace_that_cannot_be_listed_stays() {
+    let mut index = index();
+    let ids = ["n", "m"].map(|namespace| index.lease_seen(lease(namespace, "a", 1, &app("a")), NOW).unwrap());
+    for namespace in ["n", "m"] {
+        index.pod_seen(pod(namespace, &format!("p-{namespace}"), 1, &[("app", "a")]), NOW);
+        index.lease_unreadable(&lease(namespace, "broken", 1, &app("a")).metadata);
+    }
+    due(&mut index);
+    index.lease_list_begins();
+    index.leases_unlisted("m");
+    assert!(index.lease_list_ends(NOW), "the unreadable one of n is deleted");
+    index.pod_lists().begin();
+    index.pod_list_begins();
+    index.pods_unlisted("m");
+    index.pod_lists().end();
+    index.pod_list_ends(NOW);
+    assert_eq!(ids.map(|id| index.facts(id, Time(0)).unwrap().lease.is_some()), [false, true]);
+    let namespaces = index.pods.namespaces().filter(|(_, pods)| pods.uids().next().is_some());
+    assert_eq!(namespaces.map(|(name, _)| name.to_string()).collect::<Vec<_>>(), ["m"]);
+    assert_eq!(index.leases.unreadable.len(), 1);
+}
+
+#[test]
 fn a_list_deletes_the_leases_that_it_does_not_contain() {
     let mut index = index();
     let ids = ["a", "b"].map(|name| index.lease_seen(lease("n", name, 1, &app("a")), NOW).unwrap());
