@@ -119,7 +119,12 @@ fn holder(facts: &Facts) -> Vec<String> {
                 said.extend(facts.condition(ConditionType::Ready).map(reason_and_message));
             }
         }
-        TermState::Unconfirmed(_) | TermState::Ending(_) => said.push(facts.message(ConditionType::Active).to_owned()),
+        TermState::Unconfirmed(_) | TermState::Ending(_) => {
+            said.push(facts.message(ConditionType::Active).to_owned());
+            // These two reasons add nothing to the condition Active.
+            let says_more = !facts.has_reason(LeaseReady::Unheld) && !facts.has_reason(LeaseReady::Starting);
+            said.extend(facts.condition(ConditionType::Ready).filter(|_| says_more).map(reason_and_message));
+        }
         TermState::HeldByPeer => said.push(facts.message(ConditionType::Ready).to_owned()),
         TermState::Unheld => said.extend(unheld(facts)),
     }

@@ -19,6 +19,9 @@ use redislease_plan::status::TermEnd;
 
 use super::facts::{Facts, HolderPod, TermState};
 
+/// What ends a suspension.
+const UNTIL_RESUMED: &str = "The operator elects a pod when spec.suspend is false.";
+
 /// What can change next.
 #[derive(Debug, Default)]
 pub(super) struct Outlook {
@@ -50,12 +53,14 @@ pub(super) fn of(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
     match facts.state() {
         TermState::NoStatus => Outlook::say("Nothing changes until the operator processes the lease."),
         TermState::Held(holder) => held(facts, spec, holder, electorate),
-        TermState::Unconfirmed(holder) => Outlook::say(format!(
-            "If a majority of the Redis nodes confirms the term, {} continues with the same fencing token. If no majority \
-             does so within about {}, the lease counts as lost.",
-            holder.pod,
-            text(Drift::STANDARD.most(ttl(spec)))
-        )),
+        TermState::Unconfirmed(holder) => blocked(facts).unwrap_or_else(|| {
+            Outlook::say(format!(
+                "If a majority of the Redis nodes confirms the term, {} continues with the same fencing token. If no \
+                 majority does so within about {}, the lease counts as lost.",
+                holder.pod,
+                text(Drift::STANDARD.most(ttl(spec)))
+            ))
+        }),
         TermState::Ending(holder) => ending(facts, spec, holder, electorate),
         TermState::HeldByPeer => Outlook::say(
             "A pod of this cluster can acquire the lease when the other cluster releases it, or when its keys expire. Run \
@@ -146,6 +151,9 @@ fn ends(spec: &ValidLease, at: Timestamp, proof: bool, cause: EndCause, next: Op
         Outlook::say(format!("The operator ends the term now: {why}."))
     };
     match next {
+        // No pod takes over: the operator elects none.
+        _ if cause == EndCause::Suspended => outlook.and(UNTIL_RESUMED),
+        _ if cause == EndCause::Deleted => outlook,
         None => outlook.and("No other pod can be elected."),
         Some(next) if proof => outlook.and(format!("Then {next} can acquire the lease at once.")),
         Some(next) => outlook.and(format!(
@@ -157,6 +165,9 @@ fn ends(spec: &ValidLease, at: Timestamp, proof: bool, cause: EndCause, next: Op
 }
 
 fn ending(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&Electorate>) -> Outlook {
+    if let Some(outlook) = blocked(facts) {
+        return outlook;
+    }
     let next = standby(holder, electorate);
     let next = next.map_or_else(
         || "the operator elects the first pod that can be elected".into(),
@@ -179,22 +190,11 @@ fn ending(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<
 
 fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
     let has = |reason: LeaseReady| facts.has_reason(reason);
-    if has(LeaseReady::Suspended) {
-        Outlook::say("The operator elects a pod when spec.suspend is false.")
-    } else if [
-        LeaseReady::InvalidReference,
-        LeaseReady::InvalidSpec,
-        LeaseReady::ActivationNotAllowed,
-        LeaseReady::NotPermitted,
-        LeaseReady::Forbidden,
-    ]
-    .into_iter()
-    .any(has)
-    {
-        Outlook::say("The operator elects a pod when the error above is corrected.")
+    if let Some(outlook) = blocked(facts) {
+        outlook
     } else if has(LeaseReady::Starting) {
         Outlook::say("The operator elects a pod when it knows which pods are candidates.")
-    } else if missing_votes(facts).is_some_and(|needed| needed > 0) || has(LeaseReady::QuorumUnavailable) {
+    } else if missing_votes(facts).is_some_and(|needed| needed > 0) {
         with_majority(Outlook::default(), facts)
     } else if has(LeaseReady::NoCandidate) {
         Outlook::say("The operator elects the first pod that can be elected.")
@@ -205,6 +205,32 @@ fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
             Some(first) => Outlook::say(format!("The operator tries to acquire the lease for {}.", first.name)),
             None => Outlook::say("The operator elects the first pod that can be elected."),
         }
+    }
+}
+
+/// What must change before the operator elects a pod, whatever becomes of the last term; `None` if nothing must.
+fn blocked(facts: &Facts) -> Option<Outlook> {
+    let has = |reason: LeaseReady| facts.has_reason(reason);
+    let errors = [
+        LeaseReady::InvalidReference,
+        LeaseReady::InvalidSpec,
+        LeaseReady::ActivationNotAllowed,
+        LeaseReady::NotPermitted,
+        LeaseReady::Forbidden,
+    ];
+    if facts.lease.metadata.deletion_timestamp.is_some() {
+        Some(Outlook::say("The operator elects no pod for a lease that is being deleted."))
+    } else if has(LeaseReady::Suspended) || facts.spec.as_ref().is_ok_and(|spec| spec.suspended) {
+        Some(Outlook::say(UNTIL_RESUMED))
+    } else if errors.into_iter().any(has) {
+        Some(Outlook::say("The operator elects a pod when the error above is corrected."))
+    } else if has(LeaseReady::QuorumUnavailable) {
+        let outlook = with_majority(Outlook::default(), facts);
+        // A majority can vote and the quorum still not be usable: for example, for one hour after it was replaced.
+        let until = "The operator elects a pod when the cause of QuorumUnavailable above has ended.";
+        Some(if outlook.sentences.is_empty() { outlook.and(until) } else { outlook })
+    } else {
+        None
     }
 }
 

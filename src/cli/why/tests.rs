@@ -2,6 +2,7 @@ use super::*;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+mod blocked;
 mod held;
 
 /// Now, in the tests.
@@ -364,14 +365,6 @@ fn unconfirmed_term_is_not_shown_as_held() {
     let explanation = situation.explained();
     assert_eq!(explanation.holder, [message]);
     assert!(explanation.next[0].contains("within about 31s, the lease counts as lost"), "{explanation:?}");
-}
-
-#[test]
-fn suspended_lease_ends_its_term_now() {
-    let mut situation = Situation::held();
-    situation.spec["suspend"] = json!(true);
-    let explanation = situation.explained();
-    assert!(explanation.next[0].contains("ends the term now: spec.suspend is true"), "{explanation:?}");
 }
 
 #[test]
