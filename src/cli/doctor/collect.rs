@@ -14,13 +14,14 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Probe, Unreachable};
-use redislease_plan::api::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
+use redislease_plan::api::quorum::{NodeState, NodeStatus};
+use redislease_plan::api::{ConditionType, RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
 use redislease_plan::election::takeover;
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 
 use super::certificates::Certificate;
-use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
+use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
 use super::rights::{self, Right};
 use super::scope::Scope;
 use crate::operator::QuorumSecrets;
@@ -171,8 +172,6 @@ async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<RedisQuorum>, Str
 
 async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
     let spec = &quorum.spec;
-    let conditions = quorum.status.iter().flat_map(|status| &status.conditions);
-    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
     let mut facts = QuorumFacts {
         name: quorum.name_any(),
         invalid: None,
@@ -180,7 +179,7 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
         secret: None,
         has_tls: spec.tls.is_some(),
         has_password: spec.auth.is_some(),
-        ready: ready.map(|ready| (ready.status.clone(), ready.reason.clone(), ready.message.clone())),
+        report: report(quorum),
         nodes: Vec::new(),
         authorities: Ok(Vec::new()),
         client_chain: Ok(Vec::new()),
@@ -226,6 +225,20 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
     facts
 }
 
+/// What the operator has written about the quorum.
+fn report(quorum: &RedisQuorum) -> Report {
+    let Some(status) = &quorum.status else { return Report::default() };
+    let condition =
+        |of: ConditionType| status.conditions.iter().find(|condition| condition.type_ == of.as_str()).cloned();
+    let votes_soon = |node: &&NodeStatus| matches!(node.state, NodeState::Up | NodeState::Quarantined);
+    let soon = status.nodes.iter().filter(votes_soon).count();
+    Report {
+        ready: condition(ConditionType::Ready),
+        health: condition(ConditionType::QuorumHealthy),
+        votes_soon: ValidQuorum::try_from(quorum).is_ok_and(|valid| soon >= valid.majority()),
+    }
+}
+
 fn read_certificates(chain: &[CertificateDer<'_>]) -> Result<Vec<Certificate>, String> {
     chain.iter().map(Certificate::read).collect()
 }
@@ -248,6 +261,23 @@ async fn read_secrets(client: &Client, valid: &ValidQuorum) -> (QuorumSecrets, b
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_majority_of_votes_and_quarantines_comes_by_itself() {
+        let soon = |states: [&str; 3]| {
+            let names = ["a", "b", "c"];
+            let nodes = names.map(|name| json!({"name": name, "address": format!("{name}:6379")}));
+            let spec = serde_json::from_value(json!({"nodes": nodes})).unwrap();
+            let mut quorum = RedisQuorum::new("default", spec);
+            quorum.metadata.namespace = Some("system".to_owned());
+            let shown: Vec<Value> =
+                names.into_iter().zip(states).map(|(name, state)| json!({"name": name, "state": state})).collect();
+            quorum.status = Some(serde_json::from_value(json!({"nodes": shown})).unwrap());
+            report(&quorum).votes_soon
+        };
+        assert!(soon(["Quarantined", "Quarantined", "Down"]) && soon(["Up", "Quarantined", "Misconfigured"]));
+        assert!(!soon(["Quarantined", "Down", "Down"]) && !soon(["Up", "Misconfigured", "Down"]));
+    }
 
     #[test]
     fn an_older_definition_lacks_fields() {

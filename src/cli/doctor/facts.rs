@@ -1,6 +1,7 @@
 //! The facts that the doctor judges. The shell collects them.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use redislease_lock::nodes::{Server, Unreachable};
 
 use super::certificates::Certificate;
@@ -54,13 +55,23 @@ pub(super) struct QuorumFacts {
     pub secret: Option<Obstacle>,
     pub has_tls: bool,
     pub has_password: bool,
-    /// The condition Ready that the operator has written: its status, reason and message.
-    pub ready: Option<(String, String, String)>,
+    /// What the operator has written about it.
+    pub report: Report,
     pub nodes: Vec<NodeFacts>,
     /// The certificates of `ca.crt`, or why they cannot be read.
     pub authorities: Result<Vec<Certificate>, String>,
     /// The certificates of `tls.crt`.
     pub client_chain: Result<Vec<Certificate>, String>,
+}
+
+/// What the operator has written into the status of a quorum.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Report {
+    /// `None` if the operator has not written a status.
+    pub ready: Option<Condition>,
+    pub health: Option<Condition>,
+    /// The nodes that vote and those in quarantine together are a majority: it comes without anybody's help.
+    pub votes_soon: bool,
 }
 
 /// Why something could not be read, and whether this is certain to concern the operator too.

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use redislease_lock::nodes::{Misconfiguration, Reason, Server, Unreachable};
+use redislease_plan::api::conditions::QuorumReady;
+use redislease_plan::api::{ConditionReason as _, ConditionStatus};
 
 use super::certificates::{self, Purpose};
-use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, RightFacts};
+use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
 use super::finding::{Finding, Verdict};
 
 /// The clocks of the nodes and of the operator must agree within this time when a quorum is new.
@@ -174,8 +177,8 @@ fn quorum(quorum: &QuorumFacts, now: Timestamp) -> Vec<Finding> {
             "The nodes need no password: every client that can connect to them can take every lease. Set spec.auth.";
         add(Verdict::Warning, "login", message.to_owned());
     }
-    if let Some((status, reason, message)) = quorum.ready.as_ref().filter(|(status, ..)| status != "True") {
-        add(Verdict::Warning, "status", format!("The operator reports Ready={status} ({reason}): {message}"));
+    if let Some((verdict, message)) = report(&quorum.report) {
+        add(verdict, "status", message);
     }
     if let Some((verdict, message)) = zones(&quorum.nodes) {
         add(verdict, "zones", message);
@@ -190,6 +193,30 @@ fn quorum(quorum: &QuorumFacts, now: Timestamp) -> Vec<Finding> {
     }
     findings.extend(quorum.nodes.iter().flat_map(|node| node_findings(quorum, node, now)));
     findings
+}
+
+/// What the operator reports, unless all is well.
+fn report(Report { ready, health, votes_soon }: &Report) -> Option<(Verdict, String)> {
+    let says = |Condition { type_, status, reason, message, .. }: &Condition| {
+        format!("The operator reports {type_}={status} ({reason}): {message}")
+    };
+    let Some(ready) = ready else {
+        let message =
+            "The operator has not written a status for this RedisQuorum: check that it runs in this namespace.";
+        return Some((Verdict::Warning, message.to_owned()));
+    };
+    match ready.status.as_str() {
+        "True" => {
+            let health = health.as_ref().filter(|health| health.status == ConditionStatus::False.as_str())?;
+            Some((Verdict::Warning, says(health)))
+        }
+        // The first quarantine, just after an installation, is no fault.
+        "False" if ready.reason == QuorumReady::QuorumUnavailable.as_str() && *votes_soon => {
+            Some((Verdict::Warning, says(ready)))
+        }
+        "False" => Some((Verdict::Problem, says(ready))),
+        _ => Some((Verdict::Warning, says(ready))),
+    }
 }
 
 /// Whether the loss of one zone loses the quorum. Nodes without a zone count as separate.

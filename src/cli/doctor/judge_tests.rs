@@ -36,6 +36,12 @@ fn node(name: &str, zone: Option<&str>, server: Server) -> NodeFacts {
     }
 }
 
+fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Condition {
+    let last_transition_time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now());
+    let (type_, status, reason, message) = (type_.into(), status.into(), reason.into(), message.into());
+    Condition { last_transition_time, message, observed_generation: None, reason, status, type_ }
+}
+
 fn healthy() -> QuorumFacts {
     QuorumFacts {
         name: "default".into(),
@@ -44,7 +50,11 @@ fn healthy() -> QuorumFacts {
         secret: None,
         has_tls: true,
         has_password: true,
-        ready: Some(("True".into(), "QuorumAvailable".into(), "3 of 3 nodes vote.".into())),
+        report: Report {
+            ready: Some(condition("Ready", "True", "QuorumAvailable", "3 of 3 nodes vote.")),
+            health: Some(condition("QuorumHealthy", "True", "AllReachable", "3 of 3 nodes vote.")),
+            votes_soon: true,
+        },
         nodes: ["a", "b", "c"].map(|name| node(name, Some(name), server())).into(),
         authorities: Ok(vec![certificate(80)]),
         client_chain: Ok(vec![certificate(80)]),
@@ -156,14 +166,45 @@ fn each_fault_of_a_quorum_is_one_finding() {
             Problem,
             "certificate quorum default: The client's certificate in `tls.crt` (CN=redis) expired at",
         ),
-        (
-            change(|quorum| quorum.ready = Some(("False".into(), "QuorumUnavailable".into(), "1 of 3".into()))),
-            Warning,
-            "status quorum default: The operator reports Ready=False (QuorumUnavailable): 1 of 3",
-        ),
         (change(|quorum| quorum.invalid = Some("bad".into())), Problem, "spec quorum default: bad."),
     ] {
         has_only_fault(&quorum, verdict, says);
+    }
+}
+
+#[test]
+fn what_the_operator_reports_is_a_problem_unless_it_passes() {
+    let unready = |status, reason, votes_soon| Report {
+        ready: Some(condition("Ready", status, reason, "Why.")),
+        health: Some(condition("QuorumHealthy", "False", "Lost", "Why.")),
+        votes_soon,
+    };
+    let at_risk = Some(condition("QuorumHealthy", "False", "AtRisk", "2 of 3 nodes vote."));
+    for (report, verdict, says) in [
+        (Report::default(), Warning, "The operator has not written a status for this RedisQuorum: check that it runs"),
+        (
+            unready("False", "QuorumUnavailable", false),
+            Problem,
+            "The operator reports Ready=False (QuorumUnavailable): Why.",
+        ),
+        (
+            unready("False", "QuorumUnavailable", true),
+            Warning,
+            "The operator reports Ready=False (QuorumUnavailable): Why.",
+        ),
+        (
+            unready("False", "InvalidReference", true),
+            Problem,
+            "The operator reports Ready=False (InvalidReference): Why.",
+        ),
+        (unready("Unknown", "Starting", false), Warning, "The operator reports Ready=Unknown (Starting): Why."),
+        (
+            Report { health: at_risk, ..healthy().report },
+            Warning,
+            "The operator reports QuorumHealthy=False (AtRisk): 2 of 3 nodes vote.",
+        ),
+    ] {
+        has_only_fault(&QuorumFacts { report, ..healthy() }, verdict, &format!("status quorum default: {says}"));
     }
 }
 
