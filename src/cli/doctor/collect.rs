@@ -2,28 +2,25 @@
 
 use std::time::Duration;
 
-use axum::http::Request;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{
     SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Probe, Unreachable};
 use redislease_plan::api::quorum::{NodeState, NodeStatus};
-use redislease_plan::api::{ConditionType, RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
-use redislease_plan::election::takeover;
+use redislease_plan::api::{ConditionType, RedisQuorum, ValidQuorum};
 use rustls::pki_types::CertificateDer;
-use serde_json::Value;
 
 use super::certificates::Certificate;
-use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
+use super::facts::{Facts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
 use super::rights::{self, Right};
 use super::scope::Scope;
+use super::{leases, published};
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
 
@@ -42,7 +39,7 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
         return Facts { api_server: Some(Err(format!("The API server at {address}: {error}."))), ..facts };
     }
     facts.api_server = Some(Ok(address));
-    facts.kinds = kinds(&client).await;
+    facts.kinds = published::kinds(&client).await;
     let needed = rights::needed(scope);
     facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
     facts.quorums = Some(match quorums(&client, scope).await {
@@ -54,78 +51,8 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
         }
         Err(error) => Err(error),
     });
-    facts.at_risk = leases_at_risk(&client, scope).await;
+    facts.at_risk = leases::at_risk(&client, scope).await;
     facts
-}
-
-/// An API server publishes and stores a new kind some time after it was created.
-const TRIES: u32 = 10;
-const TRY_AGAIN: Duration = Duration::from_millis(500);
-
-/// The leases whose durations let them move when a replica of the operator fails. `None` without the kind: another finding says so.
-async fn leases_at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec<(String, String)>, String>> {
-    let apis: Vec<Api<RedisLease>> = match scope.watched.as_slice() {
-        [] => vec![Api::all(client.clone())],
-        watched => watched.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect(),
-    };
-    let mut found = Vec::new();
-    for api in apis {
-        let mut tries = 1;
-        let leases = loop {
-            match kube_api::call(api.list(&ListParams::default())).await {
-                Ok(leases) => break leases,
-                Err(CallError::NotFound) => return None,
-                Err(CallError::Unanswered(_)) if tries < TRIES => tries += 1,
-                Err(error) => return Some(Err(error.to_string())),
-            }
-            tokio::time::sleep(TRY_AGAIN).await;
-        };
-        found.extend(leases.into_iter().filter_map(|lease| {
-            // Why a spec is not valid, the conditions of the lease say.
-            let risk = takeover::risk(&ValidLease::try_from(&lease).ok()?)?;
-            Some((format!("{}/{}", lease.namespace().unwrap_or_default(), lease.name_any()), risk))
-        }));
-    }
-    Some(Ok(found))
-}
-
-/// Compares the fields of both kinds with those that the API server publishes.
-async fn kinds(client: &Client) -> Vec<KindFacts> {
-    let mut kinds = published_kinds(client).await;
-    for _ in 1..TRIES {
-        if kinds.iter().all(|kind| kind.missing_fields != Ok(None)) {
-            break;
-        }
-        tokio::time::sleep(TRY_AGAIN).await;
-        kinds = published_kinds(client).await;
-    }
-    kinds
-}
-
-async fn published_kinds(client: &Client) -> Vec<KindFacts> {
-    let request = Request::get("/openapi/v3/apis/redislease.io/v1alpha1").body(Vec::new());
-    let published = match request {
-        Ok(request) => kube_api::call(client.request::<Value>(request)).await,
-        Err(error) => Err(CallError::Refused(error.to_string())),
-    };
-    let kind = |(kind, crd): (&'static str, CustomResourceDefinition)| {
-        let missing_fields = match &published {
-            Ok(document) => Ok(missing_fields(document, kind, &crd)),
-            Err(CallError::NotFound) => Ok(None),
-            Err(error) => Err(error.to_string()),
-        };
-        KindFacts { kind, missing_fields }
-    };
-    [("RedisLease", crd::redis_lease()), ("RedisQuorum", crd::redis_quorum())].map(kind).into()
-}
-
-/// The fields of `spec` that the document lacks; `None` if it lacks the kind.
-fn missing_fields(document: &Value, kind: &str, crd: &CustomResourceDefinition) -> Option<Vec<String>> {
-    let schema = document["components"]["schemas"].get(format!("io.redislease.v1alpha1.{kind}"))?;
-    let known = &schema["properties"]["spec"]["properties"];
-    let schema = crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()?;
-    let fields = schema.properties.as_ref()?.get("spec")?.properties.as_ref()?;
-    Some(fields.keys().filter(|field| known.get(field.as_str()).is_none()).cloned().collect())
 }
 
 async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts {
@@ -260,7 +187,7 @@ async fn read_secrets(client: &Client, valid: &ValidQuorum) -> (QuorumSecrets, b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_majority_of_votes_and_quarantines_comes_by_itself() {
@@ -277,17 +204,5 @@ mod tests {
         };
         assert!(soon(["Quarantined", "Quarantined", "Down"]) && soon(["Up", "Quarantined", "Misconfigured"]));
         assert!(!soon(["Quarantined", "Down", "Down"]) && !soon(["Up", "Misconfigured", "Down"]));
-    }
-
-    #[test]
-    fn an_older_definition_lacks_fields() {
-        let document = |spec: Value| {
-            let schema = json!({"properties": {"spec": {"properties": spec}}});
-            json!({"components": {"schemas": {"io.redislease.v1alpha1.RedisQuorum": schema}}})
-        };
-        let crd = crd::redis_quorum();
-        let missing = missing_fields(&document(json!({"nodes": {}, "keyPrefix": {}})), "RedisQuorum", &crd).unwrap();
-        assert!(missing.contains(&"tls".to_owned()) && !missing.contains(&"nodes".to_owned()), "{missing:?}");
-        assert_eq!(missing_fields(&document(json!({})), "RedisLease", &crd), None);
     }
 }

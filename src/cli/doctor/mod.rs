@@ -5,6 +5,8 @@
 //! | [`certificates`] | how long certificates are still valid (pure) |
 //! | [`collect`] | reads the facts from the API server and the Redis nodes |
 //! | [`facts`] | the facts |
+//! | [`leases`] | reads the leases |
+//! | [`published`] | reads the definitions that the API server publishes |
 //! | [`rights`] | the rights that the operator needs |
 //! | [`judge`] | turns facts into findings (pure) |
 //! | [`finding`] | findings, the exit code and the output |
@@ -14,6 +16,8 @@ mod collect;
 mod facts;
 mod finding;
 mod judge;
+mod leases;
+mod published;
 mod rights;
 mod scope;
 
