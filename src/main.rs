@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use redislease::cli::Cli;
+use redislease::cli::{self, Cli};
 use tikv_jemallocator::Jemalloc;
 
 /// glibc would keep a quarter more memory after a start or an outage of thousands of leases (docs/measurements.md).
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     match Cli::of_command_line(std::env::args_os()).run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            cli::print_error(&*error);
             ExitCode::FAILURE
         }
     }

@@ -1,12 +1,14 @@
 //! `redislease crds`: prints the CustomResourceDefinitions as YAML.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 use clap::Args;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use redislease_plan::api::crd;
+
+use crate::cli::output;
 
 /// Print the CustomResourceDefinitions as YAML, for `kubectl apply --server-side -f -`.
 #[derive(Debug, Args)]
@@ -18,10 +20,11 @@ pub(super) struct Crds {
 
 impl Crds {
     pub(super) fn run(self) -> Result<(), CrdsError> {
-        match self.dir {
-            Some(dir) => write_files(&dir),
-            None => print(&mut io::stdout().lock()),
+        if let Some(dir) = self.dir {
+            return write_files(&dir);
         }
+        let documents = documents().map_err(CrdsError::Render)?;
+        output::print(|out| out.write_all(documents.as_bytes())).map_err(CrdsError::Print)
     }
 }
 
@@ -44,12 +47,9 @@ impl fmt::Display for CrdsError {
 
 impl std::error::Error for CrdsError {}
 
-fn print(out: &mut impl Write) -> Result<(), CrdsError> {
-    for crd in crd::all() {
-        let yaml = yaml(&crd).map_err(CrdsError::Render)?;
-        write!(out, "---\n{yaml}").map_err(CrdsError::Print)?;
-    }
-    Ok(())
+/// Every definition, as one file of YAML.
+fn documents() -> Result<String, serde_saphyr::ser_error::Error> {
+    crd::all().iter().map(|crd| Ok(format!("---\n{}", yaml(crd)?))).collect()
 }
 
 fn write_files(dir: &Path) -> Result<(), CrdsError> {
@@ -91,9 +91,7 @@ mod tests {
 
     #[test]
     fn printed_crds_can_be_parsed() {
-        let mut printed = Vec::new();
-        print(&mut printed).expect("printing into memory");
-        let printed = String::from_utf8(printed).expect("YAML is text");
+        let printed = documents().expect("the CRDs convert to YAML");
         let read: Vec<CustomResourceDefinition> = printed
             .split("---\n")
             .skip(1)

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cli::client::{self, Outcome};
-use crate::cli::values;
+use crate::cli::{output, values};
 use crate::operator::kube_api::{self, CallError};
 
 /// The pause between two reads of the status.
@@ -73,7 +73,7 @@ impl Handover {
             return Err(explain(error).into());
         }
         if self.wait.is_zero() {
-            println!("Requested handover {id} of RedisLease {namespace}/{}.", self.name);
+            output::print_line(&format!("Requested handover {id} of RedisLease {namespace}/{}.", self.name))?;
             return Ok(());
         }
         self.wait_for_result(&leases, &id).await
@@ -90,13 +90,15 @@ impl Handover {
             if let Some(HandoverStatus { state, message, .. }) = shown {
                 match state {
                     HandoverState::Completed => {
-                        println!("{message}");
+                        output::print_line(message)?;
                         return Ok(());
                     }
                     HandoverState::Refused | HandoverState::Failed | HandoverState::Unknown => {
                         return Err(message.clone().into());
                     }
-                    HandoverState::Running if !std::mem::replace(&mut is_running, true) => println!("{message}"),
+                    HandoverState::Running if !std::mem::replace(&mut is_running, true) => {
+                        output::print_line(message)?;
+                    }
                     HandoverState::Running => {}
                 }
             }

@@ -7,6 +7,7 @@ mod crds;
 mod doctor;
 mod handover;
 mod operator;
+mod output;
 mod values;
 mod why;
 
@@ -14,6 +15,8 @@ use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
+
+pub use output::print_error;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 

@@ -83,6 +83,7 @@ pub(super) fn print_json(findings: &[Finding], out: &mut impl Write) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::output::Closed;
 
     #[test]
     fn a_problem_outweighs_what_could_not_be_checked() {
@@ -95,6 +96,14 @@ mod tests {
         assert_eq!(of(&[Verdict::Ok, Verdict::Warning]), 0);
         assert_eq!(of(&[Verdict::Unchecked, Verdict::Warning]), 2);
         assert_eq!(of(&[Verdict::Unchecked, Verdict::Problem, Verdict::Ok]), 1);
+    }
+
+    #[test]
+    fn closed_pipe_is_known_as_such() {
+        let findings = [Finding::new(Verdict::Ok, "tls", "node q/a", "Fine.")];
+        for printed in [print_table(&findings, &mut Closed), print_json(&findings, &mut Closed)] {
+            assert_eq!(printed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        }
     }
 
     #[test]

@@ -22,13 +22,12 @@ mod rights;
 mod scope;
 
 use std::error::Error;
-use std::io;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::activations::Activations;
-use crate::cli::values;
+use crate::cli::{output, values};
 use scope::Scope;
 
 /// Check the cluster, the rights of the operator and the Redis nodes, and say what to do about each fault.
@@ -78,7 +77,7 @@ enum Output {
 }
 
 impl Doctor {
-    /// Returns the exit code.
+    /// Returns the exit code, also if the reader of the output has closed the pipe.
     ///
     /// # Errors
     /// The output cannot be written.
@@ -96,11 +95,10 @@ impl Doctor {
         };
         let facts = runtime.block_on(collect::collect(&scope));
         let findings = judge::judge(&facts);
-        let out = &mut io::stdout().lock();
-        match self.output {
+        output::print(|out| match self.output {
             Output::Table => finding::print_table(&findings, out),
             Output::Json => finding::print_json(&findings, out),
-        }?;
+        })?;
         Ok(finding::exit_code(&findings).into())
     }
 }

@@ -6,8 +6,6 @@ mod facts;
 mod outlook;
 mod print;
 
-use std::io::{self, Write as _};
-
 use clap::{Args, ValueEnum};
 use kube::api::ListParams;
 use kube::core::Selector;
@@ -18,7 +16,7 @@ use redislease_plan::api::{RedisLease, RedisQuorum, ValidLease};
 use redislease_plan::election::PodObject;
 
 use crate::cli::client::{self, Outcome};
-use crate::cli::values;
+use crate::cli::{output, values};
 use crate::operator::kube_api::{self, CallError, call};
 use explain::Explanation;
 use facts::{Facts, HolderPod};
@@ -63,14 +61,10 @@ impl Why {
         let lease = self.read_lease(client.clone(), &namespace).await;
         let lease = lease.map_err(|error| format!("{error} (the API server at {address})"))?;
         let explanation = Explanation::of(&self.read_facts(client, lease).await);
-        let mut out = io::stdout().lock();
-        match self.output {
-            Output::Text => print::text(&explanation, &mut out)?,
-            Output::Json => {
-                serde_json::to_writer_pretty(&mut out, &explanation)?;
-                writeln!(out)?;
-            }
-        }
+        output::print(|out| match self.output {
+            Output::Text => print::text(&explanation, out),
+            Output::Json => print::json(&explanation, out),
+        })?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Prints an explanation as text.
+//! Prints an explanation.
 
 use std::io::{self, Write};
 
@@ -11,6 +11,7 @@ const CANDIDATES: &str = "Candidates";
 const QUORUM: &str = "Quorum";
 const NEXT: &str = "Next change";
 
+/// Prints sentences by topic.
 pub(super) fn text(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
     let Explanation { namespace, name, .. } = explanation;
     writeln!(out, "RedisLease {namespace}/{name}")?;
@@ -30,6 +31,12 @@ pub(super) fn text(explanation: &Explanation, out: &mut impl Write) -> io::Resul
         .collect();
     table(&rows, out)?;
     topic(NEXT, &explanation.next, out)
+}
+
+/// Prints one JSON object.
+pub(super) fn json(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, explanation)?;
+    writeln!(out)
 }
 
 fn topic(heading: &str, sentences: &[String], out: &mut impl Write) -> io::Result<()> {

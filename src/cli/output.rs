@@ -1,0 +1,55 @@
+//! Writes what the subcommands print.
+
+use std::error::Error;
+use std::io::{self, ErrorKind, StdoutLock, Write};
+
+/// Writes to standard output. That its reader has closed the pipe, for example `head`, is no error.
+pub(super) fn print(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = write(&mut out).and_then(|()| out.flush());
+    unless_closed(written)
+}
+
+/// Prints one line.
+pub(super) fn print_line(text: &str) -> io::Result<()> {
+    print(|out| writeln!(out, "{text}"))
+}
+
+/// Prints the error of a subcommand to standard error.
+pub fn print_error(error: &dyn Error) {
+    // Nothing more can be done if standard error is closed.
+    let _ = writeln!(io::stderr(), "error: {error}");
+}
+
+fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+/// A pipe whose reader has closed it.
+#[cfg(test)]
+pub(super) struct Closed;
+
+#[cfg(test)]
+impl Write for Closed {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_closed_pipe_is_no_error() {
+        assert!(unless_closed(writeln!(Closed, "text")).is_ok());
+        assert!(unless_closed(Err(ErrorKind::StorageFull.into())).is_err());
+    }
+}
