@@ -1,5 +1,6 @@
 //! Writes what the subcommands print.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::io::{self, ErrorKind, StdoutLock, Write};
 
@@ -12,13 +13,26 @@ pub(super) fn print(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) -
 
 /// Prints one line.
 pub(super) fn print_line(text: &str) -> io::Result<()> {
-    print(|out| writeln!(out, "{text}"))
+    print(|out| writeln!(out, "{}", plain(text)))
+}
+
+/// The text without control characters, as one line. Objects and servers could otherwise send commands to the terminal of the reader.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let shown = |char: char| match char {
+        '\n' | '\r' | '\t' => ' ',
+        char if char.is_control() => char::REPLACEMENT_CHARACTER,
+        char => char,
+    };
+    text.chars().map(shown).collect()
 }
 
 /// Prints the error of a subcommand to standard error.
 pub fn print_error(error: &dyn Error) {
     // Nothing more can be done if standard error is closed.
-    let _ = writeln!(io::stderr(), "error: {error}");
+    let _ = writeln!(io::stderr(), "error: {}", plain(&error.to_string()));
 }
 
 fn unless_closed(written: io::Result<()>) -> io::Result<()> {
@@ -46,6 +60,18 @@ impl Write for Closed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_replaced() {
+        for (text, shown) in [
+            ("plain text, ü and 名", "plain text, ü and 名"),
+            ("two\nlines\tand a tab", "two lines and a tab"),
+            ("\u{1b}[2Jred\u{7}", "\u{fffd}[2Jred\u{fffd}"),
+            ("\u{7f}\u{9b}31m", "\u{fffd}\u{fffd}31m"),
+        ] {
+            assert_eq!(plain(text), shown);
+        }
+    }
 
     #[test]
     fn only_a_closed_pipe_is_no_error() {

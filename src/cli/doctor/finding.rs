@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use crate::cli::output::plain;
+
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) enum Verdict {
@@ -61,6 +63,7 @@ pub(super) fn print_table(findings: &[Finding], out: &mut impl Write) -> io::Res
     let (check, subject) = (width(|finding| finding.check.len()).max(5), width(|finding| finding.subject.len()).max(7));
     writeln!(out, "{:<9}  {:<check$}  {:<subject$}  MESSAGE", "RESULT", "CHECK", "SUBJECT")?;
     for Finding { verdict, check: what, subject: on, message } in findings {
+        let (on, message) = (plain(on), plain(message));
         writeln!(out, "{:<9}  {what:<check$}  {on:<subject$}  {message}", verdict.as_str())?;
     }
     let count = |verdict: Verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
@@ -110,14 +113,14 @@ mod tests {
     fn the_table_is_aligned_and_ends_with_counts() {
         let findings = [
             Finding::new(Verdict::Ok, "tls", "node q/a", "Fine."),
-            Finding::new(Verdict::Problem, "eviction", "node default/bb", "Not fine."),
+            Finding::new(Verdict::Problem, "eviction", "node default/bb", "Not\u{1b}[2J\nfine."),
         ];
         let mut out = Vec::new();
         print_table(&findings, &mut out).unwrap();
         let expected = "\
 RESULT     CHECK     SUBJECT          MESSAGE
 OK         tls       node q/a         Fine.
-PROBLEM    eviction  node default/bb  Not fine.
+PROBLEM    eviction  node default/bb  Not\u{fffd}[2J fine.
 1 ok, 0 warnings, 1 problems, 0 not checked
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);

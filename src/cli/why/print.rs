@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::explain::Explanation;
+use crate::cli::output::plain;
 
 /// The topics of the text.
 const HOLDER: &str = "Holder";
@@ -41,10 +42,10 @@ pub(super) fn json(explanation: &Explanation, out: &mut impl Write) -> io::Resul
 
 fn topic(heading: &str, sentences: &[String], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n{heading}")?;
-    sentences.iter().try_for_each(|sentence| writeln!(out, "  {sentence}"))
+    sentences.iter().try_for_each(|sentence| writeln!(out, "  {}", plain(sentence)))
 }
 
 fn table(rows: &[(&str, String)], out: &mut impl Write) -> io::Result<()> {
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
-    rows.iter().try_for_each(|(name, text)| writeln!(out, "    {name:<width$}   {text}"))
+    rows.iter().try_for_each(|(name, text)| writeln!(out, "    {:<width$}   {}", plain(name), plain(text)))
 }
