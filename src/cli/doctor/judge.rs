@@ -219,7 +219,7 @@ fn report(Report { ready, health, votes_soon }: &Report) -> Option<(Verdict, Str
     }
 }
 
-/// Whether the loss of one zone loses the quorum. Nodes without a zone count as separate.
+/// Whether the loss of one zone loses the quorum. `None` if no node names a zone.
 fn zones(nodes: &[NodeFacts]) -> Option<(Verdict, String)> {
     let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
     for zone in nodes.iter().filter_map(|node| node.zone.as_deref()) {
@@ -231,10 +231,18 @@ fn zones(nodes: &[NodeFacts]) -> Option<(Verdict, String)> {
     }
     let majority = nodes.len() / 2 + 1;
     let (zone, count) = zones.iter().max_by_key(|(_, count)| **count)?;
+    let unnamed = nodes.iter().filter(|node| node.zone.is_none()).count();
     // The others must still be a majority.
     Some(if nodes.len() - count < majority {
         let message = format!(
             "{count} of {} nodes are in zone {zone}, so the quorum is lost with this zone: spread the nodes over more zones.",
+            nodes.len()
+        );
+        (Verdict::Warning, message)
+    } else if unnamed > 0 {
+        let message = format!(
+            "{unnamed} of {} nodes name no zone, so it is not known whether the quorum survives the loss of a zone: set \
+             `zone` on every node.",
             nodes.len()
         );
         (Verdict::Warning, message)

@@ -138,6 +138,7 @@ fn each_fault_of_a_quorum_is_one_finding() {
             Warning,
             "zones quorum default: 2 of 3 nodes are in zone b, so the quorum is lost",
         ),
+        (change(|quorum| quorum.nodes[0].zone = None), Warning, "zones quorum default: 1 of 3 nodes name no zone"),
         (
             change(|quorum| quorum.nodes[1].server = quorum.nodes[0].server.clone()),
             Problem,
