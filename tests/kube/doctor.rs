@@ -103,10 +103,16 @@ impl FaultyServers<'_> {
         self.add("full", full, &json!({}))?;
 
         // Nobody can write there.
-        let unsaved = with_args(&["--dir", "/proc"])?;
-        unsaved.command(&["BGSAVE"])?;
-        wait_for_info(self.installation, &unsaved, "persistence", "rdb_last_bgsave_status:err")?;
-        self.add("unsaved", unsaved, &json!({}))
+        for (name, refuses_writes) in [("unsaved", false), ("misconf", true)] {
+            let server = with_args(&["--dir", "/proc"])?;
+            server.command(&["BGSAVE"])?;
+            wait_for_info(self.installation, &server, "persistence", "rdb_last_bgsave_status:err")?;
+            if refuses_writes {
+                server.command(&["CONFIG", "SET", "save", "3600 1"])?;
+            }
+            self.add(name, server, &json!({}))?;
+        }
+        Ok(())
     }
 
     fn add_wrong_logins(&mut self) -> Result<()> {
@@ -139,13 +145,14 @@ impl FaultyServers<'_> {
 }
 
 /// The faults of quorums: the name of the quorum and the finding, with its verdict, check and a part of its message.
-const FAULTS: [(&str, &str, &str, &str); 18] = [
+const FAULTS: [(&str, &str, &str, &str); 19] = [
     ("evicts", "Problem", "eviction", "maxmemory-policy is `allkeys-lru`"),
     ("cluster", "Problem", "cluster-mode", "cluster-enabled is `yes`"),
     ("replica", "Problem", "role", "role is `slave`"),
     ("with-replica", "Warning", "replicas", "1 replicas are connected"),
     ("full", "Problem", "commands", "free memory or increase `maxmemory`"),
-    ("unsaved", "Problem", "persistence", "cannot save its data"),
+    ("unsaved", "Warning", "persistence", "cannot save its data and may refuse writes"),
+    ("misconf", "Problem", "persistence", "cannot save its data and refuses writes"),
     ("limited", "Problem", "commands", "The server refuses INCRBY, DEL, SCRIPT LOAD"),
     ("password", "Problem", "login", "set the user name and password in the RedisQuorum's secret"),
     ("wrong-ca", "Problem", "tls", "add the authority that signed it to `ca.crt`"),

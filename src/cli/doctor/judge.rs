@@ -324,11 +324,18 @@ fn judge_server(server: &Server) -> Vec<(Verdict, &'static str, String)> {
         found.push((Verdict::Warning, "memory", message));
     }
     if !server.saves {
-        let message =
-            "The server cannot save its data and may refuse writes (MISCONF): fix its disk, or switch saving off \
-                       with `save \"\"` and `appendonly no`. Leases need no persistence."
-                .to_owned();
-        found.push((Verdict::Problem, "persistence", message));
+        // A server without `save` and `appendonly` accepts writes although an earlier save failed.
+        let refuses = server.refused.iter().any(|(_, error)| error.contains("MISCONF"));
+        let (verdict, effect) = if refuses {
+            (Verdict::Problem, "refuses writes (MISCONF)")
+        } else {
+            (Verdict::Warning, "may refuse writes (MISCONF)")
+        };
+        let message = format!(
+            "The server cannot save its data and {effect}: fix its disk, or switch saving off with `save \"\"` and \
+             `appendonly no`. Leases need no persistence."
+        );
+        found.push((verdict, "persistence", message));
     }
     found.push(judge_clock(server.clock_offset_ms));
     found

@@ -110,7 +110,11 @@ fn each_fault_of_a_server_is_one_finding() {
         ),
         (with(|server| server.replicas = 2), Warning, "replicas node default/b: 2 replicas are connected"),
         (with(|server| server.memory = (81, 100)), Warning, "memory node default/b: 81 of 100 bytes"),
-        (with(|server| server.saves = false), Problem, "persistence node default/b: The server cannot save"),
+        (
+            with(|server| server.saves = false),
+            Warning,
+            "persistence node default/b: The server cannot save its data and may",
+        ),
         (
             with(|server| server.clock_offset_ms = -10_000),
             Problem,
@@ -120,6 +124,18 @@ fn each_fault_of_a_server_is_one_finding() {
     ] {
         has_only_fault(&quorum, verdict, says);
     }
+}
+
+#[test]
+fn server_that_refuses_writes_for_its_disk_has_two_problems() {
+    let quorum = with(|server| {
+        server.saves = false;
+        server.refused = vec![("SET".into(), "MISCONF Errors writing to the AOF file".into())];
+    });
+    let found = faults(&quorum);
+    let [(Problem, commands), (Problem, persistence)] = found.as_slice() else { panic!("{found:?}") };
+    assert!(commands.ends_with("fix saving to disk."), "{commands}");
+    assert!(persistence.contains("cannot save its data and refuses writes (MISCONF)"), "{persistence}");
 }
 
 #[test]
