@@ -360,7 +360,11 @@ fn judge_commands(server: &Server) -> Option<(Verdict, &'static str, String)> {
     Some((Verdict::Problem, "commands", message))
 }
 
-fn judge_clock(offset: i64) -> (Verdict, &'static str, String) {
+fn judge_clock(offset: Option<i64>) -> (Verdict, &'static str, String) {
+    let Some(offset) = offset else {
+        let message = "The server does not answer TIME, so its clock cannot be compared with that of this machine.";
+        return (Verdict::Unchecked, "clock", message.to_owned());
+    };
     let (verdict, advice) = match offset.abs() {
         CLOCK_LIMIT_MS.. => (Verdict::Problem, " A new quorum needs clocks within 10 s: synchronize the clocks."),
         CLOCK_WARNING_MS.. => (Verdict::Warning, " Synchronize the clocks."),

@@ -11,7 +11,7 @@ fn server() -> Server {
         replicas: 0,
         memory: (1000, 0),
         saves: true,
-        clock_offset_ms: 3,
+        clock_offset_ms: Some(3),
     }
 }
 
@@ -116,11 +116,20 @@ fn each_fault_of_a_server_is_one_finding() {
             "persistence node default/b: The server cannot save its data and may",
         ),
         (
-            with(|server| server.clock_offset_ms = -10_000),
+            with(|server| server.clock_offset_ms = Some(-10_000)),
             Problem,
             "clock node default/b: The clock is 10000 ms behind",
         ),
-        (with(|server| server.clock_offset_ms = 1000), Warning, "clock node default/b: The clock is 1000 ms ahead of"),
+        (
+            with(|server| server.clock_offset_ms = None),
+            Verdict::Unchecked,
+            "clock node default/b: The server does not answer TIME",
+        ),
+        (
+            with(|server| server.clock_offset_ms = Some(1000)),
+            Warning,
+            "clock node default/b: The clock is 1000 ms ahead of",
+        ),
     ] {
         has_only_fault(&quorum, verdict, says);
     }

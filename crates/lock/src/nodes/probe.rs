@@ -46,8 +46,8 @@ pub struct Server {
     pub memory: (u64, u64),
     /// Whether its last attempt to save its data succeeded.
     pub saves: bool,
-    /// Its wall clock minus that of this process, in milliseconds.
-    pub clock_offset_ms: i64,
+    /// Its wall clock minus that of this process, in milliseconds; `None` if it refuses TIME.
+    pub clock_offset_ms: Option<i64>,
 }
 
 /// Why a server cannot be examined.
@@ -89,7 +89,7 @@ impl Probe {
             replicas: number("connected_slaves"),
             memory: (number("used_memory"), number("maxmemory")),
             saves: field("rdb_last_bgsave_status") != "err" && field("aof_last_write_status") != "err",
-            clock_offset_ms: 0,
+            clock_offset_ms: None,
             misconfigurations,
         };
         // Other servers refuse commands because of their role.
@@ -100,7 +100,7 @@ impl Probe {
                 }
             }
         }
-        server.clock_offset_ms = self.clock_offset(&mut connection).await?.unwrap_or_default();
+        server.clock_offset_ms = self.clock_offset(&mut connection).await?;
         Ok(server)
     }
 
