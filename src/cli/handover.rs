@@ -76,51 +76,147 @@ impl Handover {
             output::print_line(&format!("Requested handover {id} of RedisLease {namespace}/{}.", self.name))?;
             return Ok(());
         }
-        self.wait_for_result(&leases, &id).await
+        self.wait_for_result(&leases, &id, patched.is_ok()).await
     }
 
-    async fn wait_for_result(&self, leases: &Api<RedisLease>, id: &str) -> Outcome {
+    /// `answered`: the API server has answered the request, so that it is stored.
+    async fn wait_for_result(&self, leases: &Api<RedisLease>, id: &str, answered: bool) -> Outcome {
         let until = Instant::now() + self.wait;
-        let mut is_running = false;
+        let (mut stored, mut is_running) = (answered, false);
         loop {
-            // A failed read is repeated: the request is stored.
+            // A failed read is repeated.
             let read = kube_api::call(leases.get(&self.name)).await;
-            let status = read.as_ref().ok().and_then(|lease| lease.status.as_ref());
-            let shown = status.and_then(|status| status.handover.as_deref()).filter(|shown| shown.id == id);
-            if let Some(HandoverStatus { state, message, .. }) = shown {
-                match state {
-                    HandoverState::Completed => {
-                        output::print_line(message)?;
-                        return Ok(());
-                    }
-                    HandoverState::Refused | HandoverState::Failed | HandoverState::Unknown => {
-                        return Err(message.clone().into());
-                    }
-                    HandoverState::Running if !std::mem::replace(&mut is_running, true) => {
-                        output::print_line(message)?;
-                    }
-                    HandoverState::Running => {}
+            let progress = read.as_ref().ok().map(|lease| Progress::of(lease, id));
+            match &progress {
+                Some(Progress::Completed(message)) => {
+                    output::print_line(message)?;
+                    return Ok(());
                 }
-            }
-            let annotations = read.as_ref().ok().map(|lease| lease.metadata.annotations.as_ref());
-            let requested = annotations.map(|all| all.and_then(|all| all.get(names::HANDOVER_REQUESTED_ANNOTATION)));
-            if shown.is_none() && requested.is_some_and(|requested| requested.is_none_or(|requested| requested != id)) {
-                return Err(format!("handover {id} was replaced by another request or removed").into());
+                Some(Progress::Failed(message)) => return Err(message.clone().into()),
+                Some(Progress::Running(message)) if !std::mem::replace(&mut is_running, true) => {
+                    output::print_line(message)?;
+                }
+                Some(Progress::Absent) if stored => {
+                    let advice = "look at the events of the lease to see whether it was carried out";
+                    return Err(format!("handover {id} is not requested any more: {advice}").into());
+                }
+                Some(Progress::Requested) => stored = true,
+                Some(Progress::Running(_) | Progress::Absent) | None => {}
             }
             if Instant::now() >= until {
                 let problem = match &read {
                     Err(error) => format!("the last read of the lease failed: {error}"),
-                    Ok(_) if is_running => "no pod of this cluster is known to hold the lease yet".to_owned(),
-                    Ok(_) => {
-                        "the operator has not handled the request: check that it runs, that a replica leads the quorum, \
-                         and that the lease is not suspended"
-                            .to_owned()
-                    }
+                    Ok(_) => unfinished(progress.as_ref()).to_owned(),
                 };
                 let waited = self.wait.as_secs();
                 return Err(format!("handover {id} has no result after {waited} s: {problem}").into());
             }
             tokio::time::sleep(INTERVAL).await;
+        }
+    }
+}
+
+/// What one read of the lease shows about a request.
+#[derive(Debug, PartialEq)]
+enum Progress {
+    Completed(String),
+    Failed(String),
+    Running(String),
+    /// The operator has not handled it.
+    Requested,
+    /// The lease shows neither the request nor its result.
+    Absent,
+}
+
+impl Progress {
+    fn of(lease: &RedisLease, id: &str) -> Self {
+        let shown = lease.status.as_ref().and_then(|status| status.handover.as_deref()).filter(|shown| shown.id == id);
+        if let Some(HandoverStatus { state, message, .. }) = shown {
+            let message = message.clone();
+            return match state {
+                HandoverState::Completed => Self::Completed(message),
+                HandoverState::Refused | HandoverState::Failed | HandoverState::Unknown => Self::Failed(message),
+                HandoverState::Running => Self::Running(message),
+            };
+        }
+        let requested =
+            lease.metadata.annotations.as_ref().and_then(|all| all.get(names::HANDOVER_REQUESTED_ANNOTATION));
+        if requested.is_some_and(|requested| requested == id) { Self::Requested } else { Self::Absent }
+    }
+}
+
+/// Why there is no result yet.
+const fn unfinished(progress: Option<&Progress>) -> &'static str {
+    match progress {
+        Some(Progress::Running(_)) => "no pod of this cluster is known to hold the lease yet",
+        Some(Progress::Absent) => {
+            "the API server did not answer the request, and the lease does not show it. It is not known whether the API \
+             server will still store it"
+        }
+        _ => {
+            "the operator has not handled the request: check that it runs, that a replica leads the quorum, and that the \
+             lease is not suspended"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+
+    use super::*;
+
+    /// A lease with this request, and with this state of this request.
+    fn lease(requested: Option<&str>, shown: Option<(&str, &str)>) -> RedisLease {
+        let spec = json!({"candidates": {"selector": {"matchLabels": {"app": "billing"}}}});
+        let mut lease = RedisLease::new("billing", serde_json::from_value(spec).unwrap());
+        let annotation = |id: &str| [(names::HANDOVER_REQUESTED_ANNOTATION.to_owned(), id.to_owned())].into();
+        lease.metadata.annotations = requested.map(annotation);
+        lease.status = shown.map(|(id, state)| {
+            let handover = json!({"id": id, "state": state, "time": "2026-11-21T10:00:00Z", "message": "This is why."});
+            serde_json::from_value(json!({"handover": handover})).unwrap()
+        });
+        lease
+    }
+
+    #[test]
+    fn progress_is_that_of_the_own_request() {
+        let why = || "This is why.".to_owned();
+        for (requested, shown, progress) in [
+            (Some("7"), Some(("7", "Running")), Progress::Running(why())),
+            (Some("7"), Some(("7", "Completed")), Progress::Completed(why())),
+            (Some("8"), Some(("7", "Refused")), Progress::Failed(why())),
+            (None, Some(("7", "Unknown")), Progress::Failed(why())),
+            (Some("7"), Some(("6", "Completed")), Progress::Requested),
+            (Some("7"), None, Progress::Requested),
+            (Some("8"), Some(("8", "Completed")), Progress::Absent),
+            (None, None, Progress::Absent),
+        ] {
+            assert_eq!(Progress::of(&lease(requested, shown), "7"), progress, "{requested:?} {shown:?}");
+        }
+    }
+
+    /// The error after no time, with an API server that answers every read with this lease.
+    async fn error(lease: RedisLease, answered: bool) -> String {
+        let handover = Handover { name: "billing".to_owned(), namespace: None, to: None, wait: Duration::ZERO };
+        let answer = async move || serde_json::to_string(&lease).unwrap();
+        let client = kube::Client::new(Router::new().fallback(answer), "shop");
+        handover.wait_for_result(&Api::namespaced(client, "shop"), "7", answered).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn request_that_was_not_answered_may_still_be_stored() {
+        for (lease, answered, says) in [
+            (lease(Some("8"), None), true, "handover 7 is not requested any more: look at the events"),
+            (lease(None, None), false, "handover 7 has no result after 0 s: the API server did not answer the request"),
+            (
+                lease(Some("7"), None),
+                false,
+                "handover 7 has no result after 0 s: the operator has not handled the request",
+            ),
+        ] {
+            let said = error(lease, answered).await;
+            assert!(said.starts_with(says), "{said}");
         }
     }
 }
