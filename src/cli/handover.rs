@@ -30,7 +30,8 @@ pub(super) struct Handover {
     #[arg(short, long, env = "REDISLEASE_HANDOVER_NAMESPACE", value_name = "NAMESPACE", value_parser = values::namespace)]
     namespace: Option<String>,
 
-    /// The next holder: pod/NAME, or cluster/NAME for a pod of another cluster. Default: the next eligible pod
+    /// The next holder: pod/NAME, or cluster/NAME for a pod of another cluster. The name of another cluster is not checked.
+    /// Default: the next eligible pod
     #[arg(long, env = "REDISLEASE_HANDOVER_TO", value_name = "TARGET", value_parser = values::handover_target)]
     to: Option<String>,
 
@@ -76,11 +77,11 @@ impl Handover {
             output::print_line(&format!("Requested handover {id} of RedisLease {namespace}/{}.", self.name))?;
             return Ok(());
         }
-        self.wait_for_result(&leases, &id, patched.is_ok()).await
+        self.wait_for_result(&leases, &namespace, &id, patched.is_ok()).await
     }
 
     /// `answered`: the API server has answered the request, so that it is stored.
-    async fn wait_for_result(&self, leases: &Api<RedisLease>, id: &str, answered: bool) -> Outcome {
+    async fn wait_for_result(&self, leases: &Api<RedisLease>, namespace: &str, id: &str, answered: bool) -> Outcome {
         let until = Instant::now() + self.wait;
         let (mut stored, mut is_running) = (answered, false);
         loop {
@@ -109,10 +110,22 @@ impl Handover {
                     Ok(_) => unfinished(progress.as_ref()).to_owned(),
                 };
                 let waited = self.wait.as_secs();
-                return Err(format!("handover {id} has no result after {waited} s: {problem}").into());
+                let more =
+                    if is_running { String::new() } else { format!(". {}", self.how_to_withdraw(namespace, stored)) };
+                return Err(format!("handover {id} has no result after {waited} s: {problem}{more}").into());
             }
             tokio::time::sleep(INTERVAL).await;
         }
+    }
+
+    /// A request is carried out later if the operator runs again.
+    fn how_to_withdraw(&self, namespace: &str, stored: bool) -> String {
+        let state = if stored { "stays" } else { "may be stored" };
+        format!(
+            "The request {state}. To withdraw it: kubectl annotate rl {} -n {namespace} {}-",
+            self.name,
+            names::HANDOVER_REQUESTED_ANNOTATION
+        )
     }
 }
 
@@ -149,10 +162,7 @@ impl Progress {
 const fn unfinished(progress: Option<&Progress>) -> &'static str {
     match progress {
         Some(Progress::Running(_)) => "no pod of this cluster is known to hold the lease yet",
-        Some(Progress::Absent) => {
-            "the API server did not answer the request, and the lease does not show it. It is not known whether the API \
-             server will still store it"
-        }
+        Some(Progress::Absent) => "the API server did not answer the request, and the lease does not show it",
         _ => {
             "the operator has not handled the request: check that it runs, that a replica leads the quorum, and that the \
              lease is not suspended"
@@ -201,22 +211,30 @@ mod tests {
         let handover = Handover { name: "billing".to_owned(), namespace: None, to: None, wait: Duration::ZERO };
         let answer = async move || serde_json::to_string(&lease).unwrap();
         let client = kube::Client::new(Router::new().fallback(answer), "shop");
-        handover.wait_for_result(&Api::namespaced(client, "shop"), "7", answered).await.unwrap_err().to_string()
+        handover.wait_for_result(&Api::namespaced(client, "shop"), "shop", "7", answered).await.unwrap_err().to_string()
     }
 
     #[tokio::test]
     async fn request_that_was_not_answered_may_still_be_stored() {
-        for (lease, answered, says) in [
-            (lease(Some("8"), None), true, "handover 7 is not requested any more: look at the events"),
-            (lease(None, None), false, "handover 7 has no result after 0 s: the API server did not answer the request"),
+        let withdraw = "To withdraw it: kubectl annotate rl billing -n shop redislease.io/handover-requested-";
+        for (lease, answered, says, stored) in [
+            (lease(Some("8"), None), true, "handover 7 is not requested any more: look at the events", ""),
+            (
+                lease(None, None),
+                false,
+                "handover 7 has no result after 0 s: the API server did not answer the request",
+                " The request may be stored. ",
+            ),
             (
                 lease(Some("7"), None),
                 false,
                 "handover 7 has no result after 0 s: the operator has not handled the request",
+                " The request stays. ",
             ),
         ] {
             let said = error(lease, answered).await;
             assert!(said.starts_with(says), "{said}");
+            assert_eq!(said.ends_with(&format!("{stored}{withdraw}")), !stored.is_empty(), "{said}");
         }
     }
 }
