@@ -318,8 +318,9 @@ fn what_cannot_be_checked_and_wrong_arguments(cluster: &ControlPlane) -> Result<
     assert_eq!(code, Some(2), "{missing:#?}");
     let nobody = cluster.service_account_kubeconfig(SYSTEM, "default")?;
     let (code, forbidden) = findings(&nobody, &[]);
-    assert_eq!(code, Some(1), "{forbidden:#?}");
+    assert_eq!(code, Some(2), "{forbidden:#?}");
     assert!(has(&forbidden, "Unchecked", "quorums", "cannot be read"), "{forbidden:#?}");
+    assert!(has(&forbidden, "Unchecked", "rbac", "Your identity lacks"), "{forbidden:#?}");
     let unreachable = std::env::temp_dir().join("there-is-no-kubeconfig");
     let (code, nothing) = findings(&unreachable, &[]);
     assert_eq!(code, Some(2), "{nothing:#?}");

@@ -9,7 +9,8 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::config::KubeConfigOptions;
+use kube::{Api, Client, Config, ResourceExt};
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Probe, Unreachable};
 use redislease_plan::api::quorum::{NodeState, NodeStatus};
@@ -17,7 +18,7 @@ use redislease_plan::api::{ConditionType, RedisQuorum, ValidQuorum};
 use rustls::pki_types::CertificateDer;
 
 use super::certificates::Certificate;
-use super::facts::{Facts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
+use super::facts::{Facts, Identity, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
 use super::rights::{self, Right};
 use super::scope::Scope;
 use super::{leases, published};
@@ -39,6 +40,7 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
         return Facts { api_server: Some(Err(format!("The API server at {address}: {error}."))), ..facts };
     }
     facts.api_server = Some(Ok(address));
+    facts.identity = identity(scope).await;
     facts.kinds = published::kinds(&client).await;
     let needed = rights::needed(scope);
     facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
@@ -55,18 +57,37 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
     facts
 }
 
+/// Whose rights are checked.
+async fn identity(scope: &Scope) -> Identity {
+    if let Some(account) = &scope.service_account {
+        return Identity::ServiceAccount(format!("{}/{account}", scope.namespace));
+    }
+    // Without a kubeconfig, the client has found the service account of a pod.
+    match Config::from_kubeconfig(&KubeConfigOptions::default()).await {
+        Ok(_) => Identity::Caller,
+        Err(_) => Identity::Pod,
+    }
+}
+
+/// The user and the groups of a service account, as its token has them: a role can be bound to each of them.
+fn account_of(namespace: &str, account: &str) -> SubjectAccessReviewSpec {
+    let groups = [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ];
+    SubjectAccessReviewSpec {
+        user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+        groups: Some(groups.into()),
+        ..SubjectAccessReviewSpec::default()
+    }
+}
+
 async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts {
     let resource_attributes = Some(right.attributes());
     let post = PostParams::default();
     let status = if let Some(account) = &scope.service_account {
-        let user = Some(format!("system:serviceaccount:{}:{account}", scope.namespace));
-        let groups = ["system:serviceaccounts", "system:authenticated"].map(str::to_owned).to_vec();
-        let spec = SubjectAccessReviewSpec {
-            user,
-            groups: Some(groups),
-            resource_attributes,
-            ..SubjectAccessReviewSpec::default()
-        };
+        let spec = SubjectAccessReviewSpec { resource_attributes, ..account_of(&scope.namespace, account) };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let reviews = Api::<SubjectAccessReview>::all(client.clone());
         kube_api::call(reviews.create(&post, &review)).await.map(|review| review.status)
@@ -188,6 +209,14 @@ async fn read_secrets(client: &Client, valid: &ValidQuorum) -> (QuorumSecrets, b
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn service_account_has_the_groups_of_its_token() {
+        let review = account_of("system", "operator");
+        assert_eq!(review.user.as_deref(), Some("system:serviceaccount:system:operator"));
+        let groups = ["system:serviceaccounts", "system:serviceaccounts:system", "system:authenticated"];
+        assert_eq!(review.groups.unwrap(), groups);
+    }
 
     #[test]
     fn a_majority_of_votes_and_quarantines_comes_by_itself() {

@@ -13,7 +13,9 @@ pub(super) struct Facts {
     pub api_server: Option<Result<String, String>>,
     /// The kinds that the API server knows.
     pub kinds: Vec<KindFacts>,
-    /// The rights of the operator.
+    /// Whose rights were checked.
+    pub identity: Identity,
+    /// The rights that the operator needs.
     pub rights: Vec<RightFacts>,
     /// The quorums, or why they cannot be read.
     pub quorums: Option<Result<Vec<QuorumFacts>, String>>,
@@ -31,6 +33,18 @@ pub(super) struct KindFacts {
     pub kind: &'static str,
     /// The fields of `spec` that the API server does not know. An error says why they could not be read.
     pub missing_fields: Result<Option<Vec<String>>, String>,
+}
+
+/// Whose rights are checked.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Identity {
+    /// The person or the pod that runs the doctor with a kubeconfig. Its rights say nothing about those of the operator.
+    #[default]
+    Caller,
+    /// The service account of the pod in which the doctor runs, as in `helm test`.
+    Pod,
+    /// The service account that a flag names, with its namespace.
+    ServiceAccount(String),
 }
 
 /// A right that the operator needs, and whether the checked identity has it.

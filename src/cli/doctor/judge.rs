@@ -9,7 +9,7 @@ use redislease_plan::api::conditions::QuorumReady;
 use redislease_plan::api::{ConditionReason as _, ConditionStatus};
 
 use super::certificates::{self, Purpose};
-use super::facts::{Facts, KindFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
+use super::facts::{Facts, Identity, KindFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
 use super::finding::{Finding, Verdict};
 
 /// The clocks of the nodes and of the operator must agree within this time when a quorum is new.
@@ -31,7 +31,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         Some(Err(error)) => findings.push(Finding::new(Verdict::Unchecked, "api-server", "cluster", error)),
     }
     findings.extend(facts.kinds.iter().map(kind));
-    findings.extend(rights(&facts.rights));
+    findings.extend(rights(&facts.identity, &facts.rights));
     match &facts.quorums {
         None => {}
         Some(Err(error)) => {
@@ -67,22 +67,41 @@ fn kind(KindFacts { kind, missing_fields }: &KindFacts) -> Finding {
     Finding::new(verdict, "crd", format!("kind {kind}"), message)
 }
 
-fn rights(rights: &[RightFacts]) -> Vec<Finding> {
-    let found = rights.iter().filter_map(|RightFacts { right, needed_for, allowed }| match allowed {
-        Ok(true) => None,
-        Ok(false) => {
-            let message =
-                format!("The identity may not {right}, which is needed {needed_for}: use the roles of the chart.");
-            Some(Finding::new(Verdict::Problem, "rbac", "cluster", message))
-        }
-        Err(error) => Some(Finding::new(Verdict::Unchecked, "rbac", "cluster", format!("{right}: {error}."))),
+/// Whether the operator has its rights. The rights of the caller do not show it: if one is missing, nothing was checked.
+fn rights(identity: &Identity, rights: &[RightFacts]) -> Vec<Finding> {
+    let finding = |verdict, message: String| Finding::new(verdict, "rbac", "cluster", message);
+    let (who, advice) = match identity {
+        Identity::Caller => ("Your identity".to_owned(), " Use --service-account to check those of the operator."),
+        Identity::Pod => ("The service account of this pod".to_owned(), ""),
+        Identity::ServiceAccount(account) => (format!("Service account {account}"), ""),
+    };
+    let missing: Vec<&RightFacts> = rights.iter().filter(|right| right.allowed == Ok(false)).collect();
+    let unknown = rights.iter().filter_map(|RightFacts { right, allowed, .. }| {
+        let error = allowed.as_ref().err()?;
+        Some(finding(Verdict::Unchecked, format!("{right}: {error}.")))
     });
-    let found: Vec<Finding> = found.collect();
+    let found: Vec<Finding> = match (identity, missing.as_slice()) {
+        (Identity::Caller, [first, ..]) => {
+            let (count, all, right) = (missing.len(), rights.len(), &first.right);
+            let message =
+                format!("{who} lacks {count} of the {all} rights that the operator needs, such as: {right}.{advice}");
+            vec![finding(Verdict::Unchecked, message)]
+        }
+        (_, missing) => missing
+            .iter()
+            .map(|RightFacts { right, needed_for, .. }| {
+                let message =
+                    format!("{who} may not {right}, which is needed {needed_for}: use the roles of the chart.");
+                finding(Verdict::Problem, message)
+            })
+            .collect(),
+    };
+    let found: Vec<Finding> = found.into_iter().chain(unknown).collect();
     if !found.is_empty() || rights.is_empty() {
         return found;
     }
-    let message = format!("The identity has all {} rights that the operator needs.", rights.len());
-    vec![Finding::new(Verdict::Ok, "rbac", "cluster", message)]
+    let message = format!("{who} has all {} rights that the operator needs.{advice}", rights.len());
+    vec![finding(Verdict::Ok, message)]
 }
 
 /// Whether leases can move when a replica of the operator fails.

@@ -236,25 +236,11 @@ fn what_the_operator_reports_is_a_problem_unless_it_passes() {
 
 #[test]
 fn the_cluster_is_judged() {
-    let right =
-        |allowed| RightFacts { right: "patch pods in namespace shop".into(), needed_for: "to label pods", allowed };
-    let facts = |rights: Vec<RightFacts>| Facts { rights, ..Facts::default() };
     let only = |facts: &Facts| {
         let found = judge(facts);
         let [found] = found.as_slice() else { panic!("{found:?}") };
         (found.verdict, found.message.clone())
     };
-    assert_eq!(only(&facts(vec![right(Ok(true))])).0, Verdict::Ok);
-    let refused = only(&facts(vec![right(Ok(true)), right(Ok(false))]));
-    assert_eq!(
-        refused,
-        (
-            Problem,
-            "The identity may not patch pods in namespace shop, which is needed to label pods: use the roles of the chart."
-                .into()
-        )
-    );
-    assert_eq!(only(&facts(vec![right(Err("forbidden".into()))])).0, Verdict::Unchecked);
     let kind =
         |missing_fields| Facts { kinds: vec![KindFacts { kind: "RedisLease", missing_fields }], ..Facts::default() };
     assert_eq!(only(&kind(Ok(Some(Vec::new())))).0, Verdict::Ok);
@@ -265,6 +251,36 @@ fn the_cluster_is_judged() {
     assert_eq!(only(&none).0, Problem);
     let unknown = Facts { api_server: Some(Err("no answer".into())), ..Facts::default() };
     assert_eq!(only(&unknown).0, Verdict::Unchecked);
+}
+
+#[test]
+fn missing_right_is_a_problem_only_of_the_operator() {
+    let account = || Identity::ServiceAccount("system/operator".into());
+    let (missing, needed) = (
+        "may not patch pods, which is needed to label pods: use the roles of the chart.",
+        "rights that the operator needs",
+    );
+    let caller = "Use --service-account to check those of the operator.";
+    for (identity, allowed, verdict, says) in [
+        (account(), Ok(true), Verdict::Ok, format!("Service account system/operator has all 2 {needed}.")),
+        (account(), Ok(false), Problem, format!("Service account system/operator {missing}")),
+        (Identity::Pod, Ok(true), Verdict::Ok, format!("The service account of this pod has all 2 {needed}.")),
+        (Identity::Pod, Ok(false), Problem, format!("The service account of this pod {missing}")),
+        (Identity::Caller, Ok(true), Verdict::Ok, format!("Your identity has all 2 {needed}. {caller}")),
+        (
+            Identity::Caller,
+            Ok(false),
+            Verdict::Unchecked,
+            format!("Your identity lacks 1 of the 2 {needed}, such as: patch pods. {caller}"),
+        ),
+        (account(), Err("forbidden".into()), Verdict::Unchecked, "patch pods: forbidden.".into()),
+    ] {
+        let right = |right: &str, allowed| RightFacts { right: right.into(), needed_for: "to label pods", allowed };
+        let rights = vec![right("list pods", Ok(true)), right("patch pods", allowed)];
+        let found = judge(&Facts { identity, rights, ..Facts::default() });
+        let [found] = found.as_slice() else { panic!("{says}: {found:?}") };
+        assert_eq!((found.verdict, &found.message), (verdict, &says));
+    }
 }
 
 #[test]
