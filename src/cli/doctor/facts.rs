@@ -31,7 +31,7 @@ pub(super) struct Facts {
 #[derive(Clone, Debug)]
 pub(super) struct KindFacts {
     pub kind: &'static str,
-    /// The fields of `spec` that the API server does not know. An error says why they could not be read.
+    /// The paths of the fields that the API server does not know, such as `spec.tls`. An error says why they could not be read.
     pub missing_fields: Result<Option<Vec<String>>, String>,
 }
 

@@ -61,7 +61,7 @@ fn kind(KindFacts { kind, missing_fields }: &KindFacts) -> Finding {
         }
         Ok(Some(missing)) => {
             let missing = missing.join(", ");
-            (Verdict::Problem, format!("The definition is older than this program, it lacks spec.{missing}: {apply}."))
+            (Verdict::Problem, format!("The definition is older than this program, it lacks {missing}: {apply}."))
         }
     };
     Finding::new(verdict, "crd", format!("kind {kind}"), message)

@@ -244,8 +244,8 @@ fn the_cluster_is_judged() {
     let kind =
         |missing_fields| Facts { kinds: vec![KindFacts { kind: "RedisLease", missing_fields }], ..Facts::default() };
     assert_eq!(only(&kind(Ok(Some(Vec::new())))).0, Verdict::Ok);
-    let old = only(&kind(Ok(Some(vec!["tls".into(), "zone".into()]))));
-    assert!(old.0 == Problem && old.1.contains("lacks spec.tls, zone: run `redislease crds"), "{old:?}");
+    let old = only(&kind(Ok(Some(vec!["spec.tls".into(), "spec.nodes.zone".into()]))));
+    assert!(old.0 == Problem && old.1.contains("lacks spec.tls, spec.nodes.zone: run `redislease crds"), "{old:?}");
     assert_eq!(only(&kind(Ok(None))).0, Problem);
     let none = Facts { quorums: Some(Ok(Vec::new())), namespace: "system".into(), ..Facts::default() };
     assert_eq!(only(&none).0, Problem);
