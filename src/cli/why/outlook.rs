@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{self, Attempt, Token};
 use redislease_core::time::{Drift, Millis, Time};
-use redislease_plan::api::conditions::LeaseReady;
+use redislease_plan::api::conditions::{LeaseCandidates, LeaseReady};
 use redislease_plan::api::lease_status::Holder;
 use redislease_plan::api::quorum::NodeState;
 use redislease_plan::api::validated::Readiness;
@@ -105,7 +105,7 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
         revoked: revoked(facts, spec),
         fresh: true,
     };
-    let next = standby(holder, electorate);
+    let next = standby(facts, holder, electorate);
     let next = next.as_deref();
     match decide(&situation(time(facts.now))) {
         Decision { step: Step::End { proof, cause, .. }, .. } => ends(spec, facts.now, proof, cause, next),
@@ -168,7 +168,7 @@ fn ending(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<
     if let Some(outlook) = blocked(facts) {
         return outlook;
     }
-    let next = standby(holder, electorate);
+    let next = standby(facts, holder, electorate);
     let next = next.map_or_else(
         || "the operator elects the first pod that can be elected".into(),
         |next| format!("{next} can acquire the lease"),
@@ -259,9 +259,14 @@ fn missing_votes(facts: &Facts) -> Option<usize> {
     (!nodes.is_empty()).then(|| majority.saturating_sub(up))
 }
 
-/// The pod that is elected after the holder; `None` if none can be elected.
-fn standby(holder: &Holder, electorate: Option<&Electorate>) -> Option<String> {
-    let Some(electorate) = electorate else { return Some("another pod".into()) };
+/// The pod that is elected after the holder; `None` if none can be elected. Without the pods, the status says whether there is one.
+fn standby(facts: &Facts, holder: &Holder, electorate: Option<&Electorate>) -> Option<String> {
+    let Some(electorate) = electorate else {
+        let none = [LeaseCandidates::OnlyHolder, LeaseCandidates::NoCandidate];
+        let known = facts.has_reason(LeaseCandidates::StandbyAvailable);
+        let another = if known { "another pod" } else { "another pod, if one can be elected," };
+        return (!none.into_iter().any(|reason| facts.has_reason(reason))).then(|| another.to_owned());
+    };
     let next = electorate.eligible.iter().find(|pod| pod.uid != holder.pod_uid);
     next.map(|pod| pod.name.clone())
 }

@@ -28,3 +28,26 @@ fn what_the_condition_says_beside_the_holder_is_said_too() {
     situation.conditions(("True", "HeldHere", &message), ("True", "HeldHere", "billing-0 holds the lease."));
     assert_eq!(situation.explained().holder.last().map(String::as_str), Some(risk));
 }
+
+#[test]
+fn without_the_pods_the_status_says_whether_one_can_take_over() {
+    let no_change = "No change is due.";
+    for (reason, next) in [
+        (
+            Some("StandbyAvailable"),
+            "If billing-0 is deleted and its containers stop, another pod can acquire the lease at once.",
+        ),
+        (Some("OnlyHolder"), "No other pod can take over, because none can be elected."),
+        (
+            None,
+            "If billing-0 is deleted and its containers stop, another pod, if one can be elected, can acquire the lease at once.",
+        ),
+    ] {
+        let mut situation = Situation::held();
+        let known = reason.map(|reason| condition("CandidatesAvailable", "False", reason, ""));
+        situation.status["conditions"].as_array_mut().unwrap().extend(known);
+        let mut facts = situation.facts();
+        facts.candidates = Err("the pods cannot be listed: forbidden".into());
+        assert_eq!(Explanation::of(&facts).next[0], format!("{no_change} {next}"), "{reason:?}");
+    }
+}
