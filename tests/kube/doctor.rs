@@ -315,7 +315,8 @@ fn missing_rights(admin: &Path) {
 fn what_cannot_be_checked_and_wrong_arguments(cluster: &ControlPlane) -> Result<()> {
     let admin = cluster.kubeconfig();
     let (code, missing) = findings(admin, &["nowhere"]);
-    assert_eq!(code, Some(2), "{missing:#?}");
+    assert_eq!(code, Some(1), "{missing:#?}");
+    assert!(has(&missing, "Problem", "quorums", "There is no RedisQuorum nowhere"), "{missing:#?}");
     let nobody = cluster.service_account_kubeconfig(SYSTEM, "default")?;
     let (code, forbidden) = findings(&nobody, &[]);
     assert_eq!(code, Some(2), "{forbidden:#?}");

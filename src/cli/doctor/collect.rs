@@ -101,19 +101,24 @@ async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts
     RightFacts { right: right.text(), needed_for: right.needed_for, allowed }
 }
 
-async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<RedisQuorum>, String> {
+async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<RedisQuorum>, Obstacle> {
+    let unread = |why: &str| Obstacle { message: format!("The RedisQuorums cannot be read: {why}."), unchecked: true };
     let api = Api::<RedisQuorum>::namespaced(client.clone(), &scope.namespace);
     match &scope.quorum {
         Some(name) => match kube_api::call(api.get(name)).await {
             Ok(quorum) => Ok(vec![quorum]),
-            Err(CallError::NotFound) => Err(format!("there is no RedisQuorum {}/{name}", scope.namespace)),
-            Err(error) => Err(error.to_string()),
+            Err(CallError::NotFound) => {
+                let message =
+                    format!("There is no RedisQuorum {name} in this namespace: check the name and `--namespace`.");
+                Err(Obstacle { message, unchecked: false })
+            }
+            Err(error) => Err(unread(&error.to_string())),
         },
         None => match kube_api::call(api.list(&ListParams::default())).await {
             Ok(list) => Ok(list.items),
             // The finding about the kind says what to do.
-            Err(CallError::NotFound) => Err("the API server does not know the kind RedisQuorum".to_owned()),
-            Err(error) => Err(error.to_string()),
+            Err(CallError::NotFound) => Err(unread("the API server does not know the kind RedisQuorum")),
+            Err(error) => Err(unread(&error.to_string())),
         },
     }
 }
@@ -208,7 +213,26 @@ async fn read_secrets(client: &Client, valid: &ValidQuorum) -> (QuorumSecrets, b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::Router;
+    use axum::http::StatusCode;
     use serde_json::{Value, json};
+
+    #[tokio::test]
+    async fn quorum_that_does_not_exist_is_certain() {
+        let answers = |status: StatusCode| {
+            let body =
+                json!({"kind": "Status", "apiVersion": "v1", "code": status.as_u16(), "message": "no"}).to_string();
+            Client::new(Router::new().fallback(async move || (status, body)), "default")
+        };
+        let scope = Scope { namespace: "system".into(), quorum: Some("nowhere".into()), ..Scope::default() };
+        let missing = quorums(&answers(StatusCode::NOT_FOUND), &scope).await.unwrap_err();
+        assert!(!missing.unchecked && missing.message.starts_with("There is no RedisQuorum nowhere"), "{missing:?}");
+        let forbidden = quorums(&answers(StatusCode::FORBIDDEN), &scope).await.unwrap_err();
+        assert!(
+            forbidden.unchecked && forbidden.message.starts_with("The RedisQuorums cannot be read"),
+            "{forbidden:?}"
+        );
+    }
 
     #[test]
     fn service_account_has_the_groups_of_its_token() {

@@ -18,7 +18,7 @@ pub(super) struct Facts {
     /// The rights that the operator needs.
     pub rights: Vec<RightFacts>,
     /// The quorums, or why they cannot be read.
-    pub quorums: Option<Result<Vec<QuorumFacts>, String>>,
+    pub quorums: Option<Result<Vec<QuorumFacts>, Obstacle>>,
     /// The leases that can move when a replica of the operator fails, and why; or why the leases cannot be read.
     pub at_risk: Option<Result<Vec<(String, String)>, String>>,
     /// The namespace of the quorums.

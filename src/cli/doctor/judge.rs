@@ -34,9 +34,9 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     findings.extend(rights(&facts.identity, &facts.rights));
     match &facts.quorums {
         None => {}
-        Some(Err(error)) => {
-            let message = format!("The RedisQuorums cannot be read: {error}.");
-            findings.push(Finding::new(Verdict::Unchecked, "quorums", &facts.namespace, message));
+        Some(Err(Obstacle { message, unchecked })) => {
+            let verdict = if *unchecked { Verdict::Unchecked } else { Verdict::Problem };
+            findings.push(Finding::new(verdict, "quorums", &facts.namespace, message));
         }
         Some(Ok(quorums)) if quorums.is_empty() => {
             let message = "There is no RedisQuorum, so no lease can be held: create one in this namespace.";

@@ -249,6 +249,11 @@ fn the_cluster_is_judged() {
     assert_eq!(only(&kind(Ok(None))).0, Problem);
     let none = Facts { quorums: Some(Ok(Vec::new())), namespace: "system".into(), ..Facts::default() };
     assert_eq!(only(&none).0, Problem);
+    for (unchecked, verdict) in [(true, Verdict::Unchecked), (false, Problem)] {
+        let obstacle = Obstacle { message: "There is none.".into(), unchecked };
+        let facts = Facts { quorums: Some(Err(obstacle)), ..Facts::default() };
+        assert_eq!(only(&facts), (verdict, "There is none.".to_owned()));
+    }
     let unknown = Facts { api_server: Some(Err("no answer".into())), ..Facts::default() };
     assert_eq!(only(&unknown).0, Verdict::Unchecked);
 }
