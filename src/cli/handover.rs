@@ -57,27 +57,27 @@ impl Handover {
             names::HANDOVER_TO_ANNOTATION: self.to,
         });
         let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-        let explain = |error: &CallError| match error {
-            CallError::NotFound => format!("there is no RedisLease {} in namespace {namespace}", self.name),
-            other => {
-                format!(
-                    "cannot request a handover of RedisLease {namespace}/{}: {other} (the API server at {address})",
-                    self.name
-                )
-            }
-        };
         let patched = kube_api::call(leases.patch(&self.name, &PatchParams::default(), &patch)).await;
         // A request that was not answered may be stored: then its result will be shown.
         if let Err(error) = &patched
             && (error.unknown().is_none() || self.wait.is_zero())
         {
-            return Err(explain(error).into());
+            return Err(self.not_requested(&namespace, error, &address).into());
         }
         if self.wait.is_zero() {
             output::print_line(&format!("Requested handover {id} of RedisLease {namespace}/{}.", self.name))?;
             return Ok(());
         }
         self.wait_for_result(&leases, &namespace, &id, patched.is_ok()).await
+    }
+
+    fn not_requested(&self, namespace: &str, error: &CallError, address: &str) -> String {
+        let name = &self.name;
+        let why = match error {
+            CallError::NotFound => format!("there is no RedisLease {name} in namespace {namespace}"),
+            other => format!("cannot request a handover of RedisLease {namespace}/{name}: {other}"),
+        };
+        format!("{why} (the API server at {address})")
     }
 
     /// `answered`: the API server has answered the request, so that it is stored.
@@ -206,12 +206,31 @@ mod tests {
         }
     }
 
+    fn billing() -> Handover {
+        Handover { name: "billing".to_owned(), namespace: None, to: None, wait: Duration::ZERO }
+    }
+
+    #[test]
+    fn error_names_the_api_server() {
+        for (error, says) in [
+            (CallError::NotFound, "there is no RedisLease billing in namespace shop"),
+            (CallError::Conflict, "cannot request a handover of RedisLease shop/billing: "),
+        ] {
+            let said = billing().not_requested("shop", &error, "https://eu.example.com:6443/");
+            assert!(said.starts_with(says), "{said}");
+            assert!(said.ends_with(" (the API server at https://eu.example.com:6443/)"), "{said}");
+        }
+    }
+
     /// The error after no time, with an API server that answers every read with this lease.
     async fn error(lease: RedisLease, answered: bool) -> String {
-        let handover = Handover { name: "billing".to_owned(), namespace: None, to: None, wait: Duration::ZERO };
         let answer = async move || serde_json::to_string(&lease).unwrap();
         let client = kube::Client::new(Router::new().fallback(answer), "shop");
-        handover.wait_for_result(&Api::namespaced(client, "shop"), "shop", "7", answered).await.unwrap_err().to_string()
+        billing()
+            .wait_for_result(&Api::namespaced(client, "shop"), "shop", "7", answered)
+            .await
+            .unwrap_err()
+            .to_string()
     }
 
     #[tokio::test]
