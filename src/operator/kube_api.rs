@@ -18,6 +18,8 @@ use redislease_lock::contain::Panicked;
 use redislease_plan::api::validated::{Workload, WorkloadKind};
 use serde_json::Value;
 
+use super::proxy;
+
 pub use redislease_plan::plan::calls::CallError;
 
 /// The timeout of a call. Renewals do not depend on it.
@@ -147,6 +149,8 @@ pub async fn client() -> Result<(Client, String), String> {
     // this.
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
+    let variable = |name: &str| std::env::var(name).ok();
+    config.proxy_url = config.proxy_url.filter(|proxy| !proxy::is_exempt(proxy, &config.cluster_url, variable));
     let address = config.cluster_url.to_string();
     let client = Client::try_from(config)
         .map_err(|error| format!("the client of the API server at {address} cannot be built: {}", causes(&error)))?;

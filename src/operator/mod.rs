@@ -11,7 +11,7 @@
 //! | [`annotations`] | the leases of annotated workloads |
 //! | [`slot`] | the newest view of one keeper machine |
 //! | [`supervisor`] | the tasks that must run as long as the process |
-//! | [`backoff`], [`kube_api`] | small tools |
+//! | [`backoff`], [`kube_api`], [`proxy`] | small tools |
 
 mod annotations;
 mod authority;
@@ -21,6 +21,7 @@ pub mod kube_api;
 mod leadership;
 mod merge;
 mod namespaces;
+mod proxy;
 mod quorums;
 mod slot;
 mod supervisor;
