@@ -34,7 +34,8 @@ impl WorkloadFacts {
     pub fn of(kind: WorkloadKind, metadata: ObjectMeta) -> Self {
         let mut unknown = 0;
         let annotations = metadata.annotations.unwrap_or_default();
-        let owners = annotations.keys().filter_map(|key| names::lease_of_mark(key)).map(str::to_owned).collect();
+        let owners =
+            annotations.keys().filter_map(|key| names::lease_of_workload_mark(key)).map(str::to_owned).collect();
         let ours = |(key, value): (String, String)| {
             let name = key.strip_prefix(ANNOTATION_PREFIX)?;
             unknown += usize::from(!WORKLOAD_ANNOTATIONS.contains(&name));

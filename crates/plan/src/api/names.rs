@@ -141,6 +141,11 @@ pub fn lease_of_mark(key: &str) -> Option<&str> {
     [TOKEN_PREFIX, STARTED_PREFIX, OWNER_PREFIX, WITHDRAWN_PREFIX].iter().find_map(|prefix| key.strip_prefix(prefix))
 }
 
+/// As [`lease_of_mark`], on a workload. The operator starts pods only: another mark was copied from one.
+pub fn lease_of_workload_mark(key: &str) -> Option<&str> {
+    lease_of_mark(key).filter(|_| !key.starts_with(STARTED_PREFIX))
+}
+
 /// Whether `name` is a DNS label: the format of namespaces and of node names in a `RedisQuorum`.
 pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && is_object_name(name)

@@ -71,7 +71,7 @@ impl WorkloadFacts {
     /// The leases whose label or annotations the workload carries.
     pub fn marked_by(&self) -> impl Iterator<Item = &str> {
         let of_labels = self.labels.keys().filter_map(|key| names::lease_of_role_label(key));
-        of_labels.chain(self.annotations.iter().filter_map(|(key, _)| names::lease_of_mark(key)))
+        of_labels.chain(self.annotations.iter().filter_map(|(key, _)| names::lease_of_workload_mark(key)))
     }
 }
 

@@ -83,3 +83,29 @@ fn marks_of_leases_that_do_not_exist_are_removed_from_workloads_that_the_operato
     world.take(Input::Workload(key, found()));
     assert_eq!(world.done(), [""; 0]);
 }
+
+/// The last leader crashed, or the API server has refused to remove the mark.
+#[test]
+fn marks_that_stayed_behind_when_a_lease_was_forgotten_are_removed_by_the_leader() {
+    let removed = || vec!["gone on p: None None".to_owned()];
+    for leads in [true, false] {
+        let mut world = World::listed();
+        world.lead(Some(if leads { Authority::Lead } else { Authority::Follow }));
+        let mut carrier = pod("p");
+        carrier.labels.insert("lease.redislease.io/gone".to_owned(), "active".to_owned());
+        world.take(Input::Pod(Watched::Seen(Box::new(carrier))));
+        world.lease("n", "gone");
+        script("gone", |script| script.finished = true);
+        world.work();
+        world.done();
+        world.take(Input::Lease(Watched::Deleted(Box::new(lease("n", "gone")))));
+        world.work();
+        let writes =
+            |world: &mut World| world.done().into_iter().filter(|done| done.contains(" on ")).collect::<Vec<_>>();
+        assert_eq!(writes(&mut world), if leads { removed() } else { Vec::new() });
+        if !leads {
+            world.lead(Some(Authority::Lead));
+            assert_eq!(writes(&mut world), removed(), "whoever leads next");
+        }
+    }
+}

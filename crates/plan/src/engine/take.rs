@@ -11,7 +11,7 @@ use crate::api::RedisLease;
 use crate::election::PodFacts;
 use crate::index::{LeaseId, NamespaceFacts, WorkloadFound, WorkloadKey};
 use crate::plan::calls::{Found, Outcome, Request, RoleAnswer};
-use crate::plan::{Effect as Planned, Event, StatusOutcome};
+use crate::plan::{Authority, Effect as Planned, Event, StatusOutcome};
 
 impl<M: Machine> Engine<M> {
     /// Handles one input.
@@ -34,6 +34,10 @@ impl<M: Machine> Engine<M> {
                 self.index.workloads_of_quorum(&quorum, now);
                 self.index.mark_quorum(&quorum);
                 self.report_mistakes();
+                // Leases may have been deleted while no replica decided.
+                if authority == Authority::Lead {
+                    self.sweep(now, true);
+                }
             }
             Input::Answer { lease, incarnation, answer } => self.take_answer(now, lease, incarnation, answer),
             Input::ApiAnswered => {

@@ -107,8 +107,15 @@ impl<M: Machine> Engine<M> {
             self.permits.forget(&id);
             self.timers.set(id, None);
             self.awaiting.remove(&id);
+            let (namespace, name) = (entry.namespace.clone(), entry.name.clone());
             self.index.remove(id);
             self.leases.remove(&id);
+            // The removal of a mark may have been refused.
+            if turned.authority == Authority::Lead {
+                for orphan in self.index.orphans_of(&namespace, &name) {
+                    self.clear_orphan(now, &orphan);
+                }
+            }
             return;
         }
         self.permits.record(&id, &entry.quorum, &entry.namespace, turned.permitted, machine.permit_uses());

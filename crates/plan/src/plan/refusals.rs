@@ -51,7 +51,7 @@ impl Refusals {
     /// Takes the answer to a write of the object. Each refusal is reported, and so is a deletion: nothing else shows the users why
     /// their pod stops or waits.
     pub fn answered(&mut self, now: Time, writing: &Writing, outcome: &RoleOutcome, out: &mut Effects) {
-        let Writing { uid, pod, kind, desired: DesiredRole { change, .. }, .. } = writing;
+        let Writing { uid, pod, kind, desired: DesiredRole { role, change, .. }, .. } = writing;
         let (kind, change, on_pods) = (*kind, *change, vec![(pod.clone(), uid.clone())]);
         let refused = match outcome {
             RoleOutcome::Refused(why) => Some(why.clone()),
@@ -74,7 +74,9 @@ impl Refusals {
         };
         let altered = matches!(outcome, RoleOutcome::Written(Some(_)));
         out.emit(Effect::Measure(Measure::WriteRefused { kind, altered }));
-        let is_forbidden = kind.is_some() && matches!(outcome, RoleOutcome::Refused(why) if lacks_right(why));
+        // A workload that is not a candidate any more is no reason to make no attempt.
+        let is_forbidden =
+            kind.is_some() && role.is_some() && matches!(outcome, RoleOutcome::Refused(why) if lacks_right(why));
         let forbidden_until = is_forbidden.then_some(now + FORBIDDEN);
         let refusal = Refusal { uid: uid.clone(), change, why: why.clone(), forbidden_until };
         // A refused write is repeated: the same refusal is reported once.

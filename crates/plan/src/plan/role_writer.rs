@@ -192,10 +192,15 @@ impl RoleWriter {
     /// What is known about writes to pods that do not exist any more is dropped, once it is most of what is known.
     pub fn forget_old_pods(&mut self, inputs: &Inputs, facts: &Facts) {
         let Some(electorate) = &inputs.electorate else { return };
-        if self.guard.count() > 2 * (electorate.total() + facts.strays.len()) + AT_ONCE {
+        let known = [&self.fenced, &self.refused, &self.may_be_active].map(BTreeSet::len).into_iter().max();
+        if self.guard.count().max(known.unwrap_or(0)) > 2 * (electorate.total() + facts.strays.len()) + AT_ONCE {
             let exists: BTreeSet<&str> = electorate.pods().chain(&facts.strays).map(|pod| pod.uid.as_str()).collect();
             let writing = &self.writing;
-            self.guard.retain(|uid| exists.contains(uid) || writing.iter().any(|writing| writing.uid == uid));
+            let is_known = |uid: &str| exists.contains(uid) || writing.iter().any(|writing| writing.uid == uid);
+            self.guard.retain(is_known);
+            for uids in [&mut self.fenced, &mut self.refused, &mut self.may_be_active] {
+                uids.retain(|uid| is_known(uid));
+            }
         }
     }
 
@@ -237,7 +242,8 @@ impl RoleWriter {
             }
             return false;
         }
-        if self.writing.len() >= AT_ONCE && desired.role != Some(PodRole::Active) {
+        // What decides who may be active does not wait for the others.
+        if self.writing.len() >= AT_ONCE && desired.role != Some(PodRole::Active) && !self.may_be_active(pod) {
             return false;
         }
         let due = self.guard.due(now, pod.uid, &desired.guarded());

@@ -22,7 +22,7 @@ use super::refusals::Refusals;
 use super::role_writer::RoleWriter;
 use super::start::StartState;
 use super::workload::{Assignment, WorkloadState, unmark_strays};
-use super::{Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
+use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
 use crate::api::RedisLease;
 use crate::api::names::{self, PodRole};
 use crate::election::{HolderName, PodFacts};
@@ -133,7 +133,10 @@ impl Roles {
         if !may_write_candidates(facts) {
             return;
         }
-        unmark_strays(now, facts, &mut self.writer, out);
+        // While the candidates are unknown, the candidate of the term may be among the strays.
+        if !matches!(facts.candidates, CandidateFacts::Unknown) {
+            unmark_strays(now, facts, &mut self.writer, out);
+        }
         if turn.spec.is_some_and(|spec| spec.cluster.is_some()) {
             let (entitlement, state) = (&entitlement, &mut self.workload);
             let (writer, confirmation, is_status_known) = (&mut self.writer, &mut self.confirmation, status.is_known());

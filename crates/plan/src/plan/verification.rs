@@ -40,9 +40,10 @@ impl Verification {
         token.filter(|token| *token > entitlement.latest && !is_verified(*token))
     }
 
-    /// Reads the lease, because an object carries this token. A read that was requested for a lower one does not count.
+    /// Reads the lease, because an object carries this token. A read that was requested for a lower one, or for another purpose, does
+    /// not count: its answer causes the next turn.
     pub fn verify(&mut self, carried: Token, out: &mut Effects) {
-        if self.verifying.is_none() {
+        if self.verifying.is_none() && !out.is_reading_lease() {
             self.verifying = Some(carried);
             out.read_lease();
         }

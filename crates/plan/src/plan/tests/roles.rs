@@ -97,3 +97,22 @@ fn at_most_eight_pods_of_a_lease_are_written_at_a_time() {
     assert_eq!(story.role_writes().len(), 8);
     assert_eq!(story.pods().len(), 20);
 }
+
+#[test]
+fn the_pod_that_was_active_does_not_wait_for_the_writes_to_the_others() {
+    let mut story = Story::held_by_a();
+    let CandidateFacts::Known(known) = &story.facts.candidates else { panic!() };
+    let mut pods: Vec<PodFacts> = known.pods().map(|pod| pod.as_ref().clone()).collect();
+    for number in 0..8 {
+        let mut other = pod(&format!("n{number}"));
+        other.labels.insert("lease.redislease.io/billing".into(), "standby".into());
+        other.annotations.set("token.redislease.io/billing", Some("6"));
+        pods.push(other);
+    }
+    story.candidates(&pods);
+    story.turn();
+    assert_eq!(story.role_writes().len(), 8);
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let writes = story.role_writes();
+    assert!(writes.iter().any(|write| write.uid == "uid-a" && write.role == Some(PodRole::Standby)), "{writes:?}");
+}

@@ -379,3 +379,57 @@ fn a_status_that_lost_the_term_stops_no_workload_while_the_term_is_held() {
     assert_eq!(story.switches(), [], "{:?}", story.effects);
     assert_eq!(story.run().1, Run::Replicas(3));
 }
+
+/// The spec was changed to one that does not fit the quorum, and the operator was restarted: it does not know which workload the
+/// lease has.
+#[test]
+fn while_the_candidates_are_unknown_a_running_workload_keeps_its_marks() {
+    let old = Story::running();
+    let workload = old.workload();
+    let mut story = Story::of_cluster(3);
+    story.facts.lease = old.facts.lease.clone();
+    story.facts.candidates = CandidateFacts::Unknown;
+    story.facts.stray_workloads = vec![Arc::new(workload.clone())];
+    story.spec = old.spec.clone();
+    story.turn();
+    story.view(View { standing: Standing::Adopting(term_view(held_by_here())), ..View::default() });
+    story.view(held(held_by_here()));
+    assert_eq!(story.role_writes(), [], "{:?}", story.effects);
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    story.facts.stray_workloads = Vec::new();
+    story.workload_is(workload);
+    story.turn();
+    let stop = (Some(PodRole::Standby), PodChange::Run(Run::Replicas(0)), Some(WorkloadKind::Deployment));
+    assert_eq!(story.switches(), [stop], "after the correction it is stopped");
+}
+
+#[test]
+fn a_workload_that_is_not_the_candidate_any_more_blocks_no_attempt() {
+    let mut workload = Story::running().workload();
+    let mut story = Story::new();
+    workload.resource_version = Some("70".into());
+    story.facts.stray_workloads = vec![Arc::new(workload)];
+    story.turn();
+    let uid = story.role_writes()[0].uid.clone();
+    let why = "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource".to_owned();
+    story.event(Event::RoleWritten { uid, outcome: RoleOutcome::Refused(why) });
+    story.answer();
+    assert_eq!(story.wanted(), Some("a".to_owned()), "{:?}", story.effects);
+}
+
+/// No attempt shows whether the term of the peer goes on.
+#[test]
+fn who_refused_an_attempt_is_forgotten_when_no_attempt_follows_and_its_term_may_have_ended() {
+    let mut story = Story::wanting_a();
+    let view = refused_by("there/uid-there/jobs/billing/x/uid-x", story.now);
+    let until = view.refusal.unwrap().until;
+    story.view(view);
+    story.write();
+    story.candidates(&[PodFacts { ready: false, ..pod("a") }]);
+    story.turn();
+    assert_eq!(story.commands(), [], "it may still hold the lease");
+    assert!(story.reconciler.next_deadline().is_some_and(|at| at <= until));
+    story.now = until;
+    story.turn();
+    assert_eq!(story.commands(), [Command::Forget]);
+}
