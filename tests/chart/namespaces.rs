@@ -15,7 +15,7 @@ const LABELS_READ: Duration = Duration::from_secs(30);
 const WATCHED: [&str; 2] = ["shop", "billing"];
 
 /// What the operator may do: a verb, a resource and a namespace.
-const ALLOWED: [(&str, &str, &str); 9] = [
+const ALLOWED: [(&str, &str, &str); 10] = [
     ("list", "pods", "shop"),
     ("patch", "pods", "shop"),
     ("list", "redisleases.redislease.io", "shop"),
@@ -24,6 +24,7 @@ const ALLOWED: [(&str, &str, &str); 9] = [
     ("watch", "cronjobs.batch", "shop"),
     ("update", "redisleases.redislease.io/status", "billing"),
     ("get", "secrets", "redislease-system"),
+    ("create", "events.events.k8s.io", "redislease-system"),
     ("get", "nodes", ""),
 ];
 

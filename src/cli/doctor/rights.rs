@@ -61,6 +61,7 @@ pub(super) fn needed(scope: &Scope) -> Vec<Right> {
         rights.push(right(verb, LEASES, "redisquorums", "", system, "to use RedisQuorums"));
     }
     rights.push(right("update", LEASES, "redisquorums", "status", system, "to show the state of the Redis nodes"));
+    rights.push(right("create", "events.k8s.io", "events", "", system, "to report events of RedisQuorums"));
     rights.push(Right {
         name: "kube-system".to_owned(),
         ..right("get", "", "namespaces", "", "kube-system", "to distinguish clusters that share a quorum")
@@ -199,7 +200,12 @@ mod tests {
             assert!(all.contains(&text.to_owned()), "{text}: {all:?}");
         }
         let some = texts(&["shop", "jobs"], with(Allowed { scheduling_gate: true, ..Allowed::default() }));
-        for text in ["patch pods in namespace jobs", "get namespaces kube-system in namespace kube-system"] {
+        for text in [
+            "patch pods in namespace jobs",
+            "get namespaces kube-system in namespace kube-system",
+            "create events in namespace system",
+            "create events in namespace shop",
+        ] {
             assert!(some.contains(&text.to_owned()), "{text}: {some:?}");
         }
         assert!(some.contains(&"get namespaces shop in namespace shop".to_owned()), "{some:?}");
