@@ -6,7 +6,7 @@ use redislease_lab::{Helm, Result, SYSTEM, repository};
 use serde_json::{Value, json};
 
 use crate::combinations;
-use crate::objects::{Object, render};
+use crate::objects::{Object, read, render};
 
 /// Kinds that have no namespace.
 const CLUSTER_SCOPED: &[&str] = &[
@@ -90,6 +90,26 @@ fn check_no_rights_elsewhere(objects: &[Object], combination: &[String]) {
         let nodes = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]);
         assert_eq!(role.0["rules"], nodes, "{combination:?}");
     }
+}
+
+/// Two releases in one cluster, as docs/install.md describes them. Helm refuses an object of another release.
+#[test]
+fn two_releases_have_no_object_in_common() -> Result<()> {
+    let helm = Helm::new()?;
+    let objects = |release: &str, args: &[&str]| -> Result<BTreeSet<(String, String, String)>> {
+        let namespace = format!("--namespace={release}");
+        let text = helm.run(&[&["template", release, &Helm::chart(), &namespace], args].concat())?;
+        let identity = |object: &Object| [object.kind(), object.namespace(), object.name()].map(str::to_owned).into();
+        Ok(read(&text).iter().map(identity).collect())
+    };
+    let first = objects("redislease", &["--set=watchNamespaces={shop}"])?;
+    let second = objects("redislease-billing", &["--set=watchNamespaces={billing},crds.enabled=false"])?;
+    assert!(first.len() > 10 && second.len() > 10, "{first:?} {second:?}");
+    assert!(first.is_disjoint(&second), "{:?}", first.intersection(&second).collect::<Vec<_>>());
+    let with_definitions = objects("redislease-billing", &["--set=watchNamespaces={billing}"])?;
+    let common: BTreeSet<&str> = first.intersection(&with_definitions).map(|(kind, ..)| kind.as_str()).collect();
+    assert_eq!(common, BTreeSet::from(["CustomResourceDefinition"]));
+    Ok(())
 }
 
 #[test]
