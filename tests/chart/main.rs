@@ -10,6 +10,7 @@ mod doctor;
 mod lifecycle;
 mod manifests;
 mod namespaces;
+mod nulls;
 mod objects;
 mod pages;
 mod policy;

@@ -8,6 +8,10 @@ const REFUSED: &[(&[&str], &[&str])] = &[
     (&["--set=metrics.servicemonitor.enabled=true"], &["/metrics", "'servicemonitor' not allowed"]),
     (&["--set=replicas=two"], &["/replicas", "got string, want integer"]),
     (&["--set=replicas=0"], &["/replicas", "minimum: got 0, want 1"]),
+    (&["--set=replicas=null"], &["missing property 'replicas'"]),
+    (&["--set=nodeLossTolerationSeconds=null"], &["missing property 'nodeLossTolerationSeconds'"]),
+    (&["--set=metrics.port=null"], &["/metrics", "missing property 'port'"]),
+    (&["--set=networkPolicy.apiServerPorts=null"], &["/networkPolicy", "missing property 'apiServerPorts'"]),
     (&["--set=cluster.name=eu/west"], &["/cluster/name", "does not match pattern"]),
     (&["--set=image.digest=sha256:12"], &["/image/digest", "does not match pattern"]),
     (
