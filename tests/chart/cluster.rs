@@ -37,6 +37,7 @@ fn the_api_server_accepts_every_combination() -> Result<()> {
         let manifest = helm.template(&args)?;
         // The API server admits the pod of `helm test` only if its service account exists.
         for account in manifest.lines().filter_map(|line| line.strip_prefix("  serviceAccountName: ")) {
+            let account = account.trim_matches('"');
             if accounts.insert(account.to_owned()) {
                 let account = serde_json::json!({
                     "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account, "namespace": SYSTEM},

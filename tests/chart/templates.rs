@@ -92,6 +92,39 @@ fn check_no_rights_elsewhere(objects: &[Object], combination: &[String]) {
     }
 }
 
+/// Numbers inside a manifest, wherever they are.
+fn collect_numbers(value: &Value, numbers: &mut Vec<i64>) {
+    match value {
+        Value::Number(number) => numbers.extend(number.as_i64()),
+        Value::Array(items) => items.iter().for_each(|item| collect_numbers(item, numbers)),
+        Value::Object(fields) => fields.values().for_each(|field| collect_numbers(field, numbers)),
+        _ => {}
+    }
+}
+
+#[test]
+fn names_that_look_like_numbers_stay_texts() -> Result<()> {
+    let names = "watchNamespaces={1001},cluster.name=1002,imagePullSecrets={1003},serviceAccount.name=1004,\
+        priorityClassName=1005,nameOverride=1006,quorums[0].name=1007,quorums[0].existingSecret=1008,\
+        quorums[0].tls.existingSecret=1009,quorums[0].keyPrefix=1010,quorums[0].nodes[0].name=1011,\
+        quorums[0].nodes[0].zone=1012,quorums[0].nodes[0].address=1013:6379,rbac.secretNames={1008,1009}";
+    let switches = "quorums[0].allowSingleNode=true,devRedis.enabled=true,metrics.serviceMonitor.enabled=true,\
+        networkPolicy.enabled=true,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true";
+    let (chart, namespace) = (Helm::chart(), "--namespace=1014");
+    let args = ["template", "1015", &chart, namespace, "--set-string", names, "--set", switches];
+    let text = Helm::new()?.run(&args)?;
+    for number in 1001..=1015 {
+        assert!(text.contains(&number.to_string()), "{number} is missing");
+    }
+    for object in read(&text) {
+        let mut numbers = Vec::new();
+        collect_numbers(&object.0, &mut numbers);
+        let names: Vec<_> = numbers.into_iter().filter(|number| (1001..=1015).contains(number)).collect();
+        assert!(names.is_empty(), "{} {} has names without quotes: {names:?}", object.kind(), object.name());
+    }
+    Ok(())
+}
+
 /// Two releases in one cluster, as docs/install.md describes them. Helm refuses an object of another release.
 #[test]
 fn two_releases_have_no_object_in_common() -> Result<()> {

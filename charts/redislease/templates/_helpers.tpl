@@ -25,8 +25,8 @@
 {{- end -}}
 
 {{- define "redislease.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "redislease.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "redislease.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
