@@ -80,6 +80,23 @@ const REFUSED: &[(&[&str], &[&str])] = &[
         ],
     ),
     (
+        &[
+            "--set=rbac.secretNames={redis-tls},quorums[0].name=q,quorums[0].allowSingleNode=true",
+            "--set=quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1,quorums[0].existingSecret=redis-password",
+        ],
+        &[
+            "quorum \"q\" has existingSecret: redis-password, which rbac.secretNames does not allow the operator to read: add it there.",
+        ],
+    ),
+    (
+        &[
+            "--set=rbac.secretNames={redis-password},quorums[0].name=q,quorums[0].allowSingleNode=true",
+            "--set=quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=a:1,quorums[0].existingSecret=redis-password",
+            "--set=quorums[0].tls.existingSecret=redis-tls",
+        ],
+        &["quorum \"q\" has tls.existingSecret: redis-tls, which rbac.secretNames does not allow"],
+    ),
+    (
         &["--set=serviceAccount.create=false"],
         &[
             "serviceAccount.name is required if serviceAccount.create is false: name the ServiceAccount of the operator.",

@@ -110,5 +110,11 @@ app.kubernetes.io/part-of: redislease
 {{- $_ := set $nodes .name true -}}
 {{- $_ := set $addresses .address true -}}
 {{- end -}}
+{{- $tls := default dict .tls -}}
+{{- range $field, $secret := dict "existingSecret" .existingSecret "tls.existingSecret" $tls.existingSecret -}}
+{{- if and $secret $.Values.rbac.create $.Values.rbac.secretNames (not (has $secret $.Values.rbac.secretNames)) -}}
+{{- fail (printf "quorum %q has %s: %s, which rbac.secretNames does not allow the operator to read: add it there." $quorum $field $secret) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
