@@ -52,6 +52,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "crates/lab/examples/e2e/story.rs",
         "\"test\", RELEASE, \"--namespace\", SYSTEM, \"--logs\"",
     ),
+    (
+        "kubectl --namespace redislease-system delete redisquorum default",
+        "tests/chart/trial.rs",
+        "\"delete\", \"redisquorum\", \"default\"",
+    ),
     ("kubectl apply --server-side --filename crds", "crates/lab/src/control_plane/plane.rs", "\"--server-side\""),
     ("kubectl apply --server-side --filename -", "tests/chart/manifests.rs", "block(\"deploy/redislease.yaml |\")"),
     ("kubectl apply --server-side -f -", "tests/kube/cel.rs", "\"--server-side\", \"-f\", \"-\""),
