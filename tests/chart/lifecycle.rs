@@ -3,11 +3,13 @@
 
 use std::{
     collections::BTreeSet,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use redislease_lab::{
     Components, ControlPlane, Helm, Installation, InstallationOptions, Lease, LeaseState, RELEASE, Result, SYSTEM,
+    nodes,
 };
 use serde_json::{Value, json};
 
@@ -172,6 +174,37 @@ fn a_release_is_installed_upgraded_rolled_back_and_removed_without_harm_to_lease
         }
         lease.wait_for_roles(&again, 3, Duration::from_secs(2)).map_err(|error| error.to_string())
     })
+}
+
+/// As docs/install.md says: a hook has created the quorums of revision 1, and no hook runs in a rollback.
+#[test]
+fn an_upgrade_after_a_rollback_to_the_first_revision_restores_the_quorums() -> Result<()> {
+    let cluster = ControlPlane::start(Components::Controllers)?;
+    cluster.kubectl(&["create", "namespace", SYSTEM])?;
+    let helm = Helm::with_kubeconfig(cluster.kubeconfig())?;
+    let chart = Helm::chart();
+    let with_port_of_c = |port: u16| {
+        let addresses = [7001, 7002, port].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        format!("--set-json=quorums=[{}]", json!({"name": "default", "nodes": nodes(addresses)}))
+    };
+    let port_of_c = || -> Result<String> {
+        let address = "--output=jsonpath={.spec.nodes[2].address}";
+        cluster.kubectl(&["get", "redisquorum", "default", "--namespace", SYSTEM, address])
+    };
+    helm.run(&["install", RELEASE, &chart, "--namespace", SYSTEM, &with_port_of_c(7003)])?;
+    helm.run(&["upgrade", RELEASE, &chart, "--namespace", SYSTEM, &with_port_of_c(7004)])?;
+    helm.run(&["rollback", RELEASE, "1", "--namespace", SYSTEM])?;
+    assert_eq!(port_of_c()?, "127.0.0.1:7004", "the rollback changes no quorum");
+    let again = ["upgrade", RELEASE, &chart, "--namespace", SYSTEM, "--reuse-values"];
+    helm.run(&again)?;
+    assert_eq!(port_of_c()?, "127.0.0.1:7003");
+
+    cluster.kubectl(&["delete", "redisquorum", "default", "--namespace", SYSTEM])?;
+    helm.run(&["rollback", RELEASE, "1", "--namespace", SYSTEM])?;
+    port_of_c().expect_err("the rollback creates no quorum");
+    helm.run(&again)?;
+    assert_eq!(port_of_c()?, "127.0.0.1:7003");
+    Ok(())
 }
 
 /// A lease of the default duration, during which another replica must come back.
