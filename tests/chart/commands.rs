@@ -46,6 +46,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "replacen(\"install\", \"template\", 1)",
     ),
     ("helm template", "crates/lab/src/helm.rs", "\"template\", RELEASE"),
+    (
+        "helm template redislease charts/redislease --namespace redislease-system --skip-tests --values my-values.yaml",
+        "tests/chart/docs.rs",
+        "starts_with(\"helm template\")",
+    ),
     ("helm test", "crates/lab/examples/e2e/story.rs", "\"test\", RELEASE"),
     (
         "helm test redislease --namespace redislease-system --logs",

@@ -83,6 +83,13 @@ fn the_commands_of_the_page_on_installation_work() -> Result<()> {
                 let cluster = installed.as_ref().map(Installation::control_plane).expect("the page has installed");
                 run(&block.text.replacen("install", "template", 1), &reader, cluster);
             }
+            "text" if block.text.starts_with("helm template") => {
+                let cluster = installed.as_ref().map(Installation::control_plane).expect("the page has installed");
+                run(&format!("{} >rendered.yaml", block.text.trim()), &reader, cluster);
+                let rendered = fs::read_to_string(reader.folder().join("rendered.yaml")).expect("the manifests");
+                let has = |text: &str| rendered.lines().any(|line| line == text);
+                assert!(has("kind: RedisQuorum") && !has("kind: Pod") && !has("kind: Namespace"), "{rendered}");
+            }
             "text" => {}
             other => panic!("a block is marked as {other:?}"),
         }
