@@ -55,8 +55,9 @@ app.kubernetes.io/part-of: redislease
 {{- end -}}
 {{- end -}}
 
+{{/* At most 52 characters: the StatefulSet controller appends a hash, and uses the result as the value of a label. */}}
 {{- define "redislease.devRedisName" -}}
-{{- include "redislease.fullname" . }}-dev-redis
+{{- include "redislease.fullname" . | trunc 42 | trimSuffix "-" }}-dev-redis
 {{- end -}}
 
 {{/* All quorums as a YAML object with the field `quorums`: those of the values, and the one on the Redis pods for trials. */}}
