@@ -13,6 +13,12 @@ const REFUSED: &[(&[&str], &[&str])] = &[
     (&["--set=metrics.port=null"], &["/metrics", "missing property 'port'"]),
     (&["--set=networkPolicy.apiServerPorts=null"], &["/networkPolicy", "missing property 'apiServerPorts'"]),
     (&["--set=cluster.name=eu/west"], &["/cluster/name", "does not match pattern"]),
+    (&["--set=image.repository=redislease:0.1.0"], &["/image/repository", "does not match pattern"]),
+    (
+        &["--set=image.repository=registry.example.com:5000/redislease:0.1.0"],
+        &["/image/repository", "does not match pattern"],
+    ),
+    (&["--set=devRedis.image.repository=redis:8"], &["/devRedis/image/repository", "does not match pattern"]),
     (&["--set=image.digest=sha256:12"], &["/image/digest", "does not match pattern"]),
     (
         &["--set=image.pullPolicy=Sometimes"],
