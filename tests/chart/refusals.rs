@@ -12,6 +12,7 @@ const REFUSED: &[(&[&str], &[&str])] = &[
     (&["--set=nodeLossTolerationSeconds=null"], &["missing property 'nodeLossTolerationSeconds'"]),
     (&["--set=metrics.port=null"], &["/metrics", "missing property 'port'"]),
     (&["--set=networkPolicy.apiServerPorts=null"], &["/networkPolicy", "missing property 'apiServerPorts'"]),
+    (&["--set-json=networkPolicy.dnsPorts=[]"], &["/networkPolicy/dnsPorts", "minItems: got 0, want 1"]),
     (&["--set=cluster.name=eu/west"], &["/cluster/name", "does not match pattern"]),
     (&["--set=image.repository=redislease:0.1.0"], &["/image/repository", "does not match pattern"]),
     (
