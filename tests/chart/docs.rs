@@ -38,6 +38,14 @@ fn with_these_servers(values: &str, redis: &[Arc<RedisServer>]) -> String {
     values
 }
 
+/// The manifests of the page can be applied without Helm: they contain neither the pod of `helm test` nor a namespace.
+fn renders_no_pod(command: &str, reader: &Reader, cluster: &ControlPlane) {
+    run(&format!("{} >rendered.yaml", command.trim()), reader, cluster);
+    let rendered = fs::read_to_string(reader.folder().join("rendered.yaml")).expect("the manifests");
+    let has = |text: &str| rendered.lines().any(|line| line == text);
+    assert!(has("kind: RedisQuorum") && !has("kind: Pod") && !has("kind: Namespace"), "{rendered}");
+}
+
 #[test]
 fn the_commands_of_the_page_on_installation_work() -> Result<()> {
     let page = read("docs/install.md");
@@ -85,10 +93,7 @@ fn the_commands_of_the_page_on_installation_work() -> Result<()> {
             }
             "text" if block.text.starts_with("helm template") => {
                 let cluster = installed.as_ref().map(Installation::control_plane).expect("the page has installed");
-                run(&format!("{} >rendered.yaml", block.text.trim()), &reader, cluster);
-                let rendered = fs::read_to_string(reader.folder().join("rendered.yaml")).expect("the manifests");
-                let has = |text: &str| rendered.lines().any(|line| line == text);
-                assert!(has("kind: RedisQuorum") && !has("kind: Pod") && !has("kind: Namespace"), "{rendered}");
+                renders_no_pod(block.text, &reader, cluster);
             }
             "text" => {}
             other => panic!("a block is marked as {other:?}"),

@@ -222,15 +222,6 @@ impl Controller {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.resource_gone();
             self.advance(name);
-            self.remove_unused(name);
-        }
-    }
-
-    /// Removes a quorum whose resource is deleted and that has no connection.
-    fn remove_unused(&mut self, name: &str) {
-        if self.entries.get(name).is_some_and(|entry| !entry.exists() && !entry.is_connected()) {
-            self.entries.remove(name);
-            self.metrics.forget_leader(name);
         }
     }
 
@@ -248,13 +239,16 @@ impl Controller {
         if let Some((name, entry)) = owner.map(|(name, entry)| (name.clone(), entry)) {
             entry.close();
             self.advance(&name);
-            self.remove_unused(&name);
         }
     }
 
-    /// Reconciles one quorum with its resource, and sends changes to the engine.
+    /// Reconciles one quorum with its resource, and sends changes to the engine. One without a resource and a connection is removed.
     fn advance(&mut self, name: &str) {
         self.contained(name, |controller| controller.reconcile(name));
+        if self.entries.get(name).is_some_and(|entry| !entry.exists() && !entry.is_connected()) {
+            self.entries.remove(name);
+            self.metrics.forget_leader(name);
+        }
     }
 
     fn reconcile(&mut self, name: &str) {

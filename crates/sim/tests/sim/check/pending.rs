@@ -18,8 +18,9 @@ pub struct Pending {
 pub struct Writes {
     /// By unit; with the pod or workload for a write of a role, without it for a write of the status.
     pub pending: BTreeMap<(u32, Option<u32>), Pending>,
-    /// The leases whose last write of the status was refused: the next one may have to wait.
+    /// The leases whose last write of the status was refused, or not answered twice: the next one may have to wait.
     refused: BTreeSet<u32>,
+    unanswered: BTreeSet<u32>,
 }
 
 impl Writes {
@@ -35,12 +36,15 @@ impl Writes {
     }
 
     pub fn status_written(&mut self, uid: u32, outcome: &StatusOutcome) {
+        let lease = lease_of(uid);
         match outcome {
-            StatusOutcome::Written(_) => _ = self.refused.remove(&lease_of(uid)),
-            StatusOutcome::Conflict | StatusOutcome::Gone | StatusOutcome::Refused(_) => {
-                self.refused.insert(lease_of(uid));
+            StatusOutcome::Written(_) => {
+                self.refused.remove(&lease);
+                self.unanswered.remove(&lease);
             }
-            StatusOutcome::Unanswered(_) | StatusOutcome::Withdrawn => {}
+            StatusOutcome::Unanswered(_) if self.unanswered.insert(lease) => {}
+            StatusOutcome::Withdrawn => {}
+            _ => _ = self.refused.insert(lease),
         }
     }
 
