@@ -14,6 +14,7 @@ use redislease_core::time::Time;
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained;
 use redislease_plan::api::RedisQuorum;
+use redislease_plan::index::Listing;
 use redislease_plan::plan::calls::{Outcome, Request};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
@@ -69,8 +70,7 @@ struct Controller {
     replica: Replica,
     authorities: Authorities,
     entries: BTreeMap<String, QuorumEntry>,
-    /// While a list is in progress: the quorums that it contains.
-    relist: Option<BTreeSet<String>>,
+    list: Listing<String>,
     start: Start,
     next_id: u64,
     events: UnboundedSender<Event>,
@@ -108,7 +108,7 @@ impl Controller {
             replica: parts.replica,
             authorities: parts.authorities,
             entries: BTreeMap::new(),
-            relist: None,
+            list: Listing::default(),
             start: Start::Listing,
             next_id: 0,
             events,
@@ -165,27 +165,22 @@ impl Controller {
             metadata.name.clone().unwrap_or_default()
         };
         match event {
-            Watched::ListBegins => self.relist = Some(BTreeSet::new()),
+            Watched::ListBegins => self.list.begins(),
             Watched::Seen(quorum) => {
-                let listed = self.relist.as_mut().is_some_and(|relist| relist.insert(quorum.name_any()));
-                self.seen(*quorum, listed);
+                self.list.contains([quorum.name_any()]);
+                self.seen(*quorum, self.list.is_in_progress());
             }
             // An unreadable quorum keeps its last valid configuration.
-            Watched::Unreadable(metadata) => {
-                if let Some(relist) = &mut self.relist {
-                    relist.insert(name(&metadata));
-                }
-            }
+            Watched::Unreadable(metadata) => self.list.contains([name(&metadata)]),
             Watched::Deleted(quorum) => self.gone(&quorum.name_any()),
             Watched::DeletedUnreadable(metadata) => self.gone(&name(&metadata)),
             // Quorums are in one namespace.
             Watched::Unlisted(_) => {}
             Watched::ListEnds => {
-                let named = self.relist.take().unwrap_or_default();
-                let present = self.entries.iter().filter(|(_, entry)| entry.exists());
-                let gone: Vec<String> =
-                    present.map(|(name, _)| name.clone()).filter(|name| !named.contains(name)).collect();
-                for name in gone {
+                let list = self.list.ends();
+                let present = self.entries.iter().filter(|(_, entry)| entry.exists()).map(|(name, _)| name);
+                let lacks = |name: &&String| list.as_ref().is_some_and(|list| list.lacks(name));
+                for name in present.filter(lacks).cloned().collect::<Vec<_>>() {
                     self.gone(&name);
                 }
                 if matches!(self.start, Start::Listing) {

@@ -8,7 +8,7 @@ use crate::annotations::decide::{Change, Decision, changed_back, decide, judge_e
 use crate::annotations::facts::{LeaseFacts, WorkloadFacts};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::engine::input::Watched;
-use crate::index::{WorkloadChange, WorkloadKey, is_older};
+use crate::index::{Listing, WorkloadChange, WorkloadKey, is_older};
 use crate::plan::calls::Changed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
@@ -96,9 +96,8 @@ pub struct AnnotatedWorkloads {
     /// The kinds of workloads of which a complete list is known.
     listed: BTreeSet<WorkloadKind>,
     leases_listed: bool,
-    /// The annotated workloads in the lists in progress.
-    relist: BTreeMap<WorkloadKind, BTreeSet<WorkloadKey>>,
-    lease_relist: Option<BTreeSet<(Arc<str>, String)>>,
+    lists: BTreeMap<WorkloadKind, Listing<WorkloadKey>>,
+    lease_list: Listing<(Arc<str>, String)>,
 }
 
 fn key_of(kind: WorkloadKind, metadata: ObjectMeta) -> WorkloadKey {
@@ -122,11 +121,11 @@ impl AnnotatedWorkloads {
         match event {
             Watched::ListBegins => {
                 self.listed.remove(&kind);
-                self.relist.insert(kind, BTreeSet::new());
+                self.lists.entry(kind).or_default().begins();
             }
             Watched::Seen(workload) => {
-                if let Some(seen) = self.relist.get_mut(&kind).filter(|_| !workload.annotations.is_empty()) {
-                    seen.insert(workload.key.clone());
+                if !workload.annotations.is_empty() {
+                    self.lists.entry(kind).or_default().contains([workload.key.clone()]);
                 }
                 self.take_workload(*workload);
             }
@@ -134,17 +133,16 @@ impl AnnotatedWorkloads {
             Watched::Unreadable(metadata) => self.keep_workload(kind, *metadata),
             Watched::DeletedUnreadable(metadata) => self.forget_workload(&key_of(kind, *metadata)),
             Watched::Unlisted(namespace) => {
-                if let Some(seen) = self.relist.get_mut(&kind) {
-                    seen.extend(self.entries.keys().filter(|key| *key.0 == *namespace).cloned());
-                }
+                let kept = self.entries.keys().filter(|key| *key.0 == *namespace).cloned();
+                self.lists.entry(kind).or_default().contains(kept);
             }
             Watched::ListEnds => {
-                let seen = self.relist.remove(&kind).unwrap_or_default();
+                let list = self.lists.entry(kind).or_default().ends();
                 self.listed.insert(kind);
                 let of_kind = |key: &&WorkloadKey| key.1.kind == kind;
                 let known: Vec<WorkloadKey> = self.entries.keys().filter(of_kind).cloned().collect();
                 for key in known {
-                    if !seen.contains(&key) {
+                    if list.as_ref().is_some_and(|list| list.lacks(&key)) {
                         self.forget_workload(&key);
                     }
                     self.due.insert(key);
@@ -174,9 +172,7 @@ impl AnnotatedWorkloads {
         if known.is_some_and(|known| uid.is_some_and(|uid| uid != known.uid)) {
             self.forget_workload(&key);
         }
-        if let Some(seen) = self.relist.get_mut(&kind) {
-            seen.insert(key);
-        }
+        self.lists.entry(kind).or_default().contains([key]);
     }
 
     /// The workload has no annotations, or is deleted.
@@ -193,11 +189,11 @@ impl AnnotatedWorkloads {
         match event {
             Watched::ListBegins => {
                 self.leases_listed = false;
-                self.lease_relist = Some(BTreeSet::new());
+                self.lease_list.begins();
             }
             Watched::Seen(lease) => {
-                if let Some(seen) = self.lease_relist.as_mut().filter(|_| lease.created_for.is_some()) {
-                    seen.insert((lease.namespace.clone(), lease.name.clone()));
+                if lease.created_for.is_some() {
+                    self.lease_list.contains([(lease.namespace.clone(), lease.name.clone())]);
                 }
                 self.take_lease(*lease);
             }
@@ -205,9 +201,7 @@ impl AnnotatedWorkloads {
             // The lease exists: its last facts stay.
             Watched::Unreadable(metadata) => {
                 let name = (metadata.namespace.unwrap_or_default().into(), metadata.name.unwrap_or_default());
-                if let Some(seen) = &mut self.lease_relist {
-                    seen.insert(name);
-                }
+                self.lease_list.contains([name]);
             }
             Watched::DeletedUnreadable(metadata) => {
                 let namespace = metadata.namespace.unwrap_or_default().into();
@@ -215,14 +209,12 @@ impl AnnotatedWorkloads {
                 self.forget_lease(&namespace, &name, &uid);
             }
             Watched::Unlisted(namespace) => {
-                if let Some(seen) = &mut self.lease_relist {
-                    seen.extend(self.leases.keys().filter(|name| *name.0 == *namespace).cloned());
-                }
+                self.lease_list.contains(self.leases.keys().filter(|name| *name.0 == *namespace).cloned());
             }
             Watched::ListEnds => {
-                let seen = self.lease_relist.take().unwrap_or_default();
+                let list = self.lease_list.ends();
                 self.leases_listed = true;
-                let gone = self.leases.iter().filter(|(name, _)| !seen.contains(*name));
+                let gone = self.leases.iter().filter(|(name, _)| list.as_ref().is_some_and(|list| list.lacks(name)));
                 let gone: Vec<_> = gone
                     .map(|((namespace, name), lease)| (namespace.clone(), name.clone(), lease.uid.clone()))
                     .collect();
@@ -239,7 +231,7 @@ impl AnnotatedWorkloads {
         let known = self.leases.get(&name);
         // A list decides: etcd may have been restored from a backup.
         let is_outdated = |known: &LeaseFacts| {
-            self.lease_relist.is_none() && is_older(lease.version.as_deref(), known.version.as_deref())
+            !self.lease_list.is_in_progress() && is_older(lease.version.as_deref(), known.version.as_deref())
         };
         if known.is_some_and(|known| known == &lease || (known.uid == lease.uid && is_outdated(known))) {
             return;

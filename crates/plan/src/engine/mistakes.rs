@@ -5,11 +5,12 @@
 //! to report. So the leader on the quorum `default` reports, as for a workload that names no quorum. Without a RedisQuorum of
 //! this name, each replica reports, and the API server keeps one event for each text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::effect::{Effect, PodName};
 use crate::annotations::{Problem, default_quorum, problems_of_pod};
 use crate::election::PodFacts;
+use crate::index::Listing;
 use crate::plan::Authority;
 
 /// The pods with mistakes. Other pods use no memory here.
@@ -17,8 +18,7 @@ use crate::plan::Authority;
 pub(super) struct Mistakes {
     /// By UID.
     pub(super) pods: BTreeMap<String, Pod>,
-    /// The UIDs of those that the list in progress contains.
-    pub(super) listed: Option<BTreeSet<String>>,
+    pub(super) list: Listing<String>,
     /// Whether every RedisQuorum that existed at the start has been read: before, the leader is unknown.
     pub(super) quorums_read: bool,
     /// The authority of this process on the quorum `default`; `None`: there is no such quorum.
@@ -53,9 +53,7 @@ impl Mistakes {
 
     /// The list in progress contains this pod.
     pub(super) fn named(&mut self, uid: &str) {
-        if let Some(listed) = &mut self.listed {
-            listed.insert(uid.to_owned());
-        }
+        self.list.contains([uid.to_owned()]);
     }
 
     /// The authority of this process over the leases of this quorum.
@@ -79,16 +77,14 @@ impl Mistakes {
 
     /// The list in progress lacks this namespace.
     pub(super) fn unlisted(&mut self, namespace: &str) {
-        if let Some(listed) = &mut self.listed {
-            let kept = self.pods.iter().filter(|(_, pod)| *pod.namespace == *namespace);
-            listed.extend(kept.map(|(uid, _)| uid.clone()));
-        }
+        let kept = self.pods.iter().filter(|(_, pod)| *pod.namespace == *namespace);
+        self.list.contains(kept.map(|(uid, _)| uid.clone()));
     }
 
     /// The list is complete: a pod that it does not contain was deleted without a last event.
     pub(super) fn list_ends(&mut self) {
-        if let Some(listed) = self.listed.take() {
-            self.pods.retain(|uid, _| listed.contains(uid));
+        if let Some(list) = self.list.ends() {
+            self.pods.retain(|uid, _| !list.lacks(uid));
         }
     }
 }

@@ -60,8 +60,9 @@ fn pods_without_mistakes_and_pods_that_end_are_not_kept() {
     ] {
         assert_eq!(show(&mut world, pod), [""; 0]);
     }
-    let Mistakes { pods, listed, .. } = &world.engine.mistakes;
-    assert!(pods.is_empty() && listed.as_ref().is_some_and(BTreeSet::is_empty), "{:?}", world.engine.mistakes);
+    let Mistakes { pods, list, .. } = &mut world.engine.mistakes;
+    let list = list.ends().unwrap();
+    assert!(pods.is_empty() && ["uid-p"].iter().all(|uid| list.lacks(&(*uid).to_owned())), "{list:?}");
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! When mistakes in annotations are looked for and reported.
 
-use std::collections::BTreeSet;
-
 use super::{Effect, Engine, Machine, Watched};
 use crate::annotations::problems_of_lease;
 use crate::election::PodFacts;
@@ -13,7 +11,7 @@ impl<M: Machine> Engine<M> {
     pub(super) fn check_annotations(&mut self, event: &Watched<PodFacts>) {
         let mistakes = &mut self.mistakes;
         match event {
-            Watched::ListBegins => mistakes.listed = Some(BTreeSet::new()),
+            Watched::ListBegins => mistakes.list.begins(),
             Watched::Seen(facts) => {
                 mistakes.seen(facts);
                 self.report_mistakes_of(&facts.uid);

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::candidates::Selection;
 use super::ids::{LeaseId, is_older};
+use super::listing::Listing;
 use crate::api::{RedisLease, ValidQuorum};
 use crate::plan::SpecCache;
 
@@ -60,15 +61,6 @@ impl LeaseEntry {
     }
 }
 
-/// A list in progress.
-#[derive(Debug, Default)]
-struct Relist {
-    named: BTreeSet<Name>,
-    older: Vec<Arc<RedisLease>>,
-    /// Leases for which an answer arrived after the list began.
-    read: BTreeSet<Name>,
-}
-
 /// The result of a complete list.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
@@ -89,7 +81,7 @@ pub(super) struct Leases {
     /// Leases that exist and could not be read.
     pub unreadable: BTreeSet<Name>,
     pub listed: bool,
-    relist: Option<Relist>,
+    list: Listing<Name, Arc<RedisLease>>,
 }
 
 impl Leases {
@@ -148,46 +140,36 @@ impl Leases {
     }
 
     pub fn list_begins(&mut self) {
-        self.relist = Some(Relist::default());
+        self.list.begins();
     }
 
     /// Records that the list in progress contains the lease. Returns whether a list is in progress.
     pub fn name_listed(&mut self, metadata: &ObjectMeta) -> bool {
-        let name = name_of(metadata);
-        self.relist.as_mut().is_some_and(|relist| {
-            relist.named.insert(name);
-            true
-        })
+        self.list.contains([name_of(metadata)]);
+        self.list.is_in_progress()
     }
 
     /// Keeps a listed lease that is older than the known version until the list is complete.
     pub fn keep_older(&mut self, lease: Arc<RedisLease>) {
-        if let Some(relist) = &mut self.relist {
-            relist.older.push(lease);
-        }
+        self.list.shows_older(lease);
     }
 
     pub fn read_during_list(&mut self, metadata: &ObjectMeta) {
-        if let Some(relist) = &mut self.relist {
-            relist.read.insert(name_of(metadata));
-        }
+        self.list.answered(name_of(metadata));
     }
 
     pub fn unlisted(&mut self, namespace: &str) {
-        if let Some(relist) = &mut self.relist {
-            let known = self.by_name.keys().chain(&self.unreadable);
-            relist.named.extend(known.filter(|name| *name.0 == *namespace).cloned());
-        }
+        let known = self.by_name.keys().chain(&self.unreadable);
+        self.list.contains(known.filter(|name| *name.0 == *namespace).cloned());
     }
 
     pub fn list_ends(&mut self) -> Option<Listed> {
         self.listed = true;
-        let relist = self.relist.take()?;
-        let missed = self.by_name.iter().filter(|(name, _)| !relist.named.contains(*name)).map(|(_, id)| *id).collect();
+        let list = self.list.ends()?;
+        let missed = self.by_name.iter().filter(|(name, _)| list.lacks(name)).map(|(_, id)| *id).collect();
         let unreadable = self.unreadable.len();
-        self.unreadable.retain(|name| relist.named.contains(name));
-        let older = relist.older.into_iter().filter(|lease| !relist.read.contains(&name_of(&lease.metadata)));
-        let older = older.filter_map(|lease| {
+        self.unreadable.retain(|name| !list.lacks(name));
+        let older = list.older(|lease| name_of(&lease.metadata)).filter_map(|lease| {
             let id = self.current(&lease.metadata)?;
             // Any version counts as newer.
             self.entries.get_mut(&id)?.version = None;

@@ -8,6 +8,7 @@
 //! | [`store`] | [`Index`], which puts the others together |
 //! | [`leases`] | which leases exist |
 //! | [`pods`] | which pods exist, and for deleted pods whether their processes have provably ended |
+//! | [`listing`] | the list of one kind, while it is in progress |
 //! | [`namespace`], [`selectors`] | the pods of one namespace by the selectors of its leases |
 //! | [`namespace_labels`] | which namespaces may use which quorums |
 //! | [`candidates`] | which pods, or which workload, are the candidates of a lease |
@@ -18,6 +19,7 @@
 mod candidates;
 mod ids;
 mod leases;
+mod listing;
 mod namespace;
 mod namespace_labels;
 mod orphans;
@@ -29,7 +31,8 @@ mod workloads;
 
 pub use crate::plan::calls::{Asked, WorkloadFound, WorkloadKey, WorkloadRead};
 pub use ids::{LeaseId, is_older};
-pub use leases::{LeaseEntry, LeaseEntry as Entry};
+pub use leases::LeaseEntry;
+pub use listing::Listing;
 pub use namespace_labels::NamespaceFacts;
 pub use orphans::Orphan;
 pub use pods::ListCount;

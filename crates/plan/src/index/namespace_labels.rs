@@ -1,9 +1,11 @@
 //! The labels of namespaces, which decide whether their leases may use a quorum.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::listing::Listing;
 
 /// Labels by key.
 pub type Labels = BTreeMap<String, String>;
@@ -33,21 +35,18 @@ impl From<ObjectMeta> for NamespaceFacts {
 #[derive(Debug, Default)]
 pub(super) struct NamespaceLabels {
     known: BTreeMap<Arc<str>, Labels>,
-    /// While a list is in progress: the namespaces that it contains.
-    relist: Option<BTreeSet<Arc<str>>>,
+    list: Listing<Arc<str>>,
 }
 
 impl NamespaceLabels {
     pub fn list_begins(&mut self) {
-        self.relist = Some(BTreeSet::new());
+        self.list.begins();
     }
 
     /// A namespace exists. Returns whether its labels have changed.
     pub fn seen(&mut self, facts: NamespaceFacts) -> bool {
         let NamespaceFacts { name, labels } = facts;
-        if let Some(listed) = &mut self.relist {
-            listed.insert(name.clone());
-        }
+        self.list.contains([name.clone()]);
         let before = self.known.insert(name.clone(), labels);
         before.as_ref() != self.known.get(&name)
     }
@@ -59,10 +58,8 @@ impl NamespaceLabels {
 
     /// The list is complete. Returns the namespaces that it did not contain.
     pub fn list_ends(&mut self) -> Vec<Arc<str>> {
-        let Some(listed) = self.relist.take() else { return Vec::new() };
-        let missing: Vec<Arc<str>> = self.known.keys().filter(|name| !listed.contains(*name)).cloned().collect();
-        self.known.retain(|name, _| listed.contains(name));
-        missing
+        let Some(list) = self.list.ends() else { return Vec::new() };
+        self.known.extract_if(.., |name, _| list.lacks(name)).map(|(name, _)| name).collect()
     }
 
     /// The labels of a namespace; `None` while they are unknown.

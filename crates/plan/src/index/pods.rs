@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redislease_core::time::Time;
 
 use super::ids::{LeaseId, is_older};
+use super::listing::Listing;
 use super::namespace::{Namespace, PodUid};
 use crate::election::{PodFacts, Sighting};
 use crate::plan::PodKnowledge;
@@ -54,18 +55,7 @@ pub(super) struct Pods {
     pub lists: ListCount,
     /// How many beginnings and ends of lists were handled: at most the count of [`ListCount`].
     taken: u64,
-    relist: Option<Relist>,
-}
-
-/// A list in progress.
-#[derive(Debug, Default)]
-struct Relist {
-    named: BTreeSet<PodUid>,
-    /// Pods that the list contains although they were deleted, or in an older version than the known one: either an
-    /// answer was newer than the list, or etcd was restored from a backup.
-    older: Vec<PodFacts>,
-    /// Pods for which an answer arrived after the list began.
-    read: BTreeSet<PodUid>,
+    list: Listing<PodUid, PodFacts>,
 }
 
 impl Pods {
@@ -99,17 +89,17 @@ impl Pods {
 
     pub fn list_begins(&mut self) {
         self.taken = ListCount::begun(self.taken);
-        self.relist = Some(Relist::default());
+        self.list.begins();
     }
 
     /// Takes a pod of an event or of a list.
     pub fn seen(&mut self, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
         let known = self.known(&facts).and_then(|known| known.facts.resource_version.as_deref());
         let is_older = is_older(facts.resource_version.as_deref(), known);
-        if let Some(relist) = &mut self.relist {
-            relist.named.insert(PodUid::from(facts.uid.as_str()));
+        if self.list.is_in_progress() {
+            self.list.contains([PodUid::from(facts.uid.as_str())]);
             if is_older || self.gone.contains_key(facts.uid.as_str()) {
-                relist.older.push(facts);
+                self.list.shows_older(facts);
                 return BTreeSet::new();
             }
         } else if is_older {
@@ -121,36 +111,31 @@ impl Pods {
 
     /// The pod is in a list and could not be read: its last facts stay.
     pub fn unreadable(&mut self, uid: &str) {
-        if let Some(relist) = &mut self.relist {
-            relist.named.insert(PodUid::from(uid));
-        }
+        self.list.contains([PodUid::from(uid)]);
     }
 
     pub fn unlisted(&mut self, namespace: &str) {
-        if let (Some(relist), Some(pods)) = (&mut self.relist, self.namespaces.get(namespace)) {
-            relist.named.extend(pods.uids().cloned());
-        }
+        let known = self.namespaces.get(namespace);
+        self.list.contains(known.into_iter().flat_map(Namespace::uids).cloned());
     }
 
     /// The list is complete: a pod that it does not contain was deleted without a last event.
     pub fn list_ends(&mut self, now: Time) -> BTreeSet<LeaseId> {
         self.taken += 1;
         self.listed = true;
-        let Some(relist) = self.relist.take() else { return BTreeSet::new() };
+        let Some(list) = self.list.ends() else { return BTreeSet::new() };
         let mut concerned = BTreeSet::new();
         let missed: Vec<(Arc<str>, PodUid)> = self
             .namespaces
             .iter()
             .flat_map(|(namespace, pods)| pods.uids().map(|uid| (namespace.clone(), uid.clone())))
-            .filter(|(_, uid)| !relist.named.contains(uid))
+            .filter(|(_, uid)| list.lacks(uid))
             .collect();
         for (namespace, uid) in missed {
             concerned.append(&mut self.remove(&namespace, &uid, false));
         }
-        for facts in relist.older {
-            if !relist.read.contains(facts.uid.as_str()) {
-                concerned.append(&mut self.replace(facts, now));
-            }
+        for facts in list.older(|facts| PodUid::from(facts.uid.as_str())) {
+            concerned.append(&mut self.replace(facts, now));
         }
         concerned
     }
@@ -161,9 +146,7 @@ impl Pods {
     /// list was made, and then no event reports the deletion. Such an answer neither adds a pod nor restores a deleted
     /// one.
     pub fn answered(&mut self, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
-        if let Some(relist) = &mut self.relist {
-            relist.read.insert(PodUid::from(facts.uid.as_str()));
-        }
+        self.list.answered(PodUid::from(facts.uid.as_str()));
         let is_current = self.is_current(asked);
         let (is_known, version) = match self.known(&facts) {
             Some(known) => (true, known.facts.resource_version.as_deref()),
@@ -178,7 +161,7 @@ impl Pods {
 
     /// Whether no list of pods has begun or ended since this request, and none is in progress.
     pub fn is_current(&self, asked: Asked) -> bool {
-        self.relist.is_none() && asked == Asked(self.taken) && asked == self.lists.ask()
+        !self.list.is_in_progress() && asked == Asked(self.taken) && asked == self.lists.ask()
     }
 
     fn replace(&mut self, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
@@ -198,9 +181,7 @@ impl Pods {
 
     /// Records that the pod does not exist any more. A later call can add a proof but not remove one.
     pub fn remove(&mut self, namespace: &str, uid: &str, stopped: bool) -> BTreeSet<LeaseId> {
-        if let Some(relist) = &mut self.relist {
-            relist.read.insert(PodUid::from(uid));
-        }
+        self.list.answered(PodUid::from(uid));
         let mut concerned = BTreeSet::new();
         let mut proven = stopped;
         if let Some(pods) = self.namespaces.get_mut(namespace) {
