@@ -12,14 +12,16 @@ const POLICY: Policy =
 /// One of this many failures is logged as a warning.
 const WARN_EVERY: u32 = 16;
 
-/// How long a watch must work after a list before the backoff begins again with its shortest pause.
+/// How long a watch must work after a list or a failure before the backoff begins again with its shortest pause: longer than all
+/// pauses.
 const CALM: Duration = Duration::from_secs(10);
 
 /// A backoff that doubles with each failure up to a maximum. A success resets it, and so does a list after which the watch works.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
-    listed_at: Option<Instant>,
+    /// The last failure, or the list after it.
+    last: Option<Instant>,
     /// Whether a failure was logged as a warning since the last recovery.
     warned: bool,
 }
@@ -28,7 +30,7 @@ impl Backoff {
     /// Returns the pause after a failure, and whether to log the failure as a warning: the first failure since a success,
     /// and then about one a minute. `random` sets the jitter of the pause.
     pub fn failed(&mut self, now: Instant, random: u64) -> (Duration, bool) {
-        if self.listed_at.take().is_some_and(|listed_at| now.duration_since(listed_at) >= CALM) {
+        if self.last.replace(now).is_some_and(|last| now.duration_since(last) >= CALM) {
             self.failures = 0;
         }
         let warn = self.failures.is_multiple_of(WARN_EVERY);
@@ -40,13 +42,13 @@ impl Backoff {
     /// Records a complete list. The API server may refuse the watch that follows: then the next list must not come at once. Returns
     /// whether to log the recovery from the failures before it.
     pub const fn listed(&mut self, now: Instant) -> bool {
-        self.listed_at = Some(now);
+        self.last = Some(now);
         std::mem::replace(&mut self.warned, false)
     }
 
     /// Records a success. Returns whether to log the recovery from the failures before it.
     pub const fn succeeded(&mut self) -> bool {
-        (self.failures, self.listed_at) = (0, None);
+        (self.failures, self.last) = (0, None);
         std::mem::replace(&mut self.warned, false)
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::Uri;
 
-/// Whether `proxy` is that of the environment and `NO_PROXY` exempts `server` from it. The kube library compares `NO_PROXY` with the
+/// Whether `proxy` is that of the environment, and `server` is on this machine or `NO_PROXY` exempts it. The kube library compares `NO_PROXY` with the
 /// address of the proxy instead. A `proxy-url` of the kubeconfig always counts, as for kubectl.
 pub(super) fn is_exempt(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
     let either = |name: &str| {
@@ -12,11 +12,14 @@ pub(super) fn is_exempt(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Op
         value.or_else(|| variable(&name.to_lowercase())).filter(|value| !value.is_empty())
     };
     let of_environment = either("HTTPS_PROXY").and_then(|value| value.parse::<Uri>().ok());
-    let Some(exempt) = either("NO_PROXY").filter(|_| of_environment.as_ref() == Some(proxy)) else { return false };
-    let Some(host) = server.host() else { return false };
+    let Some(host) = server.host().filter(|_| of_environment.as_ref() == Some(proxy)) else { return false };
     let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });
     let host = without_brackets(host).to_lowercase();
-    exempt.split(',').any(|entry| covers(&entry.trim().to_lowercase(), &host, port))
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let exempt = either("NO_PROXY").unwrap_or_default();
+    host == "localhost"
+        || is_loopback
+        || exempt.split(',').any(|entry| covers(&entry.trim().to_lowercase(), &host, port))
 }
 
 /// Whether one entry of `NO_PROXY` covers the host: `*`, an address, a range such as `10.0.0.0/8`, or a name, which covers its
@@ -78,6 +81,9 @@ mod tests {
             (".api.eu.example.com", name, false),
             ("ample.com", name, false),
             ("", name, false),
+            ("", "https://127.0.0.1:6443", true),
+            ("", "https://localhost:6443", true),
+            ("", "https://[::1]:6443", true),
             (",", name, false),
             ("10.0.0.0/8", "https://10.96.0.1", true),
             ("10.0.0.0/8", "https://11.96.0.1", false),

@@ -303,8 +303,9 @@ mod tests {
     use crate::metrics::panics::Panics;
     use redislease_plan::election::PodObject;
 
-    /// Two lists that fail at their second page, and then a third one, which is complete or not. Returns the next pause, a while after.
-    async fn pause_after(third: Option<Event<()>>) -> Duration {
+    /// Two lists that fail at their second page, and then a third one, which is complete or not. Returns the pause of a failure so much
+    /// later.
+    async fn pause_after(third: Option<Event<()>>, later: Duration) -> Duration {
         let failed = || [Ok(Event::Init), Ok(Event::InitApply(())), Err(watcher::Error::NoResourceVersion)];
         let results = failed().into_iter().chain(failed()).chain([Ok(Event::Init), Ok(Event::InitApply(()))]);
         let results = Mutex::new(Some(results.chain(third.map(Ok)).collect::<Vec<_>>()));
@@ -313,7 +314,7 @@ mod tests {
         let events = paced(open, "Pod", "/api".to_owned(), Arc::clone(&backoff));
         events.for_each(|_| std::future::ready(())).await;
         // Without jitter.
-        backoff.lock().unwrap().failed(Instant::now() + Duration::from_mins(1), u64::MAX / 2 + 1).0
+        backoff.lock().unwrap().failed(Instant::now() + later, u64::MAX / 2 + 1).0
     }
 
     /// Whether a watch that could not be opened because of this answer lists again.
@@ -385,7 +386,13 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_complete_list_resets_the_pause() {
-        assert_eq!(pause_after(None).await, Duration::from_millis(400), "the first pages are no success");
-        assert_eq!(pause_after(Some(Event::InitDone)).await, Duration::from_millis(100));
+        let soon = Duration::ZERO;
+        assert_eq!(pause_after(None, soon).await, Duration::from_millis(400), "the first pages are no success");
+        assert_eq!(
+            pause_after(Some(Event::InitDone), soon).await,
+            Duration::from_millis(400),
+            "the watch did not work"
+        );
+        assert_eq!(pause_after(Some(Event::InitDone), Duration::from_mins(1)).await, Duration::from_millis(100));
     }
 }

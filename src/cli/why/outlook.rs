@@ -53,14 +53,20 @@ pub(super) fn of(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
     match facts.state() {
         TermState::NoStatus => Outlook::say("Nothing changes until the operator processes the lease."),
         TermState::Held(holder) => held(facts, spec, holder, electorate),
-        TermState::Unconfirmed(holder) => blocked(facts).unwrap_or_else(|| {
-            Outlook::say(format!(
+        TermState::Unconfirmed(holder) => {
+            let term = Outlook::say(format!(
                 "If a majority of the Redis nodes confirms the term, {} continues with the same fencing token. If no \
                  majority does so within about {}, the lease counts as lost.",
                 holder.pod,
                 text(Drift::STANDARD.most(ttl(spec)))
-            ))
-        }),
+            ));
+            match blocked(facts) {
+                // These end the term.
+                Some(blocked) if is_unwanted(facts) => blocked,
+                Some(blocked) => blocked.sentences.into_iter().fold(term, Outlook::and),
+                None => term,
+            }
+        }
         TermState::Ending(holder) => ending(facts, spec, holder, electorate),
         TermState::HeldByPeer => Outlook::say(
             "A pod of this cluster can acquire the lease when the other cluster releases it, or when its keys expire. Run \
@@ -208,6 +214,12 @@ fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
     }
 }
 
+/// Whether the operator ends every term of the lease.
+fn is_unwanted(facts: &Facts) -> bool {
+    let suspended = facts.has_reason(LeaseReady::Suspended) || facts.spec.as_ref().is_ok_and(|spec| spec.suspended);
+    suspended || facts.lease.metadata.deletion_timestamp.is_some()
+}
+
 /// What must change before the operator elects a pod, whatever becomes of the last term; `None` if nothing must.
 fn blocked(facts: &Facts) -> Option<Outlook> {
     let has = |reason: LeaseReady| facts.has_reason(reason);
@@ -220,7 +232,7 @@ fn blocked(facts: &Facts) -> Option<Outlook> {
     ];
     if facts.lease.metadata.deletion_timestamp.is_some() {
         Some(Outlook::say("The operator elects no pod for a lease that is being deleted."))
-    } else if has(LeaseReady::Suspended) || facts.spec.as_ref().is_ok_and(|spec| spec.suspended) {
+    } else if is_unwanted(facts) {
         Some(Outlook::say(UNTIL_RESUMED))
     } else if errors.into_iter().any(has) {
         Some(Outlook::say("The operator elects a pod when the error above is corrected."))

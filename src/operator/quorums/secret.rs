@@ -59,9 +59,10 @@ impl<T: PartialEq> Named<T> {
         (!std::mem::replace(&mut self.requested, true)).then(|| self.secret.clone())
     }
 
-    /// Takes the state of the secret `name`. Returns whether it has changed.
-    fn take(&mut self, name: &str, state: impl FnOnce() -> SecretState<T>) -> bool {
-        if self.secret != name {
+    /// Takes the state of the secret `name`. Returns whether it has changed. Without an answer, what is known of its content stays.
+    fn take(&mut self, name: &str, read: &Read, state: impl FnOnce() -> SecretState<T>) -> bool {
+        let keeps = matches!((read, &self.state), (Err(CallError::Unanswered(_)), SecretState::Found(_)));
+        if self.secret != name || keeps {
             return false;
         }
         let state = state();
@@ -108,10 +109,10 @@ impl Secrets {
 
     /// Takes the result of reading the secret `namespace/name`. Returns whether something has changed.
     pub fn take(&mut self, namespace: &str, name: &str, read: &Read) -> bool {
-        let of_auth = |auth: &mut Named<Credentials>| auth.take(name, || credentials(read, namespace, name));
+        let of_auth = |auth: &mut Named<Credentials>| auth.take(name, read, || credentials(read, namespace, name));
         let auth = self.auth.as_mut().is_some_and(of_auth);
         let server_name = self.server_name.as_deref();
-        let of_tls = |tls: &mut Named<Tls>| tls.take(name, || certificates(read, namespace, name, server_name));
+        let of_tls = |tls: &mut Named<Tls>| tls.take(name, read, || certificates(read, namespace, name, server_name));
         self.tls.as_mut().is_some_and(of_tls) | auth
     }
 

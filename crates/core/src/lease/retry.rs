@@ -47,7 +47,7 @@ impl Retry {
         }
         self.tries = self.tries.saturating_add(1);
         if backoff.exhausted(self.tries) {
-            return self.reset(last_end.unwrap_or(now + config.ttl));
+            return self.reset(last_end.map_or(now + config.ttl, |end| end.max(now) + entropy.up_to(backoff.min)));
         }
         let delay =
             if split { entropy.up_to(backoff.delay(self.tries)) } else { backoff.jittered(self.tries, entropy) };

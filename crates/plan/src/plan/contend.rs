@@ -167,18 +167,10 @@ impl Contention {
         out.wake_at(now + ATTEMPT_SHOWN);
     }
 
-    /// No attempt is to be made, and one that is under way stops. Who refused the last one is forgotten when its term may have ended:
-    /// no attempt will show whether it goes on.
-    pub fn stop(&mut self, now: Time, link: &mut KeeperLink, out: &mut Effects) {
+    /// No attempt is to be made, and one that is under way stops.
+    pub fn stop(&mut self, link: &mut KeeperLink, out: &mut Effects) {
         self.not_due();
-        let refused_until =
-            link.view.refused_by.as_ref().map(|_| link.view.refusal.map_or(now, |refusal| refusal.until));
-        if let Some(until) = refused_until.filter(|until| now < *until) {
-            out.wake_at(until);
-        }
-        let outdated = refused_until.is_some_and(|until| until <= now);
-        let asked = link.attempt_requested_at.take().is_some();
-        if asked || outdated || matches!(link.view.standing, Standing::Acquiring(..)) {
+        if link.attempt_requested_at.take().is_some() || matches!(link.view.standing, Standing::Acquiring(..)) {
             out.emit(Command::Forget);
         }
     }

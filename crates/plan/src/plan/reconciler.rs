@@ -278,7 +278,7 @@ impl Reconciler {
                 }
             }
             Step::Want { name, uid } => self.contention.contend(turn, (name, uid), link, &mut self.out),
-            Step::Forget => self.contention.stop(*now, link, &mut self.out),
+            Step::Forget => self.contention.stop(link, &mut self.out),
             Step::End { term, proof, cause } => self.end(*now, term, proof, cause),
         }
         if let (PodKnowledge::Gone { stopped: false }, Some(holder)) = (&facts.holder, &holder_name) {

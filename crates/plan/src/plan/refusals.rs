@@ -82,8 +82,13 @@ impl Refusals {
         // A refused write is repeated: the same refusal is reported once.
         let is_same = |known: &Refusal| (&known.uid, known.change, &known.why) == (&refusal.uid, change, &why);
         let is_known = self.0.as_deref().is_some_and(is_same);
-        self.0 = Some(Box::new(refusal));
-        if is_known {
+        // What keeps this cluster from its workload is remembered until it is over.
+        let blocks = |known: &Refusal| known.uid != *uid && known.forbidden_until.is_some_and(|until| now < until);
+        let keeps = refusal.forbidden_until.is_none() && self.0.as_deref().is_some_and(blocks);
+        if !keeps {
+            self.0 = Some(Box::new(refusal));
+        }
+        if is_known || keeps {
             return;
         }
         let (reason, what) = match change {

@@ -21,16 +21,19 @@ fn reason_of_ready_is_shown_and_decides_what_is_next() {
     let resumed = "The operator elects a pod when spec.suspend is false.";
     let corrected = "The operator elects a pod when the error above is corrected.";
     let quorum = "The operator elects a pod when the cause of QuorumUnavailable above has ended.";
+    let confirmed = "If a majority of the Redis nodes confirms the term, billing-0 continues with the same fencing token. If no \
+                     majority does so within about 31s, the lease counts as lost.";
     for (active, reason, message, next) in [
-        (lost, "QuorumUnavailable", replaced, quorum),
-        (lost, "Suspended", "spec.suspend is true: no pod is elected until it is false.", resumed),
-        (lost, "NotPermitted", "Deployment shop/billing does not name this lease.", corrected),
-        (unconfirmed, "InvalidReference", "There is no RedisQuorum default.", corrected),
-        (unconfirmed, "Suspended", "spec.suspend is true: no pod is elected until it is false.", resumed),
+        (lost, "QuorumUnavailable", replaced, &[quorum][..]),
+        (lost, "Suspended", "spec.suspend is true: no pod is elected until it is false.", &[resumed]),
+        (lost, "NotPermitted", "Deployment shop/billing does not name this lease.", &[corrected]),
+        (unconfirmed, "InvalidReference", "There is no RedisQuorum default.", &[confirmed, corrected]),
+        (unconfirmed, "Suspended", "spec.suspend is true: no pod is elected until it is false.", &[resumed]),
     ] {
         let explanation = with_ready(active, ("False", reason, message)).explained();
         assert_eq!(explanation.holder, [active.2.to_owned(), format!("{message} ({reason})")], "{reason}");
-        assert_eq!((explanation.next, explanation.next_change), (vec![next.to_owned()], None), "{reason}");
+        let next: Vec<String> = next.iter().map(|next| (*next).to_owned()).collect();
+        assert_eq!((explanation.next, explanation.next_change), (next, None), "{reason}");
     }
 }
 

@@ -28,6 +28,9 @@ pub enum Effect<T> {
     Reachable(Millis),
 }
 
+/// After how many repetitions a secret counts as unreadable, for now: after 5 s at least.
+const GIVES_UP: u32 = 6;
+
 /// A request, and the callers that get its outcome.
 #[derive(Debug)]
 struct Job<T> {
@@ -209,12 +212,12 @@ impl<T> Calls<T> {
         let (judged, outcome) = judge(&request, first, answer);
         self.queue.done(now, &key, judged.verdict, entropy);
         let unanswered = judged.verdict == Verdict::Unanswered;
-        let at_fault = unanswered && self.queue.is_at_fault(&key);
-        if !at_fault {
+        let (failures, at_fault) = self.queue.failed(&key);
+        if !(unanswered && at_fault) {
             self.record(now, &judged);
         }
         // A secret that cannot be read must not keep all quorums from starting.
-        let gives_up = at_fault && matches!(*request, Request::Secret { .. });
+        let gives_up = failures >= GIVES_UP && matches!(*request, Request::Secret { .. });
         match retry {
             Some(retry) if unanswered && request.is_read() && !gives_up => {
                 // A newer read of the same object may be queued already.

@@ -29,11 +29,13 @@ const REFUSED: Backoff =
 /// How many times in a row a job that another writer has overtaken is repeated at once. A job that waits names a version that
 /// is older still: with a pause after each race, another writer who never rests would keep it from the object for ever.
 const RACES: u32 = 4;
-/// How many failures in a row show that the object is the reason for one more without an answer, and not the API server, which has
-/// answered others in between: its encryption key is lost, or an admission webhook fails.
+/// How many failures in a row show that the object is the reason for one more without an answer, and not the API server, if other
+/// calls were answered in between: its encryption key is lost, for example.
 const AT_FAULT: u32 = 2;
 /// How long a refusal counts after its pause.
 const REFUSAL_KEPT: Millis = Millis(10_000);
+/// The same for a call without an answer: longer than the pause between two reads of a secret.
+const UNANSWERED_KEPT: Millis = Millis(60_000);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lane<K> {
@@ -72,6 +74,19 @@ struct Refusal {
     races: u32,
     priority: Priority,
     until: Time,
+    /// If there was no answer: how many calls had been answered before, and whether the object is the reason.
+    unanswered: Option<(u64, bool)>,
+}
+
+impl Refusal {
+    /// A failure without a pause.
+    const fn of(priority: Priority, now: Time) -> Self {
+        Self { failures: 0, races: 0, priority, until: now, unanswered: None }
+    }
+
+    fn counts(&self, now: Time) -> bool {
+        now < self.until + if self.unanswered.is_some() { UNANSWERED_KEPT } else { REFUSAL_KEPT }
+    }
 }
 
 /// The queue.
@@ -89,6 +104,8 @@ pub struct Queue<K, P> {
     under_way: BTreeMap<K, Terms<K>>,
     refusals: BTreeMap<K, Refusal>,
     forget_refusals_at: Time,
+    /// How many calls were answered, without probes.
+    answers: u64,
     bucket: Rate,
     gate: Gate,
     probe_wanted: bool,
@@ -109,6 +126,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             under_way: BTreeMap::new(),
             refusals: BTreeMap::new(),
             forget_refusals_at: Time(0),
+            answers: 0,
             bucket: Rate::default(),
             gate: Gate::default(),
             probe_wanted: false,
@@ -267,15 +285,20 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.free_lane(&terms.lane);
         }
         let priority = terms.map_or(Priority::Counts, |terms| terms.priority);
-        let recent = self.refusals.get(key).filter(|refusal| now < refusal.until + REFUSAL_KEPT);
+        let recent = self.refusals.get(key).filter(|refusal| refusal.counts(now)).copied();
         let failures = recent.map(|refusal| refusal.failures);
+        self.answers += u64::from(!matches!(verdict, Verdict::Unanswered | Verdict::Panicked));
         match (verdict, failures) {
             (Verdict::Unanswered, failures) => {
                 // The first pause is that of the gate.
                 let failures = failures.map_or(0, |failures| failures.saturating_add(1));
                 let until = if failures == 0 { now } else { now + REFUSED.jittered(failures, entropy) };
-                self.refusals.insert(key.clone(), Refusal { failures, races: 0, priority, until });
-                return failures < AT_FAULT && self.gate.unanswered(now, false, entropy);
+                let before = recent.and_then(|refusal| refusal.unanswered).map_or(self.answers, |(answers, _)| answers);
+                let at_fault = failures >= AT_FAULT && before < self.answers;
+                let unanswered = Some((self.answers, at_fault));
+                self.refusals
+                    .insert(key.clone(), Refusal { failures, until, unanswered, ..Refusal::of(priority, now) });
+                return !at_fault && self.gate.unanswered(now, false, entropy);
             }
             (Verdict::Done, _) => {
                 self.refusals.remove(key);
@@ -283,11 +306,10 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             // The first conflict is not a failure: the caller decides again at once. A second one in a row is not a race:
             // an admission webhook may refuse with the same status code.
             (Verdict::Conflict, None) => {
-                self.refusals.insert(key.clone(), Refusal { failures: 0, races: 0, priority, until: now });
+                self.refusals.insert(key.clone(), Refusal::of(priority, now));
             }
             (Verdict::Raced, _) => {
-                let none = Refusal { failures: 0, races: 0, priority, until: now };
-                let refusal = self.refusals.entry(key.clone()).or_insert(none);
+                let refusal = self.refusals.entry(key.clone()).or_insert(Refusal::of(priority, now));
                 refusal.races = refusal.races.saturating_add(1);
                 if refusal.races.is_multiple_of(RACES) {
                     refusal.until = now + REFUSED.jittered(refusal.races / RACES, entropy);
@@ -296,19 +318,20 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             (Verdict::Conflict | Verdict::Refused | Verdict::Panicked, failures) => {
                 let failures = failures.unwrap_or(0).saturating_add(1);
                 let until = now + REFUSED.jittered(failures, entropy);
-                self.refusals.insert(key.clone(), Refusal { failures, races: 0, priority, until });
+                self.refusals.insert(key.clone(), Refusal { failures, until, ..Refusal::of(priority, now) });
             }
         }
         if self.forget_refusals_at <= now {
-            self.refusals.retain(|_, refusal| now < refusal.until + REFUSAL_KEPT);
+            self.refusals.retain(|_, refusal| refusal.counts(now));
             self.forget_refusals_at = now + REFUSAL_KEPT;
         }
         verdict != Verdict::Panicked && self.answered()
     }
 
-    /// Whether calls of this key fail again and again, while the API server answers others.
-    pub fn is_at_fault(&self, key: &K) -> bool {
-        self.refusals.get(key).is_some_and(|refusal| refusal.failures >= AT_FAULT)
+    /// How many calls of this key failed in a row, the first one apart, and whether the object is the reason for the last one.
+    pub fn failed(&self, key: &K) -> (u32, bool) {
+        let refusal = self.refusals.get(key);
+        refusal.map_or((0, false), |one| (one.failures, one.unanswered.is_some_and(|(_, at_fault)| at_fault)))
     }
 
     /// Queues an unanswered job again, unless a newer one of its key is queued: then it returns the payload.

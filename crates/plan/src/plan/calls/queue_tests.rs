@@ -227,7 +227,7 @@ fn an_object_whose_calls_are_never_answered_waits_longer_and_closes_the_gate_no_
         queue.submit(now, job("x", Priority::Active, 1));
         assert_eq!(sent(&mut queue, now), ["x"]);
         assert_eq!(queue.done(now, &"x", Verdict::Unanswered, MIDDLE), closes, "{pause}");
-        assert_eq!(queue.is_at_fault(&"x"), !closes);
+        assert_eq!(queue.failed(&"x").1, !closes);
         if closes {
             now += Millis(100);
             assert_eq!(sent(&mut queue, now), ["probe"]);
@@ -248,7 +248,32 @@ fn an_object_whose_calls_are_never_answered_waits_longer_and_closes_the_gate_no_
     queue.submit(now, job("x", Priority::Active, 1));
     assert_eq!(sent(&mut queue, now), ["x"]);
     done(&mut queue, now, &["x"]);
-    assert!(!queue.is_at_fault(&"x"));
+    assert_eq!(queue.failed(&"x"), (0, false));
+}
+
+/// Its answer shows that reads work: a server whose disk is full refuses every write.
+#[test]
+fn an_answer_to_the_probe_alone_blames_no_object() {
+    let mut queue = Calls::new(CONCURRENCY);
+    let mut now = Time(0);
+    for _ in 0..6 {
+        queue.submit(now, job("x", Priority::Active, 1));
+        now += Millis(2000);
+        assert_eq!(sent(&mut queue, now), ["x"]);
+        assert!(queue.done(now, &"x", Verdict::Unanswered, MIDDLE), "the gate closes");
+        now += Millis(100);
+        assert_eq!(sent(&mut queue, now), ["probe"]);
+        queue.probe_done(now, true, MIDDLE);
+    }
+    for pause in [15_000, 15_000] {
+        queue.submit(now, job("other", Priority::Active, 1));
+        assert_eq!(sent(&mut queue, now), ["other"]);
+        done(&mut queue, now, &["other"]);
+        now += Millis(pause);
+        queue.submit(now, job("x", Priority::Active, 1));
+        assert_eq!(sent(&mut queue, now), ["x"]);
+        assert!(!queue.done(now, &"x", Verdict::Unanswered, MIDDLE), "it is still the reason when it is read again");
+    }
 }
 
 #[test]

@@ -416,20 +416,3 @@ fn a_workload_that_is_not_the_candidate_any_more_blocks_no_attempt() {
     story.answer();
     assert_eq!(story.wanted(), Some("a".to_owned()), "{:?}", story.effects);
 }
-
-/// No attempt shows whether the term of the peer goes on.
-#[test]
-fn who_refused_an_attempt_is_forgotten_when_no_attempt_follows_and_its_term_may_have_ended() {
-    let mut story = Story::wanting_a();
-    let view = refused_by("there/uid-there/jobs/billing/x/uid-x", story.now);
-    let until = view.refusal.unwrap().until;
-    story.view(view);
-    story.write();
-    story.candidates(&[PodFacts { ready: false, ..pod("a") }]);
-    story.turn();
-    assert_eq!(story.commands(), [], "it may still hold the lease");
-    assert!(story.reconciler.next_deadline().is_some_and(|at| at <= until));
-    story.now = until;
-    story.turn();
-    assert_eq!(story.commands(), [Command::Forget]);
-}

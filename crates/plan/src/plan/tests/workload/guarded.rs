@@ -135,6 +135,15 @@ fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so()
     story.view(idle(0));
     story.answer();
     assert_eq!(story.wanted(), None);
+    // Nor can it write to the workload that was the candidate before.
+    let other = WorkloadFacts { uid: "uid-other".into(), name: "other".into(), ..Story::running().workload() };
+    story.facts.stray_workloads = vec![Arc::new(other)];
+    story.turn();
+    assert_eq!(story.role_writes().len(), 1);
+    story.event(Event::RoleWritten { uid: "uid-other".into(), outcome: RoleOutcome::Refused(why.into()) });
+    story.answer();
+    assert_eq!(story.wanted(), None);
+    story.facts.stray_workloads.clear();
     // It tries again.
     story.pass(300_000);
     story.answer();
