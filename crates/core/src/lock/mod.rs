@@ -357,9 +357,8 @@ impl Lock {
             // The view may be that of the attempt before.
         } else if let Some(turn) = self.view.retry_at.filter(|turn| *turn > now) {
             self.wait_for_turn(now, turn, paused_until, entropy);
-        } else if now >= self.until() {
-            self.timed_out(self.refusal());
         } else {
+            // It is still the same attempt.
             self.want(now);
         }
     }
