@@ -115,6 +115,10 @@ fn a_refused_request_tries_again_when_the_keys_end_and_not_after_its_wait() {
         assert_eq!(wake(&mut lock, next), [Command::TryNow, want()]);
     }
     let end = START + Millis(1000);
+    // The view after the command to try at once, before the attempt begins.
+    lock.handle(end, Input::Shown(&View { retry_at: Some(end), ..View::default() }));
+    assert_eq!(wake(&mut lock, end), [want()]);
+    assert_eq!(lock.failure(), None, "the attempt has no answer yet");
     lock.handle(end, Input::Shown(&acquiring()));
     lock.handle(end, Input::Shown(&View::default()));
     assert_eq!(wake(&mut lock, end), []);
