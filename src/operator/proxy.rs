@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::Uri;
 
-/// Whether `proxy` is that of the environment, and `server` is on this machine or `NO_PROXY` exempts it. The kube library compares `NO_PROXY` with the
-/// address of the proxy instead. A `proxy-url` of the kubeconfig always counts, as for kubectl.
+/// Whether `proxy` is that of the environment, and `server` is on this machine or `NO_PROXY` exempts it. The kube library compares
+/// `NO_PROXY` with the address of the proxy instead. A `proxy-url` of the kubeconfig that is another one always counts, as for kubectl.
 pub(super) fn is_exempt(proxy: &Uri, server: &Uri, variable: impl Fn(&str) -> Option<String>) -> bool {
     let either = |name: &str| {
         let value = variable(name).filter(|value| !value.is_empty());

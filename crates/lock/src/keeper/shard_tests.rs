@@ -47,17 +47,15 @@ impl Observer for Shown {
     }
 }
 
+/// A lease without nodes.
+fn setup(config: Config, observer: impl Observer + 'static) -> Setup {
+    let keys = ["k".to_owned()].into();
+    Setup { nodes: None, keys, config, may_end: None, jump_wait: None, observer: Box::new(observer) }
+}
+
 /// Adopts a term without nodes: it becomes unconfirmed after one interval.
 fn adopt(handle: &ShardHandle, views: &Shown) {
-    let observer = Box::new(views.clone());
-    let id = handle.open(Setup {
-        nodes: None,
-        keys: ["k".to_owned()].into(),
-        config: config(),
-        may_end: None,
-        jump_wait: None,
-        observer,
-    });
+    let id = handle.open(setup(config(), views.clone()));
     let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
     handle.send(id, Command::Adopt(term));
 }
@@ -134,19 +132,11 @@ fn after_an_outage(now: Time, leases: u64) -> Shard {
     for age in 1..=leases {
         let id = shard.shared.take_id();
         let config = Config { ttl: Millis(60_000), renew_interval: Millis(5000), ..config() };
-        let setup = Setup {
-            nodes: None,
-            keys: ["k".to_owned()].into(),
-            config,
-            may_end: None,
-            jump_wait: None,
-            observer: Box::new(()),
-        };
         let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
         let began = now - Millis(age);
         shard.now = began - Millis(6000);
         shard.tools.turns = Turns::new();
-        let mut machine = Machine::new(id, setup, Some(0), &mut shard.tools.turns);
+        let mut machine = Machine::new(id, setup(config, ()), Some(0), &mut shard.tools.turns);
         machine.handle(shard.now, id, Input::Command(Command::Adopt(term), None), None, &mut shard.tools);
         for (at, vote) in [(shard.now, Vote::Extended), (began, Vote::Unknown)] {
             machine.handle(at, id, Input::Wake, None, &mut shard.tools);
@@ -201,16 +191,8 @@ fn a_lease_that_broke_an_invariant_loses_its_term_and_is_counted_once() {
     let mut shard = Shard::new(ShardHandle::new().0, panics.clone());
     let shown = Shown::default();
     let id = shard.shared.take_id();
-    let setup = Setup {
-        nodes: None,
-        keys: ["k".to_owned()].into(),
-        config: config(),
-        may_end: None,
-        jump_wait: None,
-        observer: Box::new(shown.clone()),
-    };
     shard.now = Time(1_000_000);
-    shard.open(id, setup);
+    shard.open(id, setup(config(), shown.clone()));
     let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
     shard.with(id, Input::Command(Command::Adopt(term), None));
     for Ballot { round, node, .. } in requests(&shard) {
@@ -236,15 +218,7 @@ fn a_lease_that_is_opened_after_the_shutdown_ends_at_once() {
     let shown = Shown::default();
     shard.shut_down();
     let id = shard.shared.take_id();
-    let setup = Setup {
-        nodes: None,
-        keys: ["k".to_owned()].into(),
-        config: config(),
-        may_end: None,
-        jump_wait: None,
-        observer: Box::new(shown.clone()),
-    };
-    shard.open(id, setup);
+    shard.open(id, setup(config(), shown.clone()));
     assert!(shown.1.load(Ordering::SeqCst));
     assert_eq!(shard.slots.len(), 0);
 }
