@@ -50,8 +50,9 @@ pub enum OnDeadline {
     Seal,
     /// At [`TermView::stop_at`](super::TermView::stop_at) the term becomes unconfirmed
     /// ([`Standing::Adopting`](super::Standing::Adopting)). It is extended, and held again as soon as a majority
-    /// confirms it. No deadline ends it, and a term that is lost by misses is dropped without a seal. For a process that
-    /// does not lead: another process may keep the term. When the process leads again ([`Seal`](Self::Seal)), and no majority
+    /// confirms it. No deadline ends it, and a term that is lost by misses is dropped without a seal. A term whose publication
+    /// is not answered ends for this process, without a seal. For a process that does not lead: another process may keep the
+    /// term. When the process leads again ([`Seal`](Self::Seal)), and no majority
     /// has confirmed the term since, one more round decides: the term ends with it if no majority confirms it then.
     Unconfirm,
 }

@@ -37,9 +37,9 @@ pub(super) struct Ending {
 
 impl Ending {
     pub fn new(config: &Config, now: Time, id: TermId, reason: EndReason, valid_until: Time, keys_until: Time) -> Self {
-        // After these the term is over for all processes, not only for this one.
-        let is_over =
-            matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Deadline | EndReason::Defect);
+        // After these the term is over for all processes, not only for this one. A deadline of a process that does not lead is
+        // not among them: the status may name a term whose publication was not answered, and another process may keep it.
+        let is_over = matches!(reason, EndReason::Decided | EndReason::Superseded | EndReason::Defect);
         Self {
             view: EndingView { id, reason, sealed: false, keys_until },
             seals: is_over || config.deadline == OnDeadline::Seal,

@@ -298,14 +298,15 @@ impl Reconciler {
         self.keeper.end(term, proof, cause, &mut self.out);
     }
 
-    /// Ends a term that could not be published for one lease duration. Without the API server this process may make no
-    /// other decision, but renewing the term indefinitely would keep all other clusters from the lease.
+    /// Stops renewing a term that could not be published for one lease duration: it would keep all other clusters from the
+    /// lease. It does not end the term: the write may have succeeded without an answer, and another replica may keep it.
     fn give_up_unpublished(&mut self, now: Time) {
         let Some(link) = self.keeper.link().filter(|link| !link.is_behind()) else { return };
         if self.contention.unpublished_too_long(now, link, &mut self.out)
-            && let Some(term) = link.running().cloned()
+            && let Some(term) = link.running()
         {
-            self.end(now, term, false, EndCause::NotPublished);
+            self.contention.cool_down(now, link.config.ttl, term.token, &mut self.out);
+            self.keeper.close(&mut self.out);
         }
     }
 
@@ -319,8 +320,7 @@ impl Reconciler {
         let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
         let elsewhere = active.is_some_and(|active| active.reason == reason);
         let yields = self.handover.obstacle().is_some();
-        let cools_down = self.contention.cooldown_until(*now).is_some();
-        let no_gap = held || elsewhere || lease.spec.suspend || yields || is_between_runs(turn) || cools_down;
+        let no_gap = held || elsewhere || lease.spec.suspend || yields || is_between_runs(turn);
         self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(*now)) };
     }
 

@@ -182,6 +182,25 @@ fn a_publication_that_is_not_answered_at_a_late_wake_is_sealed() {
     assert_eq!(scenario.end_reason(), Some(EndReason::Deadline));
 }
 
+/// Its publication may have succeeded, and the replica that leads now may have adopted the term from the status.
+#[test]
+fn a_process_that_does_not_lead_gives_up_an_unanswered_publication_without_a_seal() {
+    for late in [0, 500, 5000] {
+        let mut scenario = Scenario::new();
+        let attempt = scenario.want();
+        scenario.give(Command::Published { attempt, outcome: Publication::Unknown });
+        scenario.links = [Link::Silent; 3];
+        scenario.pass(10);
+        scenario.now += STOP - 10 + late;
+        scenario.links = [Link::Up; 3];
+        scenario.sent.clear();
+        scenario.give(Command::Configure(Box::new(unconfirming())));
+        assert_eq!(scenario.end_reason(), Some(EndReason::Deadline), "{late} ms late");
+        scenario.pass(60_000);
+        assert!(no_seal(&scenario), "{late} ms late");
+    }
+}
+
 #[test]
 fn a_process_that_does_not_lead_keeps_an_unconfirmed_term_after_its_deadline() {
     let mut scenario = Scenario::new();

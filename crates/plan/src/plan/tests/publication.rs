@@ -67,6 +67,43 @@ fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_no
     }
 }
 
+/// Otherwise no alert tells of a lease that cannot be published.
+#[test]
+fn the_time_without_a_holder_counts_on_while_publications_are_refused() {
+    let mut story = Story::publishing_by_a();
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    let mut shown = Vec::new();
+    for step in 0..4 {
+        let effects = match step {
+            0 => story.pass(LEASE + 1000),
+            1 => story.view(idle(0)),
+            2 => story.event(Event::LeaseRead(Ok(story.facts.lease.clone()))),
+            _ => story.pass(1000),
+        };
+        shown.extend(effects.iter().filter_map(|effect| match effect {
+            Effect::Measure(Measure::Shown(shown)) => Some(shown.waiting),
+            _ => None,
+        }));
+    }
+    assert!(!shown.is_empty() && shown.iter().all(|waiting| *waiting), "{shown:?}");
+}
+
+/// The write may have succeeded without an answer. The replica that leads then keeps the term, and a seal would end it.
+#[test]
+fn a_replica_that_does_not_lead_stops_renewing_an_unpublished_term_and_does_not_end_it() {
+    let mut story = Story::publishing_by_a();
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    story.facts.authority = Authority::Renew;
+    story.pass(LEASE - 100);
+    assert!(!story.commands().contains(&Command::Close), "{:?}", story.commands());
+    story.pass(1000);
+    assert_eq!(story.commands(), [Command::Close]);
+    story.facts.authority = Authority::Lead;
+    story.turn();
+    story.answer();
+    assert_eq!(story.wanted(), None, "the cooldown lasts");
+}
+
 /// The cooldown must not last two lease durations (60 s by default) if the API server is back after a second.
 #[test]
 fn after_a_status_write_the_cooldown_ends_one_second_after_the_keys() {
