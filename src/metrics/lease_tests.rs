@@ -130,7 +130,7 @@ fn the_status_is_shown() {
 fn renewals_are_counted_with_what_was_left() {
     let world = metrics();
     let (lease, quorum) = (world.1.lease("jobs", "billing", "default"), world.2.quorum("default"));
-    let success = Renewal::Success { took: Millis(4), left: Millis(15_000) };
+    let success = Renewal::Success { took: Millis(4), left: Some(Millis(15_000)) };
     for renewal in [success, Renewal::NoQuorum, Renewal::Timeout, Renewal::Timeout, Renewal::Lost] {
         lease.renewed(&renewal);
         quorum.renewed(&renewal, 30_000);

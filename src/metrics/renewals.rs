@@ -50,7 +50,7 @@ impl RenewalMetrics {
             )?,
             margin: histogram(
                 "redislease_renew_margin_ratio",
-                "Remaining share of the lease, from 0 to 1, when a renewal succeeded.",
+                "Share of the lease duration, from 0 to 1, that was left of the lease when a renewal of it succeeded.",
                 &SHARES,
             )?,
             reasons,
@@ -108,8 +108,10 @@ impl QuorumRenewals {
             Renewal::Success { took, left } => {
                 success.inc();
                 self.duration.observe(Duration::from(*took).as_secs_f64());
-                let ttl = Duration::from_millis(ttl_ms.max(1)).as_secs_f64();
-                self.margin.observe(Duration::from(*left).as_secs_f64() / ttl);
+                if let Some(left) = left {
+                    let ttl = Duration::from_millis(ttl_ms.max(1)).as_secs_f64();
+                    self.margin.observe(Duration::from(*left).as_secs_f64() / ttl);
+                }
             }
             Renewal::NoQuorum => no_quorum.inc(),
             Renewal::Lost => lost.inc(),

@@ -138,8 +138,9 @@ pub enum Renewal {
     Success {
         /// Time from the start of the round to the deciding answer.
         took: Millis,
-        /// Validity that was left when the round succeeded.
-        left: Millis,
+        /// What was left of the validity before this round when it succeeded. `None` for a term that was not known to be
+        /// valid: after a restart, or after its validity had passed.
+        left: Option<Millis>,
     },
     /// Every node answered or failed, and no majority extended.
     NoQuorum,

@@ -373,13 +373,14 @@ impl Term {
         let (t0, node_returned) = (extension.t0, core::mem::take(&mut extension.node_returned));
         match decision {
             Decision::Yes => {
-                (self.view.valid_until, self.view.stop_at) = (Some(valid_until), Some(stop_at));
+                let left = self.view.valid_until.replace(valid_until).map(|until| until.since(now));
+                self.view.stop_at = Some(stop_at);
                 self.view.failed_rounds = 0;
                 self.next_round_at = t0 + context.config.renew_interval;
                 if matches!(self.phase, Phase::Adopting { .. }) {
                     self.phase = Phase::Held;
                 }
-                let (took, left) = (now.since(t0), valid_until.since(now));
+                let took = now.since(t0);
                 context.effects.push_back(Effect::Renewed(Renewal::Success { took, left }));
                 self.continue_joins(context, now);
                 if node_returned {

@@ -7,13 +7,15 @@ fn a_straggler_is_joined_at_once_and_the_term_is_renewed_every_interval() {
     let mut scenario = Scenario::new();
     let id = scenario.held();
     // The third node is not part of round 2. A round that began after its grant succeeded, and then it was confirmed.
-    assert_eq!(scenario.renewals, [Renewal::Success { took: Millis(0), left: Millis(VALID) }]);
+    assert_eq!(scenario.renewals, [Renewal::Success { took: Millis(0), left: Some(Millis(VALID)) }]);
     let sent: Vec<_> = scenario.sent.iter().filter(|(node, _)| node.index() == 2).map(|(_, op)| op.clone()).collect();
     assert!(matches!(sent.as_slice(), [Op::Acquire { .. }, Op::Extend { .. }, Op::Confirm { .. }]), "{sent:?}");
     assert_eq!(scenario.values(2), [term_value(id.attempt, 1001), term_value(id.attempt, 1001)]);
     scenario.pass(600_000);
     assert!(scenario.is_held());
     assert_eq!(scenario.renewals.len(), 121);
+    let left = Some(Millis(VALID - 5000));
+    assert_eq!(scenario.renewals.last(), Some(&Renewal::Success { took: Millis(0), left }), "of the round before");
 }
 
 #[test]
@@ -84,6 +86,11 @@ fn a_term_continues_when_the_quorum_is_back_before_stop_at() {
     scenario.links = [Link::Up; 3];
     scenario.pass(3000);
     assert_eq!(scenario.standing().term().map(|term| (term.failed_rounds, term.id.clone())), Some((0, id)));
+    let late = scenario.renewals.iter().find_map(|renewal| match renewal {
+        Renewal::Success { left: Some(left), .. } if *left < Millis(VALID / 2) => Some(left.0),
+        _ => None,
+    });
+    assert!(late.is_some_and(|left| left < VALID - STOP + 3000), "{:?}", scenario.renewals);
 }
 
 #[test]
