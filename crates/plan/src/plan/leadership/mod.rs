@@ -355,14 +355,17 @@ impl Leadership {
     }
 }
 
+/// On a quorum with a short longest lease the lock is renewed more often, so that one failed round does not lose it.
 fn durations(quorum: &OpenQuorum) -> Config {
+    let (ttl, drift) = (LEADER_LEASE.min(quorum.longest_lease), Drift::STANDARD);
+    let stop_budget = LEADER_STOP_BUDGET.min(Millis(ttl.0 / 10));
     Config {
         quorum: quorum.quorum,
-        ttl: LEADER_LEASE.min(quorum.longest_lease),
-        renew_interval: LEADER_RENEW,
-        stop_budget: LEADER_STOP_BUDGET,
+        ttl,
+        renew_interval: LEADER_RENEW.min(Millis(drift.least(ttl).saturating_sub(stop_budget).0 / 3)),
+        stop_budget,
         command_timeout: COMMAND_TIMEOUT.min(quorum.command_timeout),
-        drift: Drift::STANDARD,
+        drift,
         backoff: Backoff {
             strategy: Strategy::Exponential,
             min: Millis(50),

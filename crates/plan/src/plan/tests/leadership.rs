@@ -23,6 +23,24 @@ fn refused_by_other() -> View {
     View { refused_by: Some(Box::new(by)), retry_at: Some(Time(2_000_000)), ..View::default() }
 }
 
+#[test]
+fn the_lock_survives_a_failed_round_on_a_quorum_for_short_leases() {
+    for longest in 200..=6000 {
+        let mut replica = Replica::new();
+        Arc::make_mut(replica.facts.quorum.as_mut().expect("it is open")).longest_lease = Millis(longest);
+        replica.turn();
+        let opened = replica.effects.iter().find_map(|effect| match effect {
+            LeadershipEffect::Open { config, .. } => Some(config),
+            _ => None,
+        });
+        let config = opened.expect("the lock is opened");
+        let (ttl, drift, stop_budget, renew_interval) =
+            (config.ttl, config.drift, config.stop_budget, config.renew_interval);
+        assert!(drift.least(ttl) >= stop_budget + Millis(renew_interval.0 * 3), "{longest} ms: every {renew_interval:?}");
+        assert!(longest < 5000 || renew_interval == Millis(1000), "{longest} ms");
+    }
+}
+
 impl Replica {
     fn new() -> Self {
         let cluster = Cluster { name: "here".into(), uid: "uid-here".into() };
