@@ -288,13 +288,13 @@ pub(super) fn durations() -> Vec<Case> {
         ),
         Case::bad(
             "a long lease whose grace period leaves too little time for renewals",
-            spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "590s"})),
+            spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "586s949ms"})),
             "spec",
-            "leaseDuration (600s) minus 1 % for clock drift must be at least 2 * renewInterval (3s) + gracePeriod (590s) + 1s: otherwise the lease is lost between two renewals",
+            "leaseDuration (600s) minus 1 % and 52 ms for clocks must be at least 2 * renewInterval (3s) + gracePeriod (586s949ms) + 1s: otherwise the lease is lost between two renewals",
         ),
         Case::good(
             "a long lease with short renewals",
-            spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "587s"})),
+            spec(&json!({"leaseDuration": "600s", "renewInterval": "3s", "gracePeriod": "586s948ms"})),
         ),
         Case::not_a_duration(
             "a lease that is not a duration",

@@ -167,12 +167,12 @@ pub(super) fn lease_covers_two_renewals_with_drift() -> Rule {
     for_valid_durations(
         &["leaseDuration", "renewInterval", "gracePeriod"],
         "99 * duration(self.leaseDuration).getMilliseconds() >= 100 * (2 * duration(self.renewInterval).getMilliseconds() \
-         + duration(self.gracePeriod).getMilliseconds() + 1000) \
+         + duration(self.gracePeriod).getMilliseconds() + 1052) \
          || duration(self.leaseDuration).getMilliseconds() < 3 * duration(self.renewInterval).getMilliseconds() \
          + duration(self.gracePeriod).getMilliseconds() + 1000",
     )
     .message(computed(
-        "'leaseDuration (' + self.leaseDuration + ') minus 1 % for clock drift must be at least 2 * renewInterval (' \
+        "'leaseDuration (' + self.leaseDuration + ') minus 1 % and 52 ms for clocks must be at least 2 * renewInterval (' \
          + self.renewInterval + ') + gracePeriod (' + self.gracePeriod + ') + 1s: otherwise the lease is lost between two renewals'",
     ))
 }

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use kube::core::Selector;
+use redislease_core::time::Drift;
 
 use super::error::Reader;
 use super::{InvalidSpec, Mismatch, ValidQuorum, selector};
@@ -192,12 +193,12 @@ impl TryFrom<&RedisLease> for ValidLease {
         }
         // With the maximal clock drift, the deadline to stop must still come after the second renewal.
         let shortest = 2 * valid.renew_interval + valid.stop_budget();
-        if 99 * valid.lease_duration < 100 * shortest {
+        if Duration::from(Drift::STANDARD.least(valid.lease_duration.into())) < shortest {
             return Err(read.invalid(
                 "spec.leaseDuration",
                 &spec.lease_duration,
                 format!(
-                    "be, minus 1 % for clock drift, at least 2 * renewInterval ({}) + gracePeriod ({}) + 1s: otherwise the lease is lost between two renewals",
+                    "be, minus 1 % and 52 ms for clocks, at least 2 * renewInterval ({}) + gracePeriod ({}) + 1s: otherwise the lease is lost between two renewals",
                     spec.renew_interval, spec.grace_period
                 ),
             ));
