@@ -1,5 +1,6 @@
 //! Metrics of the Redis nodes of each quorum.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +37,16 @@ pub struct NodeMetrics {
     errors: IntCounterVec,
     restarts: IntCounterVec,
     panics: Panics,
+    /// The quorum that was added last with each name. It may be added while the one before it is closing.
+    newest: Arc<Mutex<BTreeMap<String, Arc<Membership>>>>,
+}
+
+/// The labels of a quorum and its nodes.
+#[derive(Debug)]
+struct Membership {
+    quorum: String,
+    fingerprint: String,
+    nodes: Vec<String>,
 }
 
 impl NodeMetrics {
@@ -48,7 +59,10 @@ impl NodeMetrics {
         let gauge = |name, help, labels: &[&str]| families.gauge(name, help, labels);
         let counter = |name, help, labels: &[&str]| families.counter(name, help, labels);
         let offset = families.add(GaugeVec::new(
-            Opts::new("redislease_redis_clock_offset_seconds", "Clock of the Redis node minus clock of this process."),
+            Opts::new(
+                "redislease_redis_clock_offset_seconds",
+                "Clock of the Redis node minus clock of this process; NaN while the node is down.",
+            ),
             &NODE,
         ))?;
         let duration = families.histogram(
@@ -88,11 +102,12 @@ impl NodeMetrics {
                 &NODE,
             )?,
             panics: panics.clone(),
+            newest: Arc::default(),
         })
     }
 
     /// Adds the series of a quorum, which the returned observer updates. They are removed when the quorum is closed, or the
-    /// observer is dropped. That must happen before a quorum with the same name is added.
+    /// observer is dropped. A quorum that is added with the same name takes over the series that both have.
     pub fn quorum(&self, config: &Config) -> Arc<dyn NodesObserver> {
         let fingerprint = config.membership.fingerprint.to_string();
         let nodes: Vec<String> = config.nodes.iter().map(|node| node.name.clone()).collect();
@@ -100,6 +115,11 @@ impl NodeMetrics {
     }
 
     fn observer(&self, name: &str, fingerprint: &str, nodes: Vec<String>) -> QuorumSeries {
+        let membership = Arc::new(Membership { quorum: name.to_owned(), fingerprint: fingerprint.to_owned(), nodes });
+        let nodes = &membership.nodes;
+        // Series are added and removed under one lock.
+        let mut newest = locked(&self.newest);
+        newest.insert(name.to_owned(), membership.clone());
         self.required.with_label_values(&[name]).set(as_gauge(nodes.len() / 2 + 1));
         self.info.with_label_values(&[name, fingerprint]).set(1);
         QuorumSeries {
@@ -107,12 +127,7 @@ impl NodeMetrics {
             mismatch: self.mismatch.with_label_values(&[name]),
             panics: self.panics.nodes.clone(),
             nodes: nodes.iter().map(|node| self.node(name, node)).collect(),
-            registration: Mutex::new(Some(Registration {
-                quorum: name.to_owned(),
-                fingerprint: fingerprint.to_owned(),
-                nodes,
-                families: self.clone(),
-            })),
+            registration: Mutex::new(Some(Registration { membership: membership.clone(), families: self.clone() })),
         }
     }
 
@@ -152,6 +167,10 @@ impl QuorumSeries {
 
 impl NodesObserver for QuorumSeries {
     fn changed(&self, statuses: &[NodeStatus]) {
+        let registration = locked(&self.registration);
+        if !registration.as_ref().is_some_and(Registration::is_newest) {
+            return;
+        }
         for (index, gauge) in self.states.iter().enumerate() {
             gauge.set(as_gauge(statuses.iter().filter(|status| status.state.index() == index).count()));
         }
@@ -159,6 +178,10 @@ impl NodesObserver for QuorumSeries {
         self.mismatch.set(as_gauge(statuses.iter().filter(|status| status.state == mismatch).count()));
         for (status, series) in statuses.iter().zip(&self.nodes) {
             series.up.set(i64::from(status.state == NodeState::Up));
+            if status.state == NodeState::Down {
+                // The clock was last read before.
+                series.offset.set(f64::NAN);
+            }
         }
     }
 
@@ -196,34 +219,45 @@ impl NodesObserver for QuorumSeries {
     }
 }
 
-/// Removes the series of one quorum when dropped.
+/// Removes the series of one quorum when dropped, but for those of a newer one with the same name.
 #[derive(Debug)]
 struct Registration {
-    quorum: String,
-    fingerprint: String,
-    nodes: Vec<String>,
+    membership: Arc<Membership>,
     families: NodeMetrics,
+}
+
+impl Registration {
+    fn is_newest(&self) -> bool {
+        let newest = locked(&self.families.newest);
+        newest.get(&self.membership.quorum).is_some_and(|newest| Arc::ptr_eq(newest, &self.membership))
+    }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let families = &self.families;
-        let quorum = self.quorum.as_str();
+        let (families, Membership { quorum, fingerprint, nodes }) = (&self.families, &*self.membership);
+        let mut newest = locked(&families.newest);
+        let newer = newest.get(quorum).filter(|newest| !Arc::ptr_eq(newest, &self.membership)).cloned();
         // An error means that the series is already removed.
-        for state in STATES {
-            let _ = families.nodes.remove_label_values(&[quorum, state]);
+        if newer.is_none() {
+            newest.remove(quorum);
+            for state in STATES {
+                let _ = families.nodes.remove_label_values(&[quorum, state]);
+            }
+            let _ = families.required.remove_label_values(&[quorum]);
+            let _ = families.mismatch.remove_label_values(&[quorum]);
         }
-        let _ = families.required.remove_label_values(&[quorum]);
-        let _ = families.mismatch.remove_label_values(&[quorum]);
-        let _ = families.info.remove_label_values(&[quorum, &self.fingerprint]);
-        for node in &self.nodes {
-            let labels = [quorum, node.as_str()];
+        if newer.as_ref().is_none_or(|newer| newer.fingerprint != *fingerprint) {
+            let _ = families.info.remove_label_values(&[quorum, fingerprint]);
+        }
+        for node in nodes.iter().filter(|node| !newer.as_ref().is_some_and(|newer| newer.nodes.contains(node))) {
+            let labels = [quorum.as_str(), node.as_str()];
             let _ = families.up.remove_label_values(&labels);
             let _ = families.offset.remove_label_values(&labels);
             let _ = families.duration.remove_label_values(&labels);
             let _ = families.restarts.remove_label_values(&labels);
             for reason in Reason::ALL {
-                let _ = families.errors.remove_label_values(&[quorum, node, reason.as_str()]);
+                let _ = families.errors.remove_label_values(&[quorum.as_str(), node.as_str(), reason.as_str()]);
             }
         }
     }
@@ -307,5 +341,44 @@ mod tests {
         assert!(!after.contains(r#"quorum="q""#), "{after}");
         assert!(after.contains(r#"quorum="kept""#), "{after}");
         drop(kept);
+    }
+
+    /// The machine of the leader's lock keeps the old connections for a moment longer than the leases do.
+    #[test]
+    fn a_quorum_that_is_closed_after_its_successor_was_added_leaves_the_series_of_the_successor() {
+        let registry = Registry::new();
+        let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
+        let old = metrics.observer("q", "f1", vec!["a".into(), "b".into()]);
+        old.changed(&[status("a", NodeState::Up), status("b", NodeState::Up)]);
+        let new = metrics.observer("q", "f2", vec!["a".into(), "c".into()]);
+        new.changed(&[status("a", NodeState::Up), status("c", NodeState::Down)]);
+        old.changed(&[status("a", NodeState::Down), status("b", NodeState::Down)]);
+        old.closed();
+        let page_after = page(&registry);
+        for line in [
+            r#"redislease_quorum_nodes{quorum="q",state="up"} 1"#,
+            r#"redislease_quorum_required_nodes{quorum="q"} 2"#,
+            r#"redislease_quorum_info{fingerprint="f2",quorum="q"} 1"#,
+            r#"redislease_redis_up{quorum="q",redis_node="a"} 1"#,
+            r#"redislease_redis_up{quorum="q",redis_node="c"} 0"#,
+        ] {
+            assert!(page_after.contains(line), "{line} is missing in\n{page_after}");
+        }
+        assert!(!page_after.contains(r#"redis_node="b""#) && !page_after.contains("f1"), "{page_after}");
+        drop(new);
+        assert!(!page(&registry).contains(r#"quorum="q""#));
+    }
+
+    #[test]
+    fn the_clock_of_a_node_without_a_connection_is_not_known() {
+        let registry = Registry::new();
+        let metrics = NodeMetrics::register(&registry, &Panics::register(&registry).unwrap()).unwrap();
+        let quorum = metrics.observer("q", "f1", vec!["a".into()]);
+        quorum.clock_offset(Node(0), -1500);
+        quorum.changed(&[status("a", NodeState::Down)]);
+        let unknown = r#"redislease_redis_clock_offset_seconds{quorum="q",redis_node="a"} NaN"#;
+        assert!(page(&registry).contains(unknown), "{}", page(&registry));
+        quorum.clock_offset(Node(0), 20);
+        assert!(!page(&registry).contains("} NaN"));
     }
 }

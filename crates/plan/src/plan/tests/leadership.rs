@@ -36,7 +36,10 @@ fn the_lock_survives_a_failed_round_on_a_quorum_for_short_leases() {
         let config = opened.expect("the lock is opened");
         let (ttl, drift, stop_budget, renew_interval) =
             (config.ttl, config.drift, config.stop_budget, config.renew_interval);
-        assert!(drift.least(ttl) >= stop_budget + Millis(renew_interval.0 * 3), "{longest} ms: every {renew_interval:?}");
+        assert!(
+            drift.least(ttl) >= stop_budget + Millis(renew_interval.0 * 3),
+            "{longest} ms: every {renew_interval:?}"
+        );
         assert!(longest < 5000 || renew_interval == Millis(1000), "{longest} ms");
     }
 }
