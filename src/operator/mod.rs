@@ -124,6 +124,8 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let (client, api_server) = kube_api::client().await?;
     let readiness = Readiness::new();
+    // Without a condition a probe would be told that the process is ready.
+    let starting = readiness.needs("the operator: it starts");
     tracing::info!(
         cluster = %options.cluster,
         namespace = %options.namespace,
@@ -157,7 +159,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
         supervisor: supervisor.clone(),
         stop: stop.clone(),
     };
-    context.run().await;
+    context.run(starting).await;
     match serving.await {
         Ok(Ok(())) => supervisor.failure().map_or(Ok(()), Err),
         Ok(Err(error)) => Err(format!("metrics and health could not be served: {error}")),
@@ -166,12 +168,13 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
 }
 
 impl Context {
-    async fn run(self) {
+    async fn run(self, starting: Part) {
         let parts = ["leases", "quorums", "pods"].map(|kind| self.readiness.needs(format!("{kind}: not listed yet")));
         let [leases_listed, quorums_listed, pods_listed] = parts;
         let listed = (leases_listed, pods_listed);
         let tried = self.readiness.needs("quorums: not every node was tried yet");
         let identified = self.readiness.needs("the cluster: the UID of its namespace kube-system was not read yet");
+        starting.done();
 
         let index = Index::new(&self.options.namespace);
         let (senders, inbox) = engine::channels();
