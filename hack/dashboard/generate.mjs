@@ -245,11 +245,11 @@ const rows = {
         }),
         lines({
             title: 'Time until the lease ends',
-            about: 'Unless it is renewed. A sawtooth: each renewal sets it back to the lease duration.',
+            about: 'Unless it is renewed, at each scrape. A sawtooth: each renewal sets it back to the lease duration.',
             size: [12, 8],
             unit: 's',
             min: 0,
-            queries: [over(`max by (${LEASE}) (${lease('expiry_timestamp_seconds')} > 0) - time()`, name)],
+            queries: [over(`max by (${LEASE}) (${lease('expiry_timestamp_seconds')} > 0) - max by (${LEASE}) (timestamp(${lease('expiry_timestamp_seconds')}))`, name)],
         }),
     ],
     'Redis quorum': [
