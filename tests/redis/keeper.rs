@@ -14,8 +14,6 @@ mod history;
 mod latency;
 mod lifetime;
 mod loss;
-mod peers;
-mod peers_of_many;
 mod refused;
 mod returns;
 mod shards;

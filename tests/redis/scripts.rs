@@ -309,6 +309,27 @@ async fn release_deletes_the_stages_it_names() {
     }
 }
 
+/// bsm/redislock compares a prefix of the value: a client with the token "ab" releases the lock of "abc".
+#[tokio::test]
+async fn a_part_of_an_attempt_or_of_a_token_is_another_one() {
+    let mut server = Server::start().await;
+    let grant = server.granted(&["k"], 0x12).await;
+    for other in [0x1, 0x123] {
+        for op in [confirm(other, grant, 50), extend(other, 50), seal(other)] {
+            assert!(matches!(server.ask(&["k"], &op).await, Vote::Miss(Some(_))), "{op:?}");
+        }
+        assert_eq!(server.ask(&["k"], &release(other, Stages::All)).await, Vote::Released(0));
+    }
+    server.ask(&["k"], &confirm(0x12, grant, 50)).await;
+    for op in [extend(0x1, 50), extend(0x123, 50), extend(0x12, 5), extend(0x12, 500), seal(0x1), seal(0x123)] {
+        assert!(matches!(server.ask(&["k"], &op).await, Vote::Miss(Some(_))), "{op:?}");
+    }
+    for other in [0x1, 0x123] {
+        assert_eq!(server.ask(&["k"], &release(other, Stages::All)).await, Vote::Released(0));
+    }
+    assert_eq!(server.value("k").as_deref(), Some("t:12:50:m"));
+}
+
 #[tokio::test]
 async fn only_release_is_executed_without_the_expected_marker() {
     let mut server = Server::start().await;
