@@ -1,6 +1,6 @@
 # What developers run. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help deps tools lab-tools demo e2e check test nightly mutants model figures scale lock-scale observe dashboard chart docs licences image bench run-idle run-losses
+.PHONY: help deps tools lab-tools demo e2e check test nightly mutants model scale lock-scale observe dashboard chart docs licences image bench run-idle run-losses
 # The prerequisites of a target depend on each other; cargo and go use all cores by themselves.
 .NOTPARALLEL:
 
@@ -41,9 +41,6 @@ model: ## Search every world of the two models, also the large ones that make te
 	@hack/install-deps.sh rust
 	@MODEL=all cargo test --locked --package redislease-core --test model -- --nocapture
 	@MODEL=all cargo test --locked --package redislease-sim --test activation -- --nocapture
-
-figures: lab-tools ## Measure handovers and API writes on this machine (6 minutes)
-	@hack/run-example.sh figures
 
 scale: lab-tools ## Measure N leases (1000) on a real control plane; PHASES=start,hold selects parts, KEEP=1 keeps it running
 	@hack/run-example.sh scale --release

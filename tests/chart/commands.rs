@@ -169,7 +169,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("make chart", "its script checks the CRDs in `make check`; the README needs helm-docs"),
     ("make check", THE_TESTS),
     ("make demo", "takes minutes; docs/measurements.md has its results"),
-    ("make figures", A_MEASUREMENT),
     ("make image", AN_IMAGE),
     ("make image ARCH=arm64", AN_IMAGE),
     ("make image TWICE=1", AN_IMAGE),
