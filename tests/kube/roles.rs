@@ -1,13 +1,12 @@
 //! The role labels on the pods, as a watch shows them.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use redislease_lab::{Installation, Lease, LeaseState, Result, Watch, WatchEvent, refuse, refuse_statuses};
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, keys, no_key_is_left, shared, throughout};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared};
 
 /// Event, pod, role and token, in the order of the events.
 fn roles_in(watch: &mut Watch) -> Vec<[String; 4]> {
@@ -116,38 +115,6 @@ fn a_pod_whose_label_is_refused_does_not_delay_the_labels_of_others() -> Result<
     wait_for_labels(installation, &lease, &[(first, Some("standby")), (second, Some("active")), (odd, None)])?;
     refusal.end()?;
     wait_for_labels(installation, &lease, &[(first, Some("standby")), (second, Some("active")), (odd, Some("standby"))])
-}
-
-#[test]
-fn a_term_whose_publication_is_refused_is_sealed_after_one_lease() -> Result<()> {
-    let installation = &shared().installation;
-    let namespace = "unwelcome";
-    installation.deployment(namespace, "billing", 3)?;
-    let lease = installation.lease(namespace, "billing", &json!({"suspend": true}))?;
-    let refusal = refuse_statuses(installation, namespace)?;
-    lease.patch(&json!({"spec": {"suspend": false}}))?;
-    let stages = |stage: &str| {
-        let keys = keys(installation, namespace, "billing");
-        let found = keys.iter().flatten().filter(|key| key.stage() == stage).count();
-        if found >= 2 { Ok(()) } else { Err(format!("{keys:?}")) }
-    };
-    installation.wait_for("a majority holds the term", FIRST_ELECTION, || stages("t"))?;
-    let began = Instant::now();
-    installation.wait_for("the term is sealed", FIRST_ELECTION, || stages("s"))?;
-    assert!(
-        began.elapsed() > Duration::from_secs(5),
-        "the lease lasts 10 s; the term was sealed after {:?}",
-        began.elapsed()
-    );
-    no_key_is_left(installation, namespace)?;
-    throughout(SOON, |after| {
-        let keys = keys(installation, namespace, "billing");
-        assert!(keys.iter().all(Option::is_none), "after {after:?}: {keys:?}");
-        Ok(())
-    })?;
-    assert!(!lease.state()?.is_active() && lease.roles()?.values().all(|role| role.label.as_deref() != Some("active")));
-    refusal.end()?;
-    lease.wait("held", FIRST_ELECTION, LeaseState::is_active).map(drop)
 }
 
 #[test]

@@ -46,9 +46,14 @@ fn an_unanswered_publication_is_read_and_not_acted_on() {
 
 #[test]
 fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_not() {
-    for answers in [false, true] {
+    let outcomes = [
+        (StatusOutcome::Unanswered("timeout".into()), false),
+        (StatusOutcome::Unanswered("timeout".into()), true),
+        (StatusOutcome::Refused("denied".into()), true),
+    ];
+    for (outcome, answers) in outcomes {
         let mut story = Story::publishing_by_a();
-        story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+        story.event(Event::StatusWritten(outcome));
         story.pass(LEASE - 100);
         assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })));
         if answers {
