@@ -1,7 +1,5 @@
 //! Many seeds of programs: a batch that must pass, and searches for planted bugs.
 
-use std::time::Duration;
-
 use redislease_core::check::{Layer, Mutant};
 
 use crate::TURN;
@@ -10,7 +8,7 @@ use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::Swarm;
 use crate::redis::clock::SECOND;
-use crate::run::search::{self, from_environment};
+use crate::run::search;
 use crate::world::World;
 
 /// The faults of programs: the others need an API server.
@@ -79,10 +77,7 @@ fn world(seed: u64, bugs: &[Bug]) -> World {
 #[test]
 fn programs_keep_their_promises() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let first = from_environment("SIM_FIRST").unwrap_or(1);
-    let limit = from_environment("SIM_SECONDS").map(Duration::from_secs);
-    let seeds = from_environment("SIM_SEEDS").unwrap_or(if limit.is_some() { u64::MAX } else { 600 });
-    let enough = |run, elapsed| run >= seeds || limit.is_some_and(|limit| elapsed >= limit);
+    let (first, enough) = search::limits(600);
     let batch = search::batch(world, first, enough);
     assert!(batch.failure.is_none(), "{}", batch.failure.unwrap_or_default());
     println!("{} seeds of programs from {first}: {:?}", batch.seeds, batch.programs);
@@ -97,21 +92,13 @@ fn bugs() -> impl Iterator<Item = Bug> {
 #[test]
 fn bugs_in_the_lock_of_a_program_are_found() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let budget = from_environment("SIM_BUDGET").unwrap_or(1000);
-    let mut missed = Vec::new();
-    for bug in bugs() {
-        // Few seeds find these bugs. The search begins shortly before one that found it.
-        let first = match bug {
-            Bug::Core(Mutant::ExpiryUnchecked) => 5020,
-            Bug::Core(Mutant::LostLockContinues) => 880,
-            _ => 1,
-        };
-        match search::search(world, first, bug, budget) {
-            Some(found) => println!("{bug:?}: {} seeds: {:.110}", found.tried, found.broken.0),
-            None => missed.push(bug),
-        }
-    }
-    assert!(missed.is_empty(), "planted and not found: {missed:?}");
+    // Few seeds find these bugs. The search begins shortly before one that found it.
+    let first = |bug| match bug {
+        Bug::Core(Mutant::ExpiryUnchecked) => 5020,
+        Bug::Core(Mutant::LostLockContinues) => 880,
+        _ => 1,
+    };
+    search::all_are_found(world, bugs(), first, 1000);
 }
 
 /// `cargo test -p redislease-sim figures_of_programs -- --ignored --nocapture`

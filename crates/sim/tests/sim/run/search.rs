@@ -149,6 +149,34 @@ pub struct Found {
     pub broken: Broken,
 }
 
+/// The first seed of a batch, and what ends it: the number of seeds in `SIM_SEEDS`, or `seeds`, or the time in `SIM_SECONDS`.
+pub fn limits(seeds: u64) -> (u64, impl Fn(u64, Duration) -> bool) {
+    let seconds = from_environment("SIM_SECONDS");
+    let seeds = from_environment("SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { seeds });
+    let limit = Duration::from_secs(seconds.unwrap_or(u64::MAX));
+    (from_environment("SIM_FIRST").unwrap_or(1), move |run, elapsed| run >= seeds || elapsed >= limit)
+}
+
+/// Searches for each bug from the seed `first` on, with at most `SIM_BUDGET` or `budget` seeds.
+///
+/// # Panics
+/// Names the bugs that were not found.
+pub fn all_are_found(draw: Draw, bugs: impl Iterator<Item = Bug>, first: impl Fn(Bug) -> u64, budget: u64) {
+    let budget = from_environment("SIM_BUDGET").unwrap_or(budget);
+    let mut missed = Vec::new();
+    for bug in bugs {
+        let name = format!("{bug:?}");
+        if let Some(found) = search(draw, first(bug), bug, budget) {
+            let (tried, took) = (found.tried, found.took.as_secs_f64());
+            println!("{name:<30} {tried:>6} seeds, {took:>6.2} s: {:.110}", found.broken.0);
+        } else {
+            println!("{name:<30} was not found within {budget} seeds");
+            missed.push(bug);
+        }
+    }
+    assert!(missed.is_empty(), "planted and not found: {missed:?}");
+}
+
 /// Runs at most `budget` seeds from `first` on, until one shows the bug. The budget is a number of seeds and not a time, so
 /// that a busy machine finds the same bugs as an idle one.
 pub fn search(draw: Draw, first: u64, bug: Bug, budget: u64) -> Option<Found> {
