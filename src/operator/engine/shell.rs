@@ -13,7 +13,7 @@ use redislease_lock::keeper::{Keeper, LeaseHandle, MayEnd, Setup};
 use redislease_lock::mailbox::Mailbox;
 use redislease_plan::annotations::Problem;
 use redislease_plan::api::RedisLease;
-use redislease_plan::engine::{Caller, Effect, Input, Subject, Surroundings};
+use redislease_plan::engine::{Caller, Effect, Input, OrphanKey, Subject, Surroundings};
 use redislease_plan::index::{ImplausibleToken, LeaseId};
 use redislease_plan::plan::calls::{Key, Request};
 use redislease_plan::plan::{Authority, Command, Effect as Planned, Measure, News, OpenQuorum};
@@ -100,8 +100,8 @@ impl Shell {
 
     /// Makes a call of the engine.
     fn call(&self, caller: Caller, request: Request) {
-        if let Caller::Orphan { lease, .. } = &caller {
-            tracing::info!(object = %request, lease, "Removing the label of a lease that does not exist or cannot be read.");
+        if let Caller::Orphan(OrphanKey { lease, .. }) = &caller {
+            tracing::info!(object = %request, %lease, "Removing the label of a lease that does not exist or cannot be read.");
         }
         let inputs = self.inputs.clone();
         let done = move |outcome| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redislease_core::op::Token;
 
 use super::Input;
+use super::refused::OrphanKey;
 use crate::annotations::Problem;
 use crate::api::RedisLease;
 use crate::index::{ImplausibleToken, LeaseId, WorkloadKey};
@@ -44,14 +45,7 @@ pub enum Caller {
     /// The index, about a workload.
     Workload(WorkloadKey),
     /// The engine, about the role of a lease that does not exist.
-    Orphan {
-        /// The namespace of the lease.
-        namespace: Arc<str>,
-        /// Its name.
-        lease: String,
-        /// The UID of the pod or workload.
-        object: String,
-    },
+    Orphan(OrphanKey),
 }
 
 impl Caller {
@@ -60,9 +54,7 @@ impl Caller {
         match (self, outcome) {
             (Self::Lease(lease, incarnation), answer) => Some(Input::Answer { lease, incarnation, answer }),
             (Self::Workload(key), Outcome::Workload(found)) => Some(Input::Workload(key, found)),
-            (Self::Orphan { namespace, lease, object: pod }, Outcome::Role(_, answer)) => {
-                Some(Input::OrphanWritten { namespace, pod, lease, answer })
-            }
+            (Self::Orphan(key), Outcome::Role(_, answer)) => Some(Input::OrphanWritten(key, answer)),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::time::Time;
 
+use super::refused::OrphanKey;
 use crate::annotations::Problem;
 use crate::api::RedisLease;
 use crate::election::PodFacts;
@@ -49,15 +50,7 @@ pub enum Input {
     /// The result of reading a workload.
     Workload(WorkloadKey, WorkloadFound),
     /// The result of removing the role of a lease that does not exist.
-    OrphanWritten {
-        /// The pod's namespace.
-        namespace: Arc<str>,
-        /// The pod's UID.
-        pod: String,
-        /// The name of the lease.
-        lease: String,
-        answer: RoleAnswer,
-    },
+    OrphanWritten(OrphanKey, RoleAnswer),
     /// The keeper of a lease has a new view.
     Shown(LeaseId),
     /// A mistake on a pod was not reported, because too many were reported on pods lately.

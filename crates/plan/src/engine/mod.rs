@@ -40,6 +40,7 @@ use crate::plan::{Allowed, Event, Identity, Permits};
 pub use effect::{Caller, Effect, PodName, Subject};
 pub use input::{Input, Machine, Surroundings, Watched};
 use mistakes::Mistakes;
+pub use refused::OrphanKey;
 use refused::Refused;
 use timers::Timers;
 

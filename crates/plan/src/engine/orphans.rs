@@ -9,8 +9,7 @@ use crate::index::Orphan;
 use crate::plan::calls::{LeaseName, Request};
 use crate::plan::{Allowed, PodChange, Priority, RoleOutcome, RoleWrite};
 
-use super::refused::OrphanKey;
-use super::{Caller, Effect, Engine, Machine};
+use super::{Caller, Effect, Engine, Machine, OrphanKey};
 
 impl<M: Machine> Engine<M> {
     /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
@@ -27,19 +26,17 @@ impl<M: Machine> Engine<M> {
 
     pub(super) fn clear_orphan(&mut self, now: Time, orphan: &Orphan) {
         if let Some(write) = role_without_lease(orphan, self.config.allowed) {
-            let name: Arc<str> = orphan.lease.as_str().into();
-            let (namespace, object) = (orphan.object.object().namespace.into(), write.uid.as_str().into());
-            let key = OrphanKey { namespace, lease: name, object };
+            let namespace: Arc<str> = orphan.object.object().namespace.into();
+            let (lease, object) = (orphan.lease.as_str().into(), write.uid.as_str().into());
+            let key = OrphanKey { namespace, lease, object };
             if !self.refused.may_write(now, &key) {
                 return;
             }
             // This is never the UID of a lease, so the key of the call is unique.
             let uid = format!("name:{}", key.lease).into();
-            let lease = LeaseName { namespace: key.namespace.clone(), name: key.lease, uid };
-            let caller =
-                Caller::Orphan { namespace: key.namespace, lease: orphan.lease.clone(), object: write.uid.clone() };
+            let lease = LeaseName { namespace: key.namespace.clone(), name: key.lease.clone(), uid };
             let request = Request::Role { lease, write: Box::new(write), quorum: None };
-            self.effects.push_back(Effect::Call(caller, request));
+            self.effects.push_back(Effect::Call(Caller::Orphan(key), request));
         }
     }
 

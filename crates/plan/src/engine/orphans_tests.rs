@@ -27,12 +27,8 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     world.take(Input::Lease(Watched::ListEnds));
     let removed = "gone on p: None None";
     assert_eq!(world.done(), ["floors complete", "broken on p: Some(Standby) None", removed]);
-    let answer = |outcome| Input::OrphanWritten {
-        namespace: "n".into(),
-        pod: "uid-p".into(),
-        lease: "gone".into(),
-        answer: role(outcome),
-    };
+    let key = OrphanKey { namespace: "n".into(), lease: "gone".into(), object: "uid-p".into() };
+    let answer = |outcome| Input::OrphanWritten(key.clone(), role(outcome));
     world.take(answer(RoleOutcome::Conflict));
     assert_eq!(world.done(), [removed], "again");
     world.take(answer(RoleOutcome::Written(None)));

@@ -9,7 +9,8 @@ use crate::plan::guard::PAUSE;
 
 /// The mark of one lease on one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct OrphanKey {
+pub struct OrphanKey {
+    /// The namespace of both.
     pub namespace: Arc<str>,
     /// The name of the lease.
     pub lease: Arc<str>,

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
-use super::refused::OrphanKey;
 use super::{Caller, Effect, Engine, Input, Machine, Watched};
 use crate::api::RedisLease;
 use crate::election::PodFacts;
@@ -47,13 +46,9 @@ impl<M: Machine> Engine<M> {
             }
             Input::WorkloadChanged(change) => self.index.workload_changed(&change, now),
             Input::Workload(key, found) => self.take_workload(now, &key, found),
-            Input::OrphanWritten { namespace, pod, lease, answer } => {
-                self.take_found(now, &namespace, &pod, answer.found);
-                self.orphan_written(
-                    now,
-                    OrphanKey { namespace, lease: lease.into(), object: pod.into() },
-                    &answer.outcome,
-                );
+            Input::OrphanWritten(key, answer) => {
+                self.take_found(now, &key.namespace, &key.object, answer.found);
+                self.orphan_written(now, key, &answer.outcome);
             }
             Input::Shown(lease) => self.index.mark(lease),
             Input::ReportRefused { pod, problem } => self.mistakes.refused(&pod, &problem),
