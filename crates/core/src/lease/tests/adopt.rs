@@ -40,11 +40,7 @@ fn an_adopted_term_without_a_quorum_becomes_uncertain_then_lost() {
 
 #[test]
 fn a_term_that_another_process_keeps_becomes_unconfirmed_once_a_lease_and_is_never_lost() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
-    scenario.restart(config());
-    scenario.links = [Link::Down; 3];
-    scenario.give(Command::Adopt(id.clone()));
+    let (mut scenario, id) = Scenario::adopting_alone(config());
     for unconfirmed_after in [5000, 30_302, 30_302] {
         scenario.pass(unconfirmed_after - 1);
         assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{unconfirmed_after}: {:?}", scenario.standing());
@@ -70,11 +66,7 @@ fn a_term_that_another_process_keeps_becomes_unconfirmed_once_a_lease_and_is_nev
 
 #[test]
 fn a_term_that_another_process_kept_once_is_lost_one_lease_after_it_became_uncertain() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
-    scenario.restart(config());
-    scenario.links = [Link::Down; 3];
-    scenario.give(Command::Adopt(id.clone()));
+    let (mut scenario, id) = Scenario::adopting_alone(config());
     scenario.give(Command::KeptElsewhere(id.attempt));
     scenario.pass(30_302);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "{:?}", scenario.standing());

@@ -138,11 +138,7 @@ fn answers_from_before_a_pause_do_not_decide_about_the_term() {
 
 #[test]
 fn a_process_paused_while_its_term_is_uncertain_asks_again_before_it_gives_the_term_up() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
-    scenario.restart(config());
-    scenario.links = [Link::Down; 3];
-    scenario.give(Command::Adopt(id.clone()));
+    let (mut scenario, id) = Scenario::adopting_alone(config());
     scenario.pass(10_000);
     scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.now += 60_000;
@@ -157,12 +153,8 @@ fn a_process_paused_while_its_term_is_uncertain_asks_again_before_it_gives_the_t
 #[test]
 fn a_loss_noticed_up_to_one_second_late_ends_the_term() {
     for (late, ends) in [(1000, true), (1001, false)] {
-        let mut scenario = Scenario::new();
-        let id = scenario.held();
-        scenario.restart(config());
-        scenario.links = [Link::Down; 3];
+        let (mut scenario, id) = Scenario::adopting_alone(config());
         let lost_at = scenario.now + 30_302;
-        scenario.give(Command::Adopt(id.clone()));
         scenario.pass(5000);
         scenario.give(Command::UnconfirmedShown(id.attempt));
         scenario.pass_to(lost_at - 1);
@@ -273,11 +265,7 @@ fn what_happens_at_a_deadline_is_changed_at_the_very_instant_of_the_deadline() {
 
 #[test]
 fn a_process_that_begins_to_lead_gives_an_adopted_term_a_whole_lease_before_it_is_lost() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
-    scenario.restart(unconfirming());
-    scenario.links = [Link::Down; 3];
-    scenario.give(Command::Adopt(id.clone()));
+    let (mut scenario, id) = Scenario::adopting_alone(unconfirming());
     scenario.pass(6000);
     scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass(100_000);

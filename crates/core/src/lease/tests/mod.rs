@@ -125,6 +125,16 @@ impl Scenario {
         self.pending.clear();
     }
 
+    /// A restarted process adopts the term that it held before, and reaches no node.
+    fn adopting_alone(config: Config) -> (Self, TermId) {
+        let mut scenario = Self::new();
+        let id = scenario.held();
+        scenario.restart(config);
+        scenario.links = [Link::Down; 3];
+        scenario.give(Command::Adopt(id.clone()));
+        (scenario, id)
+    }
+
     fn want(&mut self) -> Attempt {
         self.attempts += 1;
         let attempt = Attempt(u128::from(self.attempts));
