@@ -4,7 +4,6 @@ use redislease_core::lease::{Config, Standing, TermId};
 use redislease_core::time::{Drift, Millis};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
-use redislease_lock::nodes::{Misconfiguration, NodeState};
 
 use super::candidate::{Candidate, candidate_of, lease, process, standing_on, term};
 use crate::support::{self, eventually, kill};
@@ -54,20 +53,6 @@ async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {
     // Its counter was lower too.
     let next = candidate.hold("pod-3").await;
     assert!(next.token > id.token);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_may_evict_keys_has_no_vote_until_it_is_reconfigured() {
-    let (servers, world, candidate, id) = term().await;
-    let policy = |policy: &str| servers[2].command(&["CONFIG", "SET", "maxmemory-policy", policy]).unwrap();
-    policy("volatile-ttl");
-    let evicting = NodeState::Misconfigured(Misconfiguration::Eviction);
-    world.wait(2, "misconfigured", |status| status.state == evicting).await;
-    candidate.free(&servers[2..]).await;
-    assert!(candidate.has_kept(&id), "the other nodes renew it");
-    policy("noeviction");
-    world.quarantined(2).await;
-    goes_on(&servers, &candidate, &id).await;
 }
 
 /// All nodes being empty also looks like a total loss: no process holds the lease until all lost leases have expired.
