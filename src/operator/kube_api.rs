@@ -11,8 +11,9 @@ use axum::http::header::USER_AGENT;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::ListParams;
 use kube::config::Config;
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::{ApiResource, DynamicObject, ObjectList};
 use kube::{Api, Client};
 use redislease_lock::contain::Panicked;
 use redislease_plan::api::validated::{Workload, WorkloadKind};
@@ -27,6 +28,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection may be idle while an answer is pending.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The number of objects in one answer. 10 000 leases at once need more than the 128 MiB of the pod of `helm test`.
+const PAGE: u32 = 500;
 
 /// The error of a call whose code panicked.
 pub fn panicked(panicked: &Panicked) -> CallError {
@@ -82,6 +86,27 @@ pub async fn call<T>(work: impl Future<Output = kube::Result<T>>) -> Result<T, C
     match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done.map_err(failed),
         Err(_) => Err(CallError::Unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))),
+    }
+}
+
+/// Lists page by page, and gives the objects of each page to `take`. Without a resource version, the API server answers with the
+/// newest state.
+///
+/// # Errors
+/// The error of the first page that failed.
+pub async fn each_page<T: Clone, L: Future<Output = Result<ObjectList<T>, CallError>>>(
+    selection: ListParams,
+    list: impl Fn(ListParams) -> L,
+    mut take: impl FnMut(Vec<T>),
+) -> Result<(), CallError> {
+    let mut page = selection.limit(PAGE);
+    loop {
+        let answer = list(page.clone()).await?;
+        take(answer.items);
+        page.continue_token = answer.metadata.continue_.filter(|token| !token.is_empty());
+        if page.continue_token.is_none() {
+            return Ok(());
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the leases, page by page: the pod of `helm test` has little memory.
+//! Reads the leases, page by page.
 
 use kube::api::ListParams;
 use kube::core::ObjectList;
@@ -9,9 +9,6 @@ use redislease_plan::election::takeover;
 use super::published::{TRIES, TRY_AGAIN};
 use super::scope::Scope;
 use crate::operator::kube_api::{self, CallError};
-
-/// The number of leases in one answer of the API server. 10 000 leases at once need more than the 128 MiB of the pod.
-const PAGE: u32 = 500;
 
 /// The leases whose durations let them move when a replica of the operator fails. `None` without the kind: another finding says so.
 pub(super) async fn at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec<(String, String)>, String>> {
@@ -32,25 +29,19 @@ pub(super) async fn at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec
 
 /// Adds the leases at risk, each with the reason. Nothing else of a page is kept.
 async fn at_risk_of(api: &Api<RedisLease>, found: &mut Vec<(String, String)>) -> Result<(), CallError> {
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let leases = read(api, &page).await?;
-        page.continue_token = leases.metadata.continue_.filter(|token| !token.is_empty());
-        found.extend(leases.items.into_iter().filter_map(|lease| {
-            // Why a spec is not valid, the conditions of the lease say.
-            let risk = takeover::risk(&ValidLease::try_from(&lease).ok()?)?;
-            Some((format!("{}/{}", lease.namespace().unwrap_or_default(), lease.name_any()), risk))
-        }));
-        if page.continue_token.is_none() {
-            return Ok(());
-        }
-    }
+    let at_risk = |lease: RedisLease| {
+        // Why a spec is not valid, the conditions of the lease say.
+        let risk = takeover::risk(&ValidLease::try_from(&lease).ok()?)?;
+        Some((format!("{}/{}", lease.namespace().unwrap_or_default(), lease.name_any()), risk))
+    };
+    let take = |items: Vec<_>| found.extend(items.into_iter().filter_map(at_risk));
+    kube_api::each_page(ListParams::default(), |page| read(api, page), take).await
 }
 
-async fn read(api: &Api<RedisLease>, page: &ListParams) -> Result<ObjectList<RedisLease>, CallError> {
+async fn read(api: &Api<RedisLease>, page: ListParams) -> Result<ObjectList<RedisLease>, CallError> {
     let mut tries = 1;
     loop {
-        match kube_api::call(api.list(page)).await {
+        match kube_api::call(api.list(&page)).await {
             Err(CallError::Unanswered(_)) if tries < TRIES => tries += 1,
             done => return done,
         }

@@ -10,10 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::operator::kube_api::{CallError, call};
-
-/// How many leases one answer contains at most.
-const PAGE: u32 = 500;
+use crate::operator::kube_api::{CallError, call, each_page};
 
 /// What is read of a lease: a page of whole leases would take megabytes. Any content is accepted, because a malformed lease
 /// can have a valid token.
@@ -56,23 +53,17 @@ pub(super) async fn read(client: Client, quorum: &str, namespaces: &[String]) ->
     };
     let mut highest = Token(0);
     for path in paths {
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            // Without a resource version, the API server answers with the newest state.
-            let list = call(list(&client, &path, &page)).await?;
-            let tokens = list.items.iter().filter_map(|lease| token(lease, quorum));
-            highest = tokens.fold(highest, Token::max);
-            match list.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) => page = page.continue_token(&next),
-                None => break,
-            }
-        }
+        let list = |page| call(list(&client, &path, page));
+        let take = |items: Vec<Lease>| {
+            highest = items.iter().filter_map(|lease| token(lease, quorum)).fold(highest, Token::max);
+        };
+        each_page(ListParams::default(), list, take).await?;
     }
     Ok(highest)
 }
 
-async fn list(client: &Client, path: &str, page: &ListParams) -> kube::Result<ObjectList<Lease>> {
-    let request = Request::new(path).list(page).map_err(kube::Error::BuildRequest)?;
+async fn list(client: &Client, path: &str, page: ListParams) -> kube::Result<ObjectList<Lease>> {
+    let request = Request::new(path).list(&page).map_err(kube::Error::BuildRequest)?;
     client.request(request).await
 }
 
