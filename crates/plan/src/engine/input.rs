@@ -1,6 +1,5 @@
-//! The inputs of the engine, and the machine of one lease.
+//! The inputs of the engine.
 
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,7 +11,7 @@ use crate::api::RedisLease;
 use crate::election::PodFacts;
 use crate::index::{LeaseId, NamespaceFacts, WorkloadChange, WorkloadFound, WorkloadKey};
 use crate::plan::calls::{Outcome, RoleAnswer};
-use crate::plan::{Authority, Effect, Event, Identity, News, PermitUses, QuorumFacts, Reconciler};
+use crate::plan::{Authority, News, QuorumFacts};
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -114,62 +113,4 @@ pub struct Surroundings {
     pub api_answered_at: Option<Time>,
     /// Unix time.
     pub wall: jiff::Timestamp,
-}
-
-/// The state machine that decides about one lease.
-pub trait Machine {
-    /// The same for all machines of an engine.
-    type Config: Clone + fmt::Debug;
-    /// Creates a machine without facts.
-    fn new(config: &Self::Config, identity: Identity) -> Self;
-    /// Takes one event.
-    fn handle(&mut self, now: Time, event: Event);
-    /// The next effect to execute.
-    fn poll_effect(&mut self) -> Option<Effect>;
-    /// The time of the next turn if no event arrives before.
-    fn next_deadline(&self) -> Option<Time>;
-    /// Name and UID of the holder's pod.
-    fn holder(&self) -> Option<(String, String)>;
-    /// Whether the lease needs a turn after the next answer of the API server.
-    fn awaits_api_answer(&self) -> bool;
-    /// The permits that the lease uses or waits for.
-    fn permit_uses(&self) -> PermitUses;
-    /// Whether nothing is left to do for a lease whose resource is deleted.
-    fn is_finished(&self) -> bool;
-}
-
-impl Machine for Reconciler {
-    type Config = ();
-
-    fn new((): &(), identity: Identity) -> Self {
-        Self::new(identity)
-    }
-
-    fn handle(&mut self, now: Time, event: Event) {
-        self.handle(now, event);
-    }
-
-    fn poll_effect(&mut self) -> Option<Effect> {
-        self.poll_effect()
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.next_deadline()
-    }
-
-    fn holder(&self) -> Option<(String, String)> {
-        self.holder()
-    }
-
-    fn awaits_api_answer(&self) -> bool {
-        self.awaits_api_answer()
-    }
-
-    fn permit_uses(&self) -> PermitUses {
-        self.permit_uses()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.is_finished()
-    }
 }

@@ -6,7 +6,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`input`] | the inputs, and the machine of one lease |
+//! | [`input`] | the inputs |
 //! | [`effect`] | the effects |
 //! | [`take`] | what each input changes |
 //! | [`turn`] | one turn of one lease; what follows from a panic |
@@ -36,9 +36,10 @@ use redislease_core::time::Time;
 use crate::annotations::Problem;
 use crate::election::Cluster;
 use crate::index::{Index, LeaseId};
+pub use crate::plan::Machine;
 use crate::plan::{Allowed, Event, Identity, Permits};
 pub use effect::{Caller, Effect, PodName, Subject};
-pub use input::{Input, Machine, Surroundings, Watched};
+pub use input::{Input, Surroundings, Watched};
 use mistakes::Mistakes;
 pub use refused::OrphanKey;
 use refused::Refused;

@@ -87,7 +87,7 @@ pub struct Facts {
     pub strays: Vec<Arc<PodFacts>>,
     /// Workloads of the namespace that carry this lease's label or annotations and are not its candidate.
     pub stray_workloads: Vec<Arc<WorkloadFacts>>,
-    /// The pod that [`crate::plan::Reconciler::holder`] names.
+    /// The pod that [`crate::plan::Machine::holder`] names.
     pub holder: PodKnowledge,
     /// Whether all pods have been listed once.
     pub pods_listed: bool,

@@ -7,7 +7,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`facts`], [`event`], [`effect`], [`output`] | the interface; the effects and the next turn of a machine |
-//! | [`reconciler`] | puts the parts together |
+//! | [`reconciler`], [`machine`] | puts the parts together; what the engine needs of it |
 //! | [`spec`], [`inputs`], [`block`] | the spec in use; the quorum and the candidates of a turn; why no new term may start |
 //! | [`keeper`], [`keeper_link`], [`durations`], [`restarts`] | the keeper machine: open, configure, adopt, end |
 //! | [`views`] | the newest view of a keeper machine, for a turn that comes later |
@@ -42,6 +42,7 @@ mod inputs;
 mod keeper;
 mod keeper_link;
 mod leadership;
+mod machine;
 mod metrics;
 mod output;
 mod permits;
@@ -69,6 +70,7 @@ pub use event::{Event, RoleOutcome, StatusOutcome, WriteOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, Identity, OpenQuorum, PodKnowledge, QuorumFacts};
 pub use fair_queue::FairQueue;
 pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
+pub use machine::Machine;
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
 pub use reconciler::Reconciler;
 pub use spec::{SpecCache, SpecFacts};

@@ -18,7 +18,7 @@ use super::output::{Effects, Output};
 use super::publish::Publisher;
 use super::recorded::Recorded;
 use super::roles::Roles;
-use super::{Authority, Effect, Event, Facts, Identity, PermitUses, PodKnowledge};
+use super::{Authority, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge};
 use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLeaseStatus, ValidLease};
@@ -46,9 +46,10 @@ pub struct Reconciler {
     out: Effects,
 }
 
-impl Reconciler {
-    /// Creates a reconciler without facts.
-    pub fn new(identity: Identity) -> Self {
+impl Machine for Reconciler {
+    type Config = ();
+
+    fn new((): &(), identity: Identity) -> Self {
         Self {
             roles: Roles::new(&identity.name),
             identity: Arc::new(identity),
@@ -66,34 +67,20 @@ impl Reconciler {
         }
     }
 
-    /// The identity of the lease.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    /// The pod of the running term, or else of the ending one: name and UID. The facts must contain its state.
-    pub fn holder(&self) -> Option<(String, String)> {
+    fn holder(&self) -> Option<(String, String)> {
         let holder = holder_of(self.view()?)?;
         Some((holder.pod, holder.pod_uid))
     }
 
-    /// The last view of the keeper machine.
-    pub fn view(&self) -> Option<&View> {
-        self.keeper.view()
-    }
-
-    /// Whether the lease needs a turn after the next answer of the API server.
-    pub const fn awaits_api_answer(&self) -> bool {
+    fn awaits_api_answer(&self) -> bool {
         self.contention.awaits_api_answer()
     }
 
-    /// The permits that the lease uses or waits for.
-    pub fn permit_uses(&self) -> PermitUses {
+    fn permit_uses(&self) -> PermitUses {
         PermitUses { attempt: self.contention.permit(), ..self.status.permit_uses() }
     }
 
-    /// Takes one event.
-    pub fn handle(&mut self, now: Time, event: Event) {
+    fn handle(&mut self, now: Time, event: Event) {
         match event {
             Event::Facts(facts) => self.turn(now, &facts),
             Event::View(view) => self.keeper.show(view, &mut self.out),
@@ -113,8 +100,7 @@ impl Reconciler {
         }
     }
 
-    /// The next effect to execute.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    fn poll_effect(&mut self) -> Option<Effect> {
         let mut effect = self.out.poll()?;
         if let Effect::Report(notice) = &mut effect
             && self.is_for_workload
@@ -125,14 +111,24 @@ impl Reconciler {
         Some(effect)
     }
 
-    /// The time of the next turn if no event arrives before.
-    pub const fn next_deadline(&self) -> Option<Time> {
+    fn next_deadline(&self) -> Option<Time> {
         self.out.deadline()
     }
 
-    /// Whether nothing is left to do for a lease whose resource is deleted.
-    pub const fn is_finished(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.keeper.link().is_none() && !self.status.is_writing() && !self.roles.is_writing() && !self.clears_later
+    }
+}
+
+impl Reconciler {
+    /// The identity of the lease.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The last view of the keeper machine.
+    pub fn view(&self) -> Option<&View> {
+        self.keeper.view()
     }
 
     fn turn(&mut self, now: Time, facts: &Facts) {

@@ -3,7 +3,7 @@
 use crate::keeper::{Keeper, Turn};
 use crate::objects::{LEASE, LEASE_UID};
 use crate::shared::{self, NAMESPACE};
-use redislease_plan::plan::{Authority, Identity, Reconciler};
+use redislease_plan::plan::{Authority, Identity, Machine as _, Reconciler};
 use std::sync::Arc;
 
 /// One process.
@@ -74,7 +74,7 @@ impl Process {
             name: LEASE.into(),
             uid: shared::lease_uid(LEASE_UID),
         };
-        let (reconciler, keeper) = (Reconciler::new(identity), Keeper::default());
+        let (reconciler, keeper) = (Reconciler::new(&(), identity), Keeper::default());
         Self { reconciler, keeper, authority, now: 1_000_000, lease, objects, is_first: true, withdrawn: 0 }
     }
 

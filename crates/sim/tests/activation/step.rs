@@ -9,8 +9,8 @@ use redislease_core::time::{Millis, Time};
 use redislease_plan::api::ValidLease;
 use redislease_plan::election::{Candidate, Electorate, Eligibility, Sighting};
 use redislease_plan::plan::{
-    Allowed, Authority, CandidateFacts, Effect, Event, Facts, OpenQuorum, Permitted, PodChange, PodKnowledge,
-    QuorumFacts, Read, RoleOutcome, SpecFacts, StatusOutcome,
+    Allowed, Authority, CandidateFacts, Effect, Event, Facts, Machine as _, OpenQuorum, Permitted, PodChange,
+    PodKnowledge, QuorumFacts, Read, RoleOutcome, SpecFacts, StatusOutcome,
 };
 
 use crate::keeper::Keeper;

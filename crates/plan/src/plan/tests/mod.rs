@@ -89,8 +89,14 @@ impl Story {
             ..Facts::default()
         };
         let spec = SpecCache::default();
-        let mut story =
-            Self { now, reconciler: Reconciler::new(identity), facts, spec, effects: Vec::new(), reads_pods: true };
+        let mut story = Self {
+            now,
+            reconciler: Reconciler::new(&(), identity),
+            facts,
+            spec,
+            effects: Vec::new(),
+            reads_pods: true,
+        };
         story.store(&json!({}), &json!(null));
         story.candidates(&[pod("a"), pod("b")]);
         story

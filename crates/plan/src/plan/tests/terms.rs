@@ -216,14 +216,14 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
 
     // The next process finds the term in the status.
     let mut next = Story::held_by_a();
-    next.reconciler = Reconciler::new(next.reconciler.identity().clone());
+    next.reconciler = Reconciler::new(&(), next.reconciler.identity().clone());
     next.facts.quorum = Arc::new(denied());
     next.turn();
     assert!(ends(&next), "{:?}", next.commands());
 
     // A lease that never had a term opens nothing on the quorum.
     let mut new = Story::new();
-    new.reconciler = Reconciler::new(new.reconciler.identity().clone());
+    new.reconciler = Reconciler::new(&(), new.reconciler.identity().clone());
     new.facts.quorum = Arc::new(denied());
     new.turn();
     new.answer();
@@ -242,7 +242,7 @@ fn a_held_lease_continues_while_its_workload_cannot_be_read() {
 
     // The next process adopts the term, and writes nothing: the status is right already.
     story.write();
-    story.reconciler = Reconciler::new(story.reconciler.identity().clone());
+    story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
     story.turn();
     assert!(story.commands().iter().any(|command| matches!(command, Command::Adopt(_))), "{:?}", story.commands());
     story.view(held(term(1, 7, "a")));

@@ -73,7 +73,7 @@ impl Machine for Planted {
     type Config = Vec<Bug>;
 
     fn new(bugs: &Vec<Bug>, identity: Identity) -> Self {
-        let reconciler = Reconciler::new(identity);
+        let reconciler = Reconciler::new(&(), identity);
         Self { bugs: bugs.clone(), reconciler, lease: None, uses: PermitUses::default() }
     }
 
