@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 
+use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::response::StatusCause;
-use kube::{Client, Config};
 use redislease_lab::{Components, ControlPlane};
 use redislease_plan::api::{RedisLease, RedisQuorum};
 use serde_json::{Value, json};
@@ -22,18 +21,12 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 async fn the_crds_on_a_real_api_server() -> Outcome {
     let control_plane = ControlPlane::start(Components::ApiServer)?;
     control_plane.define()?;
-    let client = client(&control_plane).await?;
+    let client = control_plane.client().await?;
 
     every_case_is_judged(&client).await?;
     no_kind_of_write_removes_the_status(&client).await?;
     kubectl_columns(&control_plane, &client).await?;
     the_manifests_of_the_pages_are_admitted(&control_plane)
-}
-
-async fn client(control_plane: &ControlPlane) -> Outcome<Client> {
-    let kubeconfig = Kubeconfig::read_from(control_plane.kubeconfig())?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
 }
 
 async fn every_case_is_judged(client: &Client) -> Outcome {

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use redislease_lab::{Components, ControlPlane, Process, Result, Watch, WatchEvent};
 use serde_json::{Value, json};
 
@@ -108,12 +107,6 @@ impl Numbers {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
-}
-
-async fn client(cluster: &ControlPlane) -> Client {
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).expect("the kubeconfig is read");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a config");
-    Client::try_from(config).expect("a client")
 }
 
 /// Writes the label as the operator does: with the resource version that it read.
@@ -308,7 +301,7 @@ fn run(cases: &[Case], fault: Fault) -> Result<Vec<Shown>> {
         let disturber = (fault != Fault::None).then(|| scope.spawn(|| disturb(first, second.as_ref(), &done)));
         let moving = Moving(&done);
         runtime.block_on(async {
-            let client = client(&cluster).await;
+            let client = cluster.client().await.expect("a client");
             // The controller may skip a holder that is replaced at once, and a busy machine restarts it for many seconds.
             let is_enough = |watches: &mut [Watch]| watches.iter_mut().all(|watch| replay(watch).moves >= moves / 4);
             while made < MOST_ROUNDS * moves && (made == 0 || !is_enough(&mut watches)) {

@@ -6,6 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use kube::Client;
 use serde_json::{Value, json};
 
 use super::servers::{
@@ -15,7 +16,7 @@ use super::servers::{
 use super::{
     access, certificates, kubectl::Kubectl, kubelets::Kubelets, permits::Permit, reader::Reader, watch::Watch,
 };
-use crate::{Metrics, Process, Result, Tools, repository, watchdog::TempFolder};
+use crate::{Metrics, Process, Result, Tools, api::connect, repository, watchdog::TempFolder};
 
 /// Which processes of a control plane are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,6 +201,14 @@ impl ControlPlane {
     /// The kubeconfig of an administrator (group `system:masters`).
     pub fn kubeconfig(&self) -> &Path {
         self.kubectl.kubeconfig()
+    }
+
+    /// A client of the administrator. It repeats no call by itself.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub async fn client(&self) -> Result<Client> {
+        connect(self.kubeconfig()).await
     }
 
     /// Makes a kubeconfig with a token of a service account, valid for a day. The account must exist.

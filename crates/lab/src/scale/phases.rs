@@ -26,7 +26,7 @@ use super::{
     usage::{Usage, reset_peak},
     writes::Writes,
 };
-use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, api::connect, poll};
+use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, poll};
 
 /// The timeout of a step that is not measured, which ends the run.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
         eprintln!("start the control plane and three Redis servers ...");
         let installation = Installation::start(&parts)?;
         let runtime = Runtime::new().map_err(Error::io("start a runtime"))?;
-        let client = runtime.block_on(connect(installation.control_plane().kubeconfig()))?;
+        let client = runtime.block_on(installation.control_plane().client())?;
         let planned = objects::plan(options);
         eprintln!("create {} leases and their pods ...", planned.len());
         let pods = PodsRunning::watch(&runtime, &client);
