@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Config, EndReason, OnDeadline, Publication, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder};
 use redislease_core::quorum::Quorum;
@@ -27,13 +27,7 @@ fn config(leases: usize) -> Config {
         stop_budget: Millis(11_000),
         command_timeout: TIMEOUT,
         drift: Drift::STANDARD,
-        backoff: Backoff {
-            strategy: Strategy::Exponential,
-            min: Millis(100),
-            max: Millis(10_000),
-            limit: None,
-            jitter: 10,
-        },
+        backoff: Backoff::exponential(100, 10_000, 10),
         deadline: OnDeadline::Seal,
     }
 }

@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_core::backoff::{Backoff as Policy, Entropy, Strategy};
-use redislease_core::time::Millis;
+use redislease_core::backoff::{Backoff as Policy, Entropy};
 
 /// kube-runtime's default backoff grows to 30 s and would delay a failover by that much.
-const POLICY: Policy =
-    Policy { strategy: Strategy::Exponential, min: Millis(100), max: Millis(3000), limit: None, jitter: 20 };
+const POLICY: Policy = Policy::exponential(100, 3000, 20);
 
 /// One of this many failures is logged as a warning.
 const WARN_EVERY: u32 = 16;

@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use redislease_core::backoff::{Backoff, Entropy, Strategy};
+use redislease_core::backoff::{Backoff, Entropy};
 use redislease_core::lease::{Command, Config, Effect, Fresh, Input, Lease, OnDeadline, Publication, Standing};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Token, Vote};
 use redislease_core::quorum::Quorum;
@@ -22,7 +22,7 @@ fn config() -> Config {
         stop_budget: Millis(10_000),
         command_timeout: Millis(500),
         drift: Drift::STANDARD,
-        backoff: Backoff { strategy: Strategy::None, min: Millis(100), max: Millis(100), limit: None, jitter: 0 },
+        backoff: Backoff::one_attempt(100),
         deadline: OnDeadline::Seal,
     }
 }

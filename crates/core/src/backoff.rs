@@ -41,6 +41,16 @@ impl Entropy {
 }
 
 impl Backoff {
+    /// The delay doubles from `min` to `max` milliseconds, without a limit of attempts. `jitter` is in percent.
+    pub const fn exponential(min: u64, max: u64, jitter: u32) -> Self {
+        Self { strategy: Strategy::Exponential, min: Millis(min), max: Millis(max), limit: None, jitter }
+    }
+
+    /// A burst is one attempt, and this delay in milliseconds follows it.
+    pub const fn one_attempt(delay: u64) -> Self {
+        Self { strategy: Strategy::None, min: Millis(delay), max: Millis(delay), limit: None, jitter: 0 }
+    }
+
     /// Whether a burst is over after `tries` attempts.
     pub const fn exhausted(&self, tries: u32) -> bool {
         match (self.strategy, self.limit) {

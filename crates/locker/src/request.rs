@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Config, OnDeadline};
 use redislease_core::lock;
 use redislease_core::op::Holder;
@@ -373,7 +373,7 @@ impl Request {
             command_timeout: nodes.command_timeout().min(renew.into()),
             drift: Drift::STANDARD,
             // The request has a policy of its own, and tries again by itself.
-            backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+            backoff: Backoff::one_attempt(1),
             deadline: OnDeadline::Seal,
         })
     }

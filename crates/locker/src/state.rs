@@ -196,7 +196,7 @@ impl Drop for Session {
 mod tests {
     use std::time::Duration;
 
-    use redislease_core::backoff::{Backoff, Entropy, Strategy};
+    use redislease_core::backoff::{Backoff, Entropy};
     use redislease_core::lease::{EndReason, EndingView, Standing, TermId, TermView};
     use redislease_core::lock::Request;
     use redislease_core::op::{Attempt, Holder, Token};
@@ -236,7 +236,7 @@ mod tests {
         let request = Request {
             holder: Holder("w".into()),
             wait: Millis::ZERO,
-            retry: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+            retry: Backoff::one_attempt(1),
             max_hold: None,
             hold_at_least: Millis::ZERO,
         };

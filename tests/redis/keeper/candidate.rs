@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Config, OnDeadline, Publication, Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Stored};
 use redislease_core::quorum::Quorum;
@@ -26,13 +26,7 @@ pub fn lease() -> Config {
         stop_budget: Millis(500),
         command_timeout: Millis(200),
         drift: Drift::STANDARD,
-        backoff: Backoff {
-            strategy: Strategy::Exponential,
-            min: Millis(20),
-            max: Millis(200),
-            limit: None,
-            jitter: 10,
-        },
+        backoff: Backoff::exponential(20, 200, 10),
         deadline: OnDeadline::Seal,
     }
 }

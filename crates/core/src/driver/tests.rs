@@ -1,7 +1,7 @@
 mod planted;
 
 use super::*;
-use crate::backoff::{Backoff, Entropy, Strategy};
+use crate::backoff::{Backoff, Entropy};
 use crate::check::Mutant;
 use crate::lease::{Publication, TermId};
 use crate::op::{Grant, Op, Token};
@@ -20,7 +20,7 @@ const CONFIG: Config = Config {
     stop_budget: Millis(500),
     command_timeout: Millis(100),
     drift: Drift::STANDARD,
-    backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+    backoff: Backoff::one_attempt(1),
     deadline: OnDeadline::Seal,
 };
 

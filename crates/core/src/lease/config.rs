@@ -64,7 +64,6 @@ pub const LATE_WAKE: Millis = Millis::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backoff::Strategy;
 
     #[test]
     fn a_round_is_tried_again_after_a_part_of_the_interval_or_of_the_ttl_and_not_before_its_timeout() {
@@ -78,7 +77,7 @@ mod tests {
                 stop_budget: Millis::ZERO,
                 command_timeout: Millis(command_timeout),
                 drift: Drift::STANDARD,
-                backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+                backoff: Backoff::one_attempt(1),
                 deadline: OnDeadline::Seal,
             };
             assert_eq!(config.retry_pace(), Millis(pace), "{config:?}");

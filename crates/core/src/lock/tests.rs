@@ -2,7 +2,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::backoff::{Backoff, Strategy};
+use crate::backoff::Backoff;
 use crate::lease::EndingView;
 use crate::op::{Attempt, Holder, Stage, Stored, Token};
 
@@ -12,7 +12,7 @@ fn request() -> Request {
     Request {
         holder: Holder("w1".into()),
         wait: Millis(1000),
-        retry: Backoff { strategy: Strategy::Exponential, min: Millis(100), max: Millis(400), limit: None, jitter: 0 },
+        retry: Backoff::exponential(100, 400, 0),
         max_hold: None,
         hold_at_least: Millis::ZERO,
     }

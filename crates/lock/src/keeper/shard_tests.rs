@@ -2,7 +2,7 @@ use super::*;
 use crate::keeper::Observer;
 use crate::keeper::handle::ShardHandle;
 use crate::keeper::start::run;
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::invariants::Violation;
 use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
 use redislease_core::op::{Attempt, Holder, Token, Vote};
@@ -68,7 +68,7 @@ fn config() -> Config {
         stop_budget: Millis(500),
         command_timeout: Millis(100),
         drift: Drift::STANDARD,
-        backoff: Backoff { strategy: Strategy::None, min: Millis(10), max: Millis(10), limit: None, jitter: 0 },
+        backoff: Backoff::one_attempt(10),
         deadline: OnDeadline::Seal,
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use redis::{RedisResult, Value};
 use redislease_core::admission::{self, Admission, Effect, Input};
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_core::wire::{Input as ToWire, Limits};
 use tokio::sync::watch;
@@ -35,8 +35,7 @@ const INFO_EVERY: Millis = Millis(5000);
 /// The same interval while the server refuses commands.
 const CHECK_AGAIN: Millis = Millis(1000);
 /// The pause before a reconnect. [`Random::jitter`] shortens it.
-pub(super) const RECONNECT: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(50), max: Millis(1000), limit: None, jitter: 0 };
+pub(super) const RECONNECT: Backoff = Backoff::exponential(50, 1000, 0);
 
 /// A connection that lasts as long as this has not failed: the next one is opened without a long pause.
 const LASTING: Millis = Millis(1000);

@@ -11,12 +11,11 @@ use crate::engine::input::Watched;
 use crate::index::{Listing, WorkloadChange, WorkloadKey, is_older};
 use crate::plan::calls::Changed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use redislease_core::backoff::{Backoff, Entropy, Strategy};
+use redislease_core::backoff::{Backoff, Entropy};
 use redislease_core::time::{Millis, Time};
 
 /// The pause before a change that could not be made is tried again without an event.
-const AGAIN: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(60_000), limit: None, jitter: 10 };
+const AGAIN: Backoff = Backoff::exponential(1000, 60_000, 10);
 /// How long a lease must stay as it was written before a change by somebody else counts as the first one.
 const SETTLED: Millis = Millis(120_000);
 /// How many changes in a row are normal: for another name, one lease is created and one is deleted.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use redislease_core::backoff::{Backoff, Entropy, Strategy};
-use redislease_core::time::{Millis, Time};
+use redislease_core::backoff::{Backoff, Entropy};
+use redislease_core::time::Time;
 
 use super::{Effect, Engine, Machine, Subject, Surroundings};
 use crate::index::LeaseId;
@@ -13,8 +13,7 @@ use crate::status::{Notice, NoticeReason};
 
 /// The pause after a panic in a turn: long enough to avoid a busy loop, short compared with a lease duration. The keeper
 /// keeps renewing meanwhile.
-const PANIC: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(60_000), limit: None, jitter: 0 };
+const PANIC: Backoff = Backoff::exponential(1000, 60_000, 0);
 
 /// What decides what becomes of a lease after its turn.
 struct Turned {

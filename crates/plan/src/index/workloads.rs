@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::core::Selector;
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::time::{Millis, Time};
 
 use super::ids::{LeaseId, is_older, remove_from};
@@ -26,8 +26,7 @@ use crate::plan::lacks_right;
 /// How long a selector is used before its workload is read again.
 const FRESH: Millis = Millis(300_000);
 /// The pause before reading a workload again that is missing or has no pods.
-const EARLY: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(2000), max: Millis(32_000), limit: None, jitter: 0 };
+const EARLY: Backoff = Backoff::exponential(2000, 32_000, 0);
 /// The pause between two reads of a workload that is itself a candidate, while no watch shows its changes.
 const CANDIDATE: Millis = Millis(10_000);
 /// The same while the watch of workloads shows changes: the watch of one kind may have failed.

@@ -54,7 +54,7 @@ pub(super) fn longest(quorum: Option<&OpenQuorum>) -> Config {
         stop_budget: Millis::from(REAP_MARGIN),
         command_timeout: COMMAND_TIMEOUT,
         drift: Drift::STANDARD,
-        backoff: Backoff { strategy: Strategy::None, min: Millis(1000), max: Millis(1000), limit: None, jitter: 0 },
+        backoff: Backoff::one_attempt(1000),
         deadline: OnDeadline::Seal,
     }
 }

@@ -10,15 +10,14 @@
 //! | the lease wants something else | one write at once: a fighter never delays a stop at failover |
 //! | anything | at most [`BURST`] writes at once and one a second on average: at most 120 a minute |
 
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::time::{Millis, Time};
 
 use super::bucket::Bucket;
 use super::event::RoleOutcome;
 
 /// The pause after a refusal or a repeated correction.
-pub const PAUSE: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(300_000), limit: None, jitter: 0 };
+pub const PAUSE: Backoff = Backoff::exponential(1000, 300_000, 0);
 /// The period in which corrections are counted, and in which one event tells of them.
 const MINUTE: Millis = Millis(60_000);
 /// The correction within a minute that starts the back-off.

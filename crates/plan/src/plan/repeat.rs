@@ -4,14 +4,13 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use redislease_core::backoff::{Backoff, Strategy};
-use redislease_core::time::{Millis, Time};
+use redislease_core::backoff::Backoff;
+use redislease_core::time::Time;
 
 use crate::api::RedisLeaseStatus;
 
 /// The pause after a status was written.
-const PAUSE: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(64_000), limit: None, jitter: 0 };
+const PAUSE: Backoff = Backoff::exponential(1000, 64_000, 0);
 
 /// Limits the repetition of one status, which is identified by its content without timestamps.
 #[derive(Clone, Debug)]
@@ -65,6 +64,7 @@ pub(super) fn fingerprint(status: &RedisLeaseStatus) -> u64 {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
+    use redislease_core::time::Millis;
 
     use super::*;
 

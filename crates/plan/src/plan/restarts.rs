@@ -1,11 +1,10 @@
 //! How soon a keeper machine that panicked is started again.
 
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::time::{Millis, Time};
 
 /// The pause before a machine that panicked soon after its start is started again. Each start sends requests to all nodes.
-const PAUSE: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(1000), max: Millis(30_000), limit: None, jitter: 0 };
+const PAUSE: Backoff = Backoff::exponential(1000, 30_000, 0);
 /// A machine that ran for this time before it panicked is started again at once.
 const RAN: Millis = Millis(60_000);
 

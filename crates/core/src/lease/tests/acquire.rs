@@ -309,7 +309,7 @@ fn the_next_attempt_waits_until_a_majority_can_be_free() {
 #[test]
 fn without_a_delay_the_next_attempt_waits_until_the_keys_that_were_shown_end() {
     let mut scenario = Scenario::new();
-    let backoff = Backoff { strategy: Strategy::None, ..config().backoff };
+    let backoff = Backoff::one_attempt(100);
     scenario.restart(Config { backoff, ..config() });
     scenario.links = [Link::Away, Link::Up, Link::Silent];
     another_holds(&mut scenario, 1, 77, 2000);

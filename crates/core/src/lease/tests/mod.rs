@@ -14,7 +14,7 @@ mod returns;
 mod schedule;
 
 use super::*;
-use crate::backoff::{Backoff, Entropy, Strategy};
+use crate::backoff::{Backoff, Entropy};
 use crate::check::Mutant;
 use crate::check::reference::{Call, Node as Server};
 use crate::invariants;
@@ -38,13 +38,7 @@ fn config() -> Config {
         stop_budget: Millis(11_000),
         command_timeout: Millis(500),
         drift: Drift::STANDARD,
-        backoff: Backoff {
-            strategy: Strategy::Exponential,
-            min: Millis(100),
-            max: Millis(10_000),
-            limit: None,
-            jitter: 10,
-        },
+        backoff: Backoff::exponential(100, 10_000, 10),
         deadline: OnDeadline::Seal,
     }
 }

@@ -1,11 +1,10 @@
 //! The gate: a circuit breaker that is closed while the API server does not answer.
 
-use redislease_core::backoff::{Backoff, Entropy, Strategy};
-use redislease_core::time::{Millis, Time};
+use redislease_core::backoff::{Backoff, Entropy};
+use redislease_core::time::Time;
 
 /// The interval between two probes while the gate is closed.
-const PROBES: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(100), max: Millis(2000), limit: None, jitter: 30 };
+const PROBES: Backoff = Backoff::exponential(100, 2000, 30);
 
 /// Closes on a call without an answer and opens on any answer. While it is closed, only one probe at a time is sent, so
 /// an outage costs one call in two seconds, however many calls wait.
@@ -58,6 +57,7 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redislease_core::time::Millis;
 
     #[test]
     fn it_closes_once_probes_with_growing_pauses_and_opens_on_any_answer() {

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use redislease_core::backoff::{Backoff, Entropy, Strategy};
+use redislease_core::backoff::{Backoff, Entropy};
 use redislease_core::time::{Millis, Time};
 
 use super::gate::Gate;
@@ -24,8 +24,7 @@ pub const CONCURRENCY: usize = 24;
 type Rate = Bucket<100, 500>;
 
 /// The pause between two jobs of a key whose last job was refused.
-const REFUSED: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(200), max: Millis(2000), limit: None, jitter: 30 };
+const REFUSED: Backoff = Backoff::exponential(200, 2000, 30);
 /// How many times in a row a job that another writer has overtaken is repeated at once. A job that waits names a version that
 /// is older still: with a pause after each race, another writer who never rests would keep it from the object for ever.
 const RACES: u32 = 4;

@@ -3,7 +3,7 @@
 //! While the quorum is lost, no replica can have the lock. The replica that the status names still ends its terms. If that
 //! replica may have died, another one claims the name; a leader that still runs contradicts.
 
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::time::{Millis, Time};
 
 use super::interface::LeadershipEffect;
@@ -15,8 +15,7 @@ use crate::plan::output::Output;
 pub(super) const READ_AGAIN: Millis = Millis(1000);
 /// How long the quorum must be lost before a replica writes itself as leader in place of one that may have died. It
 /// doubles with each claim, because a running leader has contradicted the previous one.
-const CLAIM_AFTER: Backoff =
-    Backoff { strategy: Strategy::Exponential, min: Millis(10_000), max: Millis(640_000), limit: None, jitter: 0 };
+const CLAIM_AFTER: Backoff = Backoff::exponential(10_000, 640_000, 0);
 /// A running leader contradicts a claim within this time.
 const CONTRADICTED_WITHIN: Millis = Millis(5000);
 /// How long before the end of its authority the replica reads the name again.

@@ -12,7 +12,7 @@
 mod claim;
 mod interface;
 
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Config, OnDeadline, Publication, Standing, View};
 use redislease_core::op::Attempt;
 use redislease_core::time::{Drift, Millis, Time};
@@ -366,13 +366,7 @@ fn durations(quorum: &OpenQuorum) -> Config {
         stop_budget,
         command_timeout: COMMAND_TIMEOUT.min(quorum.command_timeout),
         drift,
-        backoff: Backoff {
-            strategy: Strategy::Exponential,
-            min: Millis(50),
-            max: Millis(1000),
-            limit: None,
-            jitter: 10,
-        },
+        backoff: Backoff::exponential(50, 1000, 10),
         deadline: OnDeadline::Unconfirm,
     }
 }

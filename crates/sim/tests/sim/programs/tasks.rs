@@ -68,7 +68,7 @@ impl World {
             stop_budget: Millis(stop_budget),
             command_timeout: self.swarm.command_timeout.min(Millis(renew)),
             drift: Drift::STANDARD,
-            backoff: Backoff { strategy: Strategy::None, min: Millis(1), max: Millis(1), limit: None, jitter: 0 },
+            backoff: Backoff::one_attempt(1),
             deadline: OnDeadline::Seal,
         };
         let keys = if contest { 0b001 } else { self.rng.pick(&[0b001, 0b001, 0b011, 0b110]) };
