@@ -20,8 +20,6 @@ pub struct InstallationOptions {
     pub binary: PathBuf,
     /// The operators' `--cluster-name`.
     pub cluster: String,
-    /// The number of Redis servers.
-    pub redis_servers: usize,
     /// The password of the Redis servers; the operators read it from a secret.
     pub password: Option<String>,
     /// Fields of the RedisQuorum's spec. They replace the defaults of the lab: `maxLeaseDuration` is 10 s there, which is
@@ -52,7 +50,6 @@ impl InstallationOptions {
         Self {
             binary: binary.into(),
             cluster: "lab".to_owned(),
-            redis_servers: 3,
             password: None,
             quorum: json!({}),
             nodes: 3,
@@ -100,13 +97,13 @@ impl InstallationOptions {
         self.watch_namespaces.is_empty() && self.annotations && !allowed
     }
 
-    /// Starts the Redis servers. Several installations can share them.
+    /// Starts three Redis servers. Several installations can share them.
     ///
     /// # Errors
     /// As [`RedisServer::start_with`].
     pub fn start_redis(&self) -> Result<Vec<Arc<RedisServer>>> {
         let options = RedisOptions { password: self.password.clone(), ..RedisOptions::default() };
-        (0..self.redis_servers).map(|_| RedisServer::start_with(&options).map(Arc::new)).collect()
+        (0..3).map(|_| RedisServer::start_with(&options).map(Arc::new)).collect()
     }
 }
 
