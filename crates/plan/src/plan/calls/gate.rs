@@ -30,27 +30,19 @@ impl Gate {
         self.closed.as_ref().map(|closed| closed.probe_at)
     }
 
-    /// Records an answered call. Returns whether this opens the gate.
-    pub const fn answered(&mut self) -> bool {
-        self.closed.take().is_some()
+    /// Records an answered call.
+    pub const fn answered(&mut self) {
+        self.closed = None;
     }
 
-    /// Records an unanswered call. Returns whether this closes the gate. Calls that were in flight when it closed count
-    /// once.
-    pub fn unanswered(&mut self, now: Time, was_probe: bool, entropy: Entropy) -> bool {
-        match &mut self.closed {
-            None => {
-                self.closed = Some(Closed { tries: 1, probe_at: now + PROBES.jittered(1, entropy) });
-                true
-            }
-            Some(closed) => {
-                if was_probe {
-                    closed.tries = closed.tries.saturating_add(1);
-                    closed.probe_at = now + PROBES.jittered(closed.tries, entropy);
-                }
-                false
-            }
-        }
+    /// Records an unanswered call. Calls that were in flight when it closed count once.
+    pub fn unanswered(&mut self, now: Time, was_probe: bool, entropy: Entropy) {
+        let tries = match &self.closed {
+            None => 1,
+            Some(closed) if was_probe => closed.tries.saturating_add(1),
+            Some(_) => return,
+        };
+        self.closed = Some(Closed { tries, probe_at: now + PROBES.jittered(tries, entropy) });
     }
 }
 
@@ -65,15 +57,17 @@ mod tests {
         // The middle of the jitter.
         let entropy = Entropy(u64::MAX / 2 + 1);
         let mut now = Time(0);
-        assert!(gate.is_open() && !gate.answered());
-        assert!(gate.unanswered(now, false, entropy));
-        assert!(!gate.unanswered(now, false, entropy), "closed already");
+        assert!(gate.is_open());
+        gate.unanswered(now, false, entropy);
+        gate.unanswered(now + Millis(50), false, entropy);
+        assert!(!gate.is_open());
         for pause in [100, 200, 400, 800, 1600, 2000, 2000] {
             assert_eq!(gate.probe_at(), Some(now + Millis(pause)));
             now += Millis(pause);
             gate.unanswered(now, true, entropy);
         }
-        assert!(gate.answered() && gate.is_open());
+        gate.answered();
+        assert!(gate.is_open());
         gate.unanswered(now, false, entropy);
         assert_eq!(gate.probe_at(), Some(now + Millis(100)));
     }

@@ -134,13 +134,12 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         }
     }
 
-    /// Queues a job. Returns the job of the same key that it replaces.
-    pub fn submit(&mut self, now: Time, job: Submission<K, P>) -> Option<P> {
+    /// Queues a job. It replaces one of the same key.
+    pub fn submit(&mut self, now: Time, job: Submission<K, P>) {
         let Submission { key, tenant, lane, priority, not_before, not_after, payload } = job;
-        let replaced = self.withdraw(&key);
+        self.withdraw(&key);
         let lane = lane.map_or_else(|| Lane::Key(key.clone()), Lane::Named);
         self.put(now, key, Terms { tenant, lane, priority, not_after }, not_before, payload);
-        replaced
     }
 
     fn put(&mut self, now: Time, key: K, terms: Terms<K>, not_before: Option<Time>, payload: P) {
@@ -277,8 +276,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         self.jobs.get_mut(key).map(|job| &mut job.payload)
     }
 
-    /// Records the outcome of a call. Returns whether this opens or closes the gate.
-    pub fn done(&mut self, now: Time, key: &K, verdict: Verdict, entropy: Entropy) -> bool {
+    /// Records the outcome of a call.
+    pub fn done(&mut self, now: Time, key: &K, verdict: Verdict, entropy: Entropy) {
         let terms = self.under_way.remove(key);
         if let Some(terms) = &terms {
             self.free_lane(&terms.lane);
@@ -297,7 +296,10 @@ impl<K: Clone + Ord, P> Queue<K, P> {
                 let unanswered = Some((self.answers, at_fault));
                 self.refusals
                     .insert(key.clone(), Refusal { failures, until, unanswered, ..Refusal::of(priority, now) });
-                return !at_fault && self.gate.unanswered(now, false, entropy);
+                if !at_fault {
+                    self.gate.unanswered(now, false, entropy);
+                }
+                return;
             }
             (Verdict::Done, _) => {
                 self.refusals.remove(key);
@@ -324,7 +326,9 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.refusals.retain(|_, refusal| refusal.counts(now));
             self.forget_refusals_at = now + REFUSAL_KEPT;
         }
-        verdict != Verdict::Panicked && self.answered()
+        if verdict != Verdict::Panicked {
+            self.answered();
+        }
     }
 
     /// How many calls of this key failed in a row, the first one apart, and whether the object is the reason for the last one.
@@ -347,16 +351,20 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         self.under_way.get(key).cloned().map(Retry)
     }
 
-    /// Records the outcome of the probe. Returns whether this opens or closes the gate.
-    pub fn probe_done(&mut self, now: Time, answered: bool, entropy: Entropy) -> bool {
+    /// Records the outcome of the probe.
+    pub fn probe_done(&mut self, now: Time, answered: bool, entropy: Entropy) {
         self.probing = false;
-        if answered { self.answered() } else { self.gate.unanswered(now, true, entropy) }
+        if answered {
+            self.answered();
+        } else {
+            self.gate.unanswered(now, true, entropy);
+        }
     }
 
-    fn answered(&mut self) -> bool {
+    fn answered(&mut self) {
         // This answer satisfies a requested probe, unless the probe is in flight.
         self.probe_wanted = false;
-        self.gate.answered()
+        self.gate.answered();
     }
 
     fn free_lane(&mut self, lane: &Lane<K>) {
