@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use redislease_lab::RedisServer;
+use redislease_lab::{RedisServer, Usage};
 
 /// Clock ticks a second in `/proc`.
 const TICKS: f64 = 100.0;
@@ -12,7 +12,7 @@ const TICKS: f64 = 100.0;
 /// Processor time of processes since an instant.
 pub struct Cpu {
     processes: Vec<u32>,
-    ticks: u64,
+    used: Duration,
     since: Instant,
 }
 
@@ -26,14 +26,14 @@ impl Cpu {
     }
 
     fn new(processes: Vec<u32>) -> Self {
-        let ticks = processes.iter().map(|process| ticks(&format!("/proc/{process}/stat"))).sum();
-        Self { processes, ticks, since: Instant::now() }
+        let used = processes.iter().filter_map(|process| Usage::of(*process).ok()).map(|usage| usage.cpu).sum();
+        Self { processes, used, since: Instant::now() }
     }
 
     /// How many cores they used since then.
     pub fn cores(&self) -> f64 {
         let now = Self::new(self.processes.clone());
-        (now.ticks - self.ticks) as f64 / TICKS / self.since.elapsed().as_secs_f64()
+        now.used.saturating_sub(self.used).as_secs_f64() / self.since.elapsed().as_secs_f64()
     }
 }
 
@@ -76,9 +76,7 @@ impl Threads {
 
 /// Resident bytes of this process.
 pub fn memory() -> u64 {
-    let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let resident = pages.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    resident.unwrap_or_default() * 4096
+    Usage::of(std::process::id()).map_or(0, |usage| usage.memory)
 }
 
 /// Commands that servers have run since an instant, those in scripts included.

@@ -20,8 +20,8 @@ use std::{
 };
 
 use redislease_lab::{
-    ControlPlane, Installation, InstallationOptions, LeaseState, Percentiles, Process, Tools, WatchEvent, free_address,
-    poll,
+    ControlPlane, Installation, InstallationOptions, LeaseState, Percentiles, Process, Tools, Usage, WatchEvent,
+    free_address, poll,
 };
 use serde_json::{Value, json};
 
@@ -151,9 +151,7 @@ impl Candidate {
 
 /// The resident memory of a process.
 fn resident_mb(pid: u32) -> Outcome<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>()? / 1024.0)
+    Ok(f64::from(u32::try_from(Usage::of(pid)?.memory / 1024)?) / 1024.0)
 }
 
 fn unix_now() -> Outcome<Duration> {

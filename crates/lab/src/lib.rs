@@ -29,6 +29,7 @@ pub mod scale;
 mod skip;
 mod suspend;
 mod tools;
+mod usage;
 mod wait;
 mod watchdog;
 
@@ -54,5 +55,6 @@ pub use resp::Reply;
 pub use skip::skipped;
 pub use suspend::{Machine, SuspendLibrary};
 pub use tools::Tools;
+pub use usage::Usage;
 pub use wait::poll;
 pub use watchdog::keep_running;

@@ -24,7 +24,6 @@ mod options;
 mod phases;
 mod pods_running;
 mod report;
-mod usage;
 mod writes;
 
 pub use self::options::{Options, Phase};

@@ -23,9 +23,9 @@ use super::{
     objects::{self, FAILOVER, Planned},
     pods_running::PodsRunning,
     report::megabytes,
-    usage::{Usage, reset_peak},
     writes::Writes,
 };
+use crate::usage::{Usage, reset_peak};
 use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, poll};
 
 /// The timeout of a step that is not measured, which ends the run.

@@ -2,7 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use super::{usage::Usage, writes::Writes};
+use super::writes::Writes;
+use crate::Usage;
 
 /// The table of one run, and whether it met its goals.
 #[derive(Debug, Clone, Default)]

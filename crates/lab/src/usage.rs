@@ -6,15 +6,15 @@ use crate::{Error, Result};
 
 /// Memory, CPU time and open files of one process at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub struct Usage {
     /// Resident memory, in bytes.
-    pub(super) memory: u64,
-    /// The most resident memory since [`reset_peak`], in bytes.
-    pub(super) peak: u64,
+    pub memory: u64,
+    /// The most resident memory, in bytes.
+    pub peak: u64,
     /// CPU time in user and kernel mode since the process started.
-    pub(super) cpu: Duration,
+    pub cpu: Duration,
     /// Open file descriptors.
-    pub(super) files: usize,
+    pub files: usize,
 }
 
 /// The kernel reports CPU time in ticks of this length on every architecture that Rust supports on Linux.
@@ -25,7 +25,7 @@ impl Usage {
     ///
     /// # Errors
     /// [`Error::Io`] when the process does not run.
-    pub(super) fn of(pid: u32) -> Result<Self> {
+    pub fn of(pid: u32) -> Result<Self> {
         let failed = || Error::io(format!("read the usage of process {pid}"));
         let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(failed())?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(failed())?;
@@ -39,7 +39,7 @@ impl Usage {
 ///
 /// # Errors
 /// [`Error::Io`] when the process does not run, or belongs to another user.
-pub(super) fn reset_peak(pid: u32) -> Result<()> {
+pub(crate) fn reset_peak(pid: u32) -> Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").map_err(Error::io(format!("reset the peak of process {pid}")))
 }
 
