@@ -19,12 +19,6 @@ const SHORT: [&str; 4] = [
     "redislease.io/grace-period=2s",
 ];
 
-/// Changes annotations of a workload, such as `deployment/billing`. An entry `name-` removes one.
-fn annotate(installation: &Installation, namespace: &str, workload: &str, changes: &[&str]) -> Result<()> {
-    let args = [&["annotate", "--overwrite", "--namespace", namespace, workload], changes].concat();
-    installation.control_plane().kubectl(&args).map(drop)
-}
-
 pub fn quorum_is_ready(installation: &Installation) -> Result<()> {
     let ready = |quorum: &redislease_lab::QuorumState| {
         quorum.condition("Ready").is_some_and(|ready| ready.status == "True") && quorum.count("Up") == 3
@@ -83,14 +77,14 @@ fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
     let lease = installation.find_lease(namespace, "billing");
 
     let began = Instant::now();
-    annotate(installation, namespace, "deployment/billing", &SHORT)?;
+    installation.annotate(namespace, "deployment/billing", &SHORT)?;
     let first = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
     println!("from annotating a Deployment to an Active lease: {} ms", began.elapsed().as_millis());
     lease.wait_for_roles(&first, 3, SOON)?;
     is_created_for(&first, &before);
 
     // A changed annotation changes the lease, and the term continues.
-    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-duration=9s500ms"])?;
+    installation.annotate(namespace, "deployment/billing", &["redislease.io/lease-duration=9s500ms"])?;
     let changed = lease.wait("9.5 s", FIRST_ELECTION, |now| now.json()["spec"]["leaseDuration"] == "9s500ms")?;
     assert_eq!((changed.holder(), changed.token()), (first.holder(), first.token()));
 
@@ -110,18 +104,18 @@ fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
             "redislease.io/grace-period is \"2\" and must be a duration",
         ),
     ] {
-        annotate(installation, namespace, "deployment/billing", &change)?;
+        installation.annotate(namespace, "deployment/billing", &change)?;
         let event = installation.wait_for_event(namespace, on, reason, says, FIRST_ELECTION)?;
         assert_eq!(event.kind, "Warning");
         // Another change of the workload does not report it again.
-        annotate(installation, namespace, "deployment/billing", &["example.com/other=1"])?;
+        installation.annotate(namespace, "deployment/billing", &["example.com/other=1"])?;
         throughout(Duration::from_secs(2), |_| {
             let now = lease.state()?;
             assert_eq!(now.json()["spec"], changed.json()["spec"]);
             assert_eq!(notes(installation, namespace, on, reason)?.len(), 1);
             Ok(())
         })?;
-        annotate(installation, namespace, "deployment/billing", &undo)?;
+        installation.annotate(namespace, "deployment/billing", &undo)?;
     }
     assert_eq!(lease.state()?.token(), first.token());
 
@@ -130,7 +124,7 @@ fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
     let sets = read(installation, "/apis/apps/v1/namespaces/annotated/replicasets")?;
     assert_eq!(sets["items"].as_array().map(Vec::len), Some(1), "no rollout: {sets}");
 
-    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-"])?;
+    installation.annotate(namespace, "deployment/billing", &["redislease.io/lease-"])?;
     nothing_is_left(installation, namespace, &lease, "billing")
 }
 
@@ -140,8 +134,8 @@ fn the_ways_of_activation_set_the_scheduling_gate() -> Result<()> {
     let (namespace, on) = ("ways", ("Deployment", "billing"));
     quorum_is_ready(installation)?;
     installation.deployment(namespace, "billing", 1)?;
-    annotate(installation, namespace, "deployment/billing", &SHORT)?;
-    annotate(installation, namespace, "deployment/billing", &["redislease.io/activation=label,gte"])?;
+    installation.annotate(namespace, "deployment/billing", &SHORT)?;
+    installation.annotate(namespace, "deployment/billing", &["redislease.io/activation=label,gte"])?;
     let says = "redislease.io/activation is \"label,gte\" and must be a list of the words label, gate, scale and suspend, \
                 separated by commas: use \"label,gate\".";
     let event = installation.wait_for_event(namespace, on, "InvalidAnnotation", says, FIRST_ELECTION)?;
@@ -153,7 +147,7 @@ fn the_ways_of_activation_set_the_scheduling_gate() -> Result<()> {
         ("redislease.io/activation=gate", json!({"schedulingGate": true, "suspend": false})),
         ("redislease.io/activation-", Value::Null),
     ] {
-        annotate(installation, namespace, "deployment/billing", &[change])?;
+        installation.annotate(namespace, "deployment/billing", &[change])?;
         installation.wait_for(change, FIRST_ELECTION, || {
             let found = lease.state()?.json()["spec"]["activation"].clone();
             if found == wanted { Ok(()) } else { Err(found.to_string()) }
@@ -170,10 +164,10 @@ fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
     installation.deployment(namespace, "billing", 2)?;
     let lease = installation.lease(namespace, "billing", &json!({}))?;
     let before = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
-    annotate(installation, namespace, "deployment/billing", &SHORT)?;
+    installation.annotate(namespace, "deployment/billing", &SHORT)?;
     let says = "RedisLease by-hand/billing was not created from an annotation";
     installation.wait_for_event(namespace, on, "LeaseNameTaken", says, FIRST_ELECTION)?;
-    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-duration=9s"])?;
+    installation.annotate(namespace, "deployment/billing", &["redislease.io/lease-duration=9s"])?;
     throughout(Duration::from_secs(2), |_| {
         let now = lease.state()?;
         assert_eq!(now.json()["metadata"]["generation"], before.json()["metadata"]["generation"]);
@@ -181,7 +175,7 @@ fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
         assert_eq!(notes(installation, namespace, on, "LeaseNameTaken")?.len(), 1);
         Ok(())
     })?;
-    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease-"])?;
+    installation.annotate(namespace, "deployment/billing", &["redislease.io/lease-"])?;
     throughout(Duration::from_secs(2), |_| {
         assert_eq!(lease.state()?.uid(), before.uid(), "removing the annotation removes nothing");
         Ok(())
@@ -201,7 +195,7 @@ fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
 
     // When the name is free, the annotation counts.
     lease.delete()?;
-    annotate(installation, namespace, "deployment/billing", &["redislease.io/lease=true"])?;
+    installation.annotate(namespace, "deployment/billing", &["redislease.io/lease=true"])?;
     let created = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
     assert_eq!(created.json()["metadata"]["annotations"]["redislease.io/created-for"], "Deployment/billing");
     Ok(())
@@ -209,31 +203,12 @@ fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
 
 /// A workload of a kind with the annotations, and with one pod. The pods of a CronJob come from a Job that is created by hand.
 pub fn workload(kind: &str, namespace: &str, name: &str) -> Value {
-    let labels = json!({"app": name});
-    let job = json!({"template": {
-        "metadata": {"labels": labels},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]},
-    }});
-    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}});
-    let (version, spec) = match kind {
-        "Job" => ("batch/v1", job),
-        "CronJob" => ("batch/v1", json!({"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": job}})),
-        "StatefulSet" => {
-            ("apps/v1", json!({"serviceName": name, "selector": {"matchLabels": labels}, "template": template}))
-        }
-        _ => ("apps/v1", json!({"selector": {"matchLabels": labels}, "template": template})),
-    };
     let annotations: serde_json::Map<String, Value> = SHORT
         .iter()
         .filter_map(|annotation| annotation.split_once('='))
         .map(|(name, value)| (name.to_owned(), json!(value)))
         .collect();
-    json!({
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
-        "spec": spec,
-    })
+    redislease_lab::workload(kind, namespace, name, &json!({"metadata": {"annotations": annotations}}))
 }
 
 #[test]
@@ -309,11 +284,11 @@ fn a_mistake_in_a_pod_template_is_reported_once_on_each_pod() -> Result<()> {
         let all: Vec<&str> = template.into_iter().chain(more.iter().map(String::as_str)).collect();
         wait_for_mistakes(installation, namespace, ("Pod", "web-0"), &all)
     };
-    annotate(installation, namespace, "pod/web-0", &["redislease.io/priority=high"])?;
+    installation.annotate(namespace, "pod/web-0", &["redislease.io/priority=high"])?;
     with(&["high"])?;
-    annotate(installation, namespace, "pod/web-0", &["redislease.io/priority=higher"])?;
+    installation.annotate(namespace, "pod/web-0", &["redislease.io/priority=higher"])?;
     with(&["high", "higher"])?;
-    annotate(installation, namespace, "pod/web-0", &["redislease.io/priority=7", "example.com/other=1"])?;
+    installation.annotate(namespace, "pod/web-0", &["redislease.io/priority=7", "example.com/other=1"])?;
     throughout(Duration::from_secs(2), |_| {
         for (pod, reason, count) in [
             ("web-0", "UnknownAnnotation", 2),
@@ -370,7 +345,7 @@ fn restart_with_one_annotation_less(
     }
     let before = generations(installation, namespace)?;
     assert_eq!(before.len(), 10);
-    annotate(installation, namespace, "deployment/web-9", &["redislease.io/lease-"])?;
+    installation.annotate(namespace, "deployment/web-9", &["redislease.io/lease-"])?;
     for operator in operators {
         operator.start_again()?;
     }
@@ -404,14 +379,14 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
         lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
     }
     wait_for_writes(installation, &operators, "10")?;
-    annotate(installation, namespace, "deployment/web-0", &["redislease.io/quorums=x"])?;
+    installation.annotate(namespace, "deployment/web-0", &["redislease.io/quorums=x"])?;
     let on = ("Deployment", "web-0");
     installation.wait_for_event(namespace, on, "UnknownAnnotation", "use redislease.io/quorum", FIRST_ELECTION)?;
 
     // A mistake on a pod is reported, too.
     let pods = cluster.get("/api/v1/namespaces/replicated/pods?labelSelector=app%3Dweb-1")?.unwrap_or_default();
     let pod = pods["items"][0]["metadata"]["name"].as_str().expect("a pod").to_owned();
-    annotate(installation, namespace, &format!("pod/{pod}"), &["redislease.io/exclude=yes"])?;
+    installation.annotate(namespace, &format!("pod/{pod}"), &["redislease.io/exclude=yes"])?;
     let excluded = ["Annotation redislease.io/exclude is \"yes\" and must be \"true\" or \"false\": use \"true\"."];
     wait_for_mistakes(installation, namespace, ("Pod", &pod), &excluded)?;
 
@@ -428,7 +403,7 @@ fn one_of_two_replicas_writes_and_a_restart_writes_nothing() -> Result<()> {
     let without = installation.start_operator("operator-2", &["--annotations=false"])?;
     without.wait_ready()?;
     installation.apply(&deployments(namespace, 11..12))?;
-    annotate(installation, namespace, "deployment/web-8", &["redislease.io/lease-"])?;
+    installation.annotate(namespace, "deployment/web-8", &["redislease.io/lease-"])?;
     throughout(Duration::from_secs(3), |_| {
         assert_eq!(generations(installation, namespace)?, after);
         Ok(())

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redislease_lab::{Installation, Lease, LeaseState, Result};
 use serde_json::{Value, json};
 
+use crate::granularity::workload;
 use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared_with_rights, throughout};
 
 /// The quorum of the lab waits for 10 s before it votes, and no attempt lasts as long.
@@ -12,18 +13,8 @@ const LONGER_THAN_THE_FIRST_ELECTION: Duration = Duration::from_secs(5);
 
 /// A Deployment with three replicas and these annotations.
 fn running(installation: &Installation, of: &str, annotations: &Value) -> Result<()> {
-    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": of}}))?;
-    let labels = json!({"app": "billing"});
-    installation.apply(&json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "billing", "namespace": of, "annotations": annotations},
-        "spec": {
-            "replicas": 3,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}},
-        },
-    }))
+    let over = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 3}});
+    installation.workload("Deployment", of, "billing", &over)
 }
 
 /// A lease that scales the Deployment.
@@ -34,15 +25,10 @@ fn scaling<'a>(installation: &'a Installation, of: &str, name: &str, replicas: u
     installation.lease(of, name, &spec)
 }
 
-fn deployment(installation: &Installation, of: &str) -> Result<Value> {
-    let path = format!("/apis/apps/v1/namespaces/{of}/deployments/billing");
-    Ok(installation.control_plane().get(&path)?.unwrap_or_default())
-}
-
 /// The Deployment has this generation for a while: nobody changes its spec.
 fn is_left_alone(installation: &Installation, of: &str) -> Result<()> {
     throughout(LONGER_THAN_THE_FIRST_ELECTION, |after| {
-        let now = deployment(installation, of)?;
+        let now = workload(installation, of, "Deployment")?;
         assert_eq!(
             (&now["spec"]["replicas"], &now["metadata"]["generation"]),
             (&json!(3), &json!(1)),
@@ -50,12 +36,6 @@ fn is_left_alone(installation: &Installation, of: &str) -> Result<()> {
         );
         Ok(())
     })
-}
-
-fn annotate(installation: &Installation, of: &str, annotation: &str) -> Result<()> {
-    let namespace = format!("--namespace={of}");
-    let args = ["annotate", "--overwrite", "deployment", "billing", &namespace, annotation];
-    installation.control_plane().kubectl(&args).map(drop)
 }
 
 #[test]
@@ -86,14 +66,14 @@ fn mistakes_in_an_annotated_workload_do_not_stop_it() -> Result<()> {
         };
         assert!(!refused.is_active());
         if reason == "InvalidSpec" {
-            annotate(installation, of, &format!("redislease.io/{key}={mended}"))?;
+            installation.annotate(of, "deployment/billing", &[&format!("redislease.io/{key}={mended}")])?;
             let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
-            let now = deployment(installation, of)?;
+            let now = workload(installation, of, "Deployment")?;
             assert_eq!((&now["spec"]["replicas"], held.is_active()), (&json!(3), true), "it ran all the time");
             // The operator changes the lease a moment later: the term goes on.
-            annotate(installation, of, "redislease.io/active-replicas=5")?;
+            installation.annotate(of, "deployment/billing", &["redislease.io/active-replicas=5"])?;
             installation.wait_for("it is scaled", SOON, || {
-                let now = deployment(installation, of).map_err(|error| error.to_string())?;
+                let now = workload(installation, of, "Deployment").map_err(|error| error.to_string())?;
                 if now["spec"]["replicas"] == 5 { Ok(()) } else { Err(now["spec"]["replicas"].to_string()) }
             })?;
             let after = lease.state()?;
@@ -116,10 +96,10 @@ fn a_workload_is_scaled_only_by_the_lease_that_it_names() -> Result<()> {
     }
     is_left_alone(installation, "consent")?;
 
-    annotate(installation, "consent", "redislease.io/activated-by=first")?;
+    installation.annotate("consent", "deployment/billing", &["redislease.io/activated-by=first"])?;
     let held = first.wait("held", FIRST_ELECTION * 2, LeaseState::is_active)?;
     let scaled = installation.wait_for("it is scaled", SOON, || {
-        let now = deployment(installation, "consent").map_err(|error| error.to_string())?;
+        let now = workload(installation, "consent", "Deployment").map_err(|error| error.to_string())?;
         if now["spec"]["replicas"] == 2 { Ok(now) } else { Err(now["spec"]["replicas"].to_string()) }
     })?;
     let owner = format!("{}.{}", held.uid(), scaled["metadata"]["uid"].as_str().unwrap_or_default());
@@ -129,16 +109,16 @@ fn a_workload_is_scaled_only_by_the_lease_that_it_names() -> Result<()> {
     // Nobody writes any more.
     let version = |now: &Value| now["metadata"]["generation"].as_u64();
     throughout(LONGER_THAN_THE_FIRST_ELECTION, |after| {
-        let now = deployment(installation, "consent")?;
+        let now = workload(installation, "consent", "Deployment")?;
         assert_eq!(version(&now), version(&scaled), "after {after:?}: {}", now["spec"]["replicas"]);
         Ok(())
     })?;
 
     // The consent is withdrawn: the workload goes on as it is.
-    annotate(installation, "consent", "redislease.io/activated-by-")?;
+    installation.annotate("consent", "deployment/billing", &["redislease.io/activated-by-"])?;
     first.wait("refused again", FIRST_ELECTION, |now| now.reason("Ready") == "NotPermitted" && !now.is_active())?;
     let free = installation.wait_for("its marks are gone", AFTER_ONE_LEASE, || {
-        let now = deployment(installation, "consent").map_err(|error| error.to_string())?;
+        let now = workload(installation, "consent", "Deployment").map_err(|error| error.to_string())?;
         let left = now["metadata"].to_string();
         let is_marked = ["lease.redislease.io/", "token.redislease.io/", "owner.redislease.io/"];
         if is_marked.iter().any(|mark| left.contains(mark)) { Err(left) } else { Ok(now) }
@@ -158,6 +138,6 @@ fn a_lease_of_pods_never_elects_a_workload() -> Result<()> {
     let held = of_pods.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     assert!(held.holder().is_some_and(|pod| pod.starts_with("billing-")), "{held}");
     assert_eq!(held.json()["status"]["candidates"]["total"], 3, "{held}");
-    assert!(deployment(installation, "mixed")?["metadata"]["labels"]["lease.redislease.io/pods"].is_null());
+    assert!(workload(installation, "mixed", "Deployment")?["metadata"]["labels"]["lease.redislease.io/pods"].is_null());
     Ok(())
 }

@@ -23,24 +23,10 @@ fn gated() -> InstallationOptions {
 /// Applies a namespace and a workload `billing` whose pods have the scheduling gate of the lease. `spec` are more fields of its
 /// spec. A second call changes it.
 fn workload(installation: &Installation, namespace: &str, kind: &str, image: &str, spec: &Value) -> Result<()> {
-    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
-    let labels = json!({"app": "billing"});
-    let mut workload = json!({
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": "billing", "namespace": namespace},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "main", "image": image}], "schedulingGates": [{"name": GATE}]},
-            },
-        },
-    });
-    for (field, value) in spec.as_object().into_iter().flatten() {
-        workload["spec"][field] = value.clone();
-    }
-    installation.apply(&workload)
+    let mut over = json!({"spec": spec});
+    let containers = json!([{"name": "main", "image": image}]);
+    over["spec"]["template"] = json!({"spec": {"containers": containers, "schedulingGates": [{"name": GATE}]}});
+    installation.workload(kind, namespace, "billing", &over)
 }
 
 /// A Deployment with three pods.
@@ -331,12 +317,12 @@ fn an_update_needs_another_strategy() -> Result<()> {
 
     // A StatefulSet creates a pod when the one before it is Ready, and replaces one pod.
     let namespace = "gate-ordered";
-    workload(installation, namespace, "StatefulSet", "none", &json!({"replicas": 3, "serviceName": "billing"}))?;
+    workload(installation, namespace, "StatefulSet", "none", &json!({"replicas": 3}))?;
     let ordered = lease(installation, namespace, "StatefulSet", &json!({}))?;
     let first = ordered.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
     update_stops_at(installation, namespace, &ordered, &first, (2, 0))?;
     let namespace = "gate-parallel";
-    let parallel = json!({"replicas": 3, "serviceName": "billing", "podManagementPolicy": "Parallel"});
+    let parallel = json!({"replicas": 3, "podManagementPolicy": "Parallel"});
     workload(installation, namespace, "StatefulSet", "none", &parallel)?;
     let of_set = lease(installation, namespace, "StatefulSet", &json!({}))?;
     let (first, _) = running(installation, &of_set, namespace, None, FIRST_ELECTION)?;

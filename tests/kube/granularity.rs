@@ -30,22 +30,9 @@ pub fn namespace(installation: &Installation, name: &str) -> Result<()> {
 
 /// A Deployment or StatefulSet `billing`, and its lease with three replicas where it is active.
 pub fn scaled<'a>(installation: &'a Installation, of: &str, kind: &str, replicas: u8) -> Result<Lease<'a>> {
-    namespace(installation, of)?;
-    let labels = json!({"app": "billing"});
-    let mut workload = json!({
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": "billing", "namespace": of, "annotations": {"redislease.io/activated-by": "billing"}},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}},
-        },
-    });
-    if kind == "StatefulSet" {
-        workload["spec"]["serviceName"] = json!("billing");
-    }
-    installation.apply(&workload)?;
+    let annotations = json!({"redislease.io/activated-by": "billing"});
+    let over = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
+    installation.workload(kind, of, "billing", &over)?;
     installation.lease(
         of,
         "billing",
@@ -139,15 +126,8 @@ fn a_workload_runs_in_the_cluster_that_holds_the_lease() -> Result<()> {
 #[test]
 fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> Result<()> {
     let installation = &crate::support::shared_with_rights().installation;
-    namespace(installation, "resumed")?;
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}});
-    installation.apply(&json!({
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": "billing", "namespace": "resumed", "annotations": {"redislease.io/activated-by": "billing"}},
-        // It does not run during the test.
-        "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": template}}},
-    }))?;
+    let annotations = json!({"redislease.io/activated-by": "billing"});
+    installation.workload("CronJob", "resumed", "billing", &json!({"metadata": {"annotations": annotations}}))?;
     let lease = installation.lease(
         "resumed",
         "billing",

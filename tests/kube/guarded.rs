@@ -166,18 +166,9 @@ fn a_fighter_is_corrected_counted_and_slowed_down() -> Result<()> {
 fn a_webhook_that_clamps_the_replicas_is_reported_and_causes_few_writes() -> Result<()> {
     let Cluster { operator, installation } = Cluster::of(&InstallationOptions { allow_scale: true, ..options() })?;
     let namespace = "clamped";
-    let labels = json!({"app": "billing"});
-    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
-    installation.apply(&json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "billing", "namespace": namespace, "annotations": {"redislease.io/activated-by": "billing"}},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}},
-        },
-    }))?;
+    let annotations = json!({"redislease.io/activated-by": "billing"});
+    let over = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}});
+    installation.workload("Deployment", namespace, "billing", &over)?;
     mutate(
         &installation,
         namespace,

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::network::{Network, Peer};
 use super::operator::Operator;
 use super::options::{ACCOUNT, InstallationOptions, QUORUM, SECRET, namespace, nodes, overlay};
+use super::workload::workload;
 use crate::{
     Components, ControlPlane, Cut, Error, Helm, PooledControlPlane, Proxy, RELEASE, RedisServer, Result, SYSTEM,
     SuspendLibrary, wait, watchdog::TempFolder,
@@ -213,27 +214,31 @@ impl Installation {
         self.control_plane.apply(&object.to_string())
     }
 
+    /// Applies a [`workload`] and its namespace. A second call changes it.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the API server's refusal.
+    pub fn workload(&self, kind: &str, in_namespace: &str, name: &str, over: &Value) -> Result<()> {
+        self.control_plane.apply(&namespace(in_namespace))?;
+        self.apply(&workload(kind, in_namespace, name, over))
+    }
+
+    /// Changes annotations of an object, such as `deployment/billing`. An entry `name-` removes one.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the API server's refusal.
+    pub fn annotate(&self, in_namespace: &str, object: &str, changes: &[&str]) -> Result<()> {
+        let args = [&["annotate", "--overwrite", "--namespace", in_namespace, object], changes].concat();
+        self.control_plane.kubectl(&args).map(drop)
+    }
+
     /// Applies a Deployment and its namespace, and waits until all pods are Ready. The pods have the label `app: <name>`.
     /// A second call with another number of replicas scales it.
     ///
     /// # Errors
     /// [`Error::Command`] when the API server refuses it, or when it is not Ready within a minute.
     pub fn deployment(&self, in_namespace: &str, name: &str, replicas: usize) -> Result<()> {
-        self.control_plane.apply(&namespace(in_namespace))?;
-        let labels = json!({"app": name});
-        self.apply(&json!({
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name, "namespace": in_namespace},
-            "spec": {
-                "replicas": replicas,
-                "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "main", "image": "none"}]},
-                },
-            },
-        }))?;
+        self.workload("Deployment", in_namespace, name, &json!({"spec": {"replicas": replicas}}))?;
         let deployment = format!("deployment/{name}");
         self.control_plane
             .kubectl(&["rollout", "status", &deployment, "--namespace", in_namespace, "--timeout=60s"])

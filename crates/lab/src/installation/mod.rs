@@ -29,6 +29,7 @@ mod network;
 mod operator;
 mod options;
 mod quorum;
+mod workload;
 
 pub use self::{
     deadline::Deadline,
@@ -39,4 +40,5 @@ pub use self::{
     operator::Operator,
     options::{InstallationOptions, nodes},
     quorum::QuorumState,
+    workload::workload,
 };
