@@ -254,7 +254,7 @@ fn redislease(installation: &Installation, amount: Amount) -> Outcome<Value> {
     let cost = json!({
         "writes_an_hour": (writes()? - before) / hours,
         "renewals_an_hour": (renewals()? - renewed) / hours,
-        "memory_mb": resident_mb(operator.process().pid().ok_or("the operator has ended")?)?,
+        "memory_mb": resident_mb(operator.pid().ok_or("the operator has ended")?)?,
         "processes": 1,
     });
 

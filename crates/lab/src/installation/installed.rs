@@ -271,7 +271,7 @@ impl Installation {
     /// [`Error::NotRunning`] when the operator does not run.
     pub fn cut_off(&self, operator: &Operator, from: &[Peer], how: Cut) -> Result<()> {
         let network = self.network.as_ref().ok_or(Error::NoProxies)?;
-        let pid = operator.process().pid().ok_or_else(|| Error::NotRunning { process: "operator".to_owned() })?;
+        let pid = operator.pid().ok_or_else(|| Error::NotRunning { process: "operator".to_owned() })?;
         for proxy in from.iter().flat_map(|peer| network.of(*peer)) {
             proxy.cut_process(pid, how);
         }

@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::SocketAddr,
+    ops::Deref,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::ExitStatus,
@@ -26,7 +27,8 @@ fn digits(lost: Duration) -> String {
     format!("{:08}", lost.as_millis())
 }
 
-/// An operator process, which can be stopped and started again. It is killed when it is dropped.
+/// An operator process, which can be stopped and started again. It is killed when it is dropped. A
+/// [`suspend`](Process::suspend) needs [`InstallationOptions::suspendable`].
 #[derive(Debug)]
 pub struct Operator {
     process: Process,
@@ -87,53 +89,12 @@ impl Operator {
         Ok(())
     }
 
-    /// Kills the operator (SIGKILL).
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the system refuses.
-    pub fn kill(&self) -> Result<()> {
-        self.process.kill()
-    }
-
     /// Sends SIGTERM and waits until the operator has exited.
     ///
     /// # Errors
     /// [`Error::NotReady`] when it still runs after ten seconds.
     pub fn stop(&self) -> Result<ExitStatus> {
         self.process.terminate(STOP_WITHIN)
-    }
-
-    /// Pauses the operator (SIGSTOP): its connections stay open and it does not respond.
-    ///
-    /// # Errors
-    /// [`Error::NotRunning`], or [`Error::Io`] when the system refuses.
-    pub fn pause(&self) -> Result<()> {
-        self.process.pause()
-    }
-
-    /// Resumes a paused operator (SIGCONT).
-    ///
-    /// # Errors
-    /// [`Error::NotRunning`], or [`Error::Io`] when the system refuses.
-    pub fn resume(&self) -> Result<()> {
-        self.process.resume()
-    }
-
-    /// Suspends the machine of the operator, as [`Process::suspend`] does.
-    ///
-    /// # Errors
-    /// [`Error::NotSuspendable`] without [`InstallationOptions::suspendable`], [`Error::NotRunning`], or [`Error::Io`] when
-    /// the system refuses.
-    pub fn suspend(&self) -> Result<()> {
-        self.process.suspend()
-    }
-
-    /// Ends a suspend, and waits until the operator has read the clock that was stopped.
-    ///
-    /// # Errors
-    /// As [`Process::wake`].
-    pub fn wake(&self) -> Result<()> {
-        self.process.wake()
     }
 
     /// Takes time away from the clock of the operator, as a pause of its virtual machine does. `total` is what it has lost since its
@@ -155,11 +116,6 @@ impl Operator {
     pub fn restart(&self) -> Result<()> {
         self.kill()?;
         self.start_again()
-    }
-
-    /// The process.
-    pub fn process(&self) -> &Process {
-        &self.process
     }
 
     /// The address at which it serves.
@@ -251,6 +207,14 @@ impl Operator {
         let log = fs::read(self.process.log()).unwrap_or_default();
         let from = usize::try_from(offset).map_or(log.len(), |offset| offset.min(log.len()));
         String::from_utf8_lossy(&log[from..]).into_owned()
+    }
+}
+
+impl Deref for Operator {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
     }
 }
 

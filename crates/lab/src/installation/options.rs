@@ -30,7 +30,7 @@ pub struct InstallationOptions {
     /// Whether operators reach the Redis servers and the API server through proxies, as
     /// [`Installation::cut_off`](crate::Installation::cut_off) needs.
     pub proxied: bool,
-    /// Whether each operator runs on a simulated machine of its own, as [`Operator::suspend`](crate::Operator::suspend) needs.
+    /// Whether each operator runs on a simulated machine of its own, as [`Process::suspend`](crate::Process::suspend) needs.
     pub suspendable: bool,
     /// The namespaces that operators watch, and in which alone they have rights; none means all.
     pub watch_namespaces: Vec<String>,

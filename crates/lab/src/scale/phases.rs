@@ -372,7 +372,7 @@ impl<'a> Run<'a> {
     }
 
     fn pid(&self) -> Result<u32> {
-        let pid = self.operator()?.process().pid();
+        let pid = self.operator()?.pid();
         pid.ok_or_else(|| Error::NotRunning { process: "operator".to_owned() })
     }
 
