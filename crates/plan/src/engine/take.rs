@@ -174,7 +174,7 @@ impl<M: Machine> Engine<M> {
                 if read == Ok(true) {
                     self.index.pod_missing(&namespace, &uid, true, now);
                 }
-                Event::NodeRead { answered: read.is_ok() }
+                Event::NodeRead
             }
             Outcome::Role(uid, RoleAnswer { outcome, found }) => {
                 self.take_found(now, &namespace, &uid, found);

@@ -31,11 +31,8 @@ pub enum Event {
         /// Whether there was an answer.
         answered: bool,
     },
-    /// The holder's Kubernetes node was read.
-    NodeRead {
-        /// Whether there was an answer.
-        answered: bool,
-    },
+    /// The holder's Kubernetes node was read, or could not be read. The facts say whether the holder has stopped with it.
+    NodeRead,
     /// The outcome of a role write. If the pod was written, or read in a new version, the facts contain it already.
     RoleWritten { uid: String, outcome: RoleOutcome },
 }

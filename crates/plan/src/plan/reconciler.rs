@@ -95,7 +95,7 @@ impl Machine for Reconciler {
             }
             Event::HolderRead { answered } => self.holder.holder_read(now, answered),
             Event::StartableRead { answered } => self.roles.pods_read(now, answered),
-            Event::NodeRead { answered: _ } => self.holder.node_read(now),
+            Event::NodeRead => self.holder.node_read(now),
             Event::RoleWritten { uid, outcome } => self.roles.written(now, &uid, &outcome, &mut self.out),
         }
     }

@@ -292,7 +292,7 @@ impl Stepping<'_> {
             Effect::Read(Read::Lease) => self.call(Call::ReadLease),
             Effect::Read(Read::Holder { .. }) => self.inbox.push_back(Event::HolderRead { answered: true }),
             Effect::Read(Read::Startable) => self.inbox.push_back(Event::StartableRead { answered: true }),
-            Effect::Read(Read::Node { .. }) => self.inbox.push_back(Event::NodeRead { answered: false }),
+            Effect::Read(Read::Node { .. }) => self.inbox.push_back(Event::NodeRead),
             Effect::RaiseFloor(_) | Effect::Probe | Effect::Report(_) | Effect::Measure(_) | Effect::Warn(_) => {}
         }
     }
