@@ -40,7 +40,6 @@ use kube::{Api, Client};
 use prometheus::Registry;
 use redislease_lock::keeper::Keeper;
 use redislease_lock::nodes::random::Random;
-use redislease_plan::annotations::facts::LeaseFacts;
 use redislease_plan::api::{RedisLease, RedisQuorum};
 use redislease_plan::election::{Cluster, PodFacts, PodObject};
 use redislease_plan::engine::{Config, Engine, Input, Watched};
@@ -258,22 +257,29 @@ impl Context {
         writer: &Writer,
         authorities: &Authorities,
     ) -> mpsc::Sender<Watched<RedisLease>> {
-        if self.options.annotations {
-            let (shared, events) = mpsc::channel(AHEAD);
-            let (facts, leases) = mpsc::channel(AHEAD);
-            let controller = self.annotations(leases, changed, writer, authorities);
-            let sharing = annotations::share(events, lease_events, facts);
-            self.spawn(tasks, "the events of RedisLeases", Box::pin(sharing));
-            let running = annotations::run(controller, self.stop.clone());
-            self.spawn(tasks, "the controller of annotations", Box::pin(running));
-            return shared;
+        let creates = self.options.annotations;
+        let kinds = annotations::followed(creates, self.options.allowed);
+        if kinds.is_empty() {
+            return lease_events;
         }
-        let kinds = annotations::switched(self.options.allowed);
-        if !kinds.is_empty() {
-            let watch = annotations::pass_on(kinds, self.watched(), self.metrics.clone(), changed, self.stop.clone());
-            self.spawn(tasks, "the watch of workloads", Box::pin(watch));
+        let (facts, leases) = mpsc::channel(AHEAD);
+        let controller = annotations::Parts {
+            namespaces: self.watched(),
+            kinds,
+            creates,
+            leases,
+            changed,
+            writer: writer.clone(),
+            authorities: authorities.clone(),
+            metrics: self.metrics.clone(),
+        };
+        self.spawn(tasks, "the controller of annotations", Box::pin(annotations::run(controller, self.stop.clone())));
+        if !creates {
+            return lease_events;
         }
-        lease_events
+        let (shared, events) = mpsc::channel(AHEAD);
+        self.spawn(tasks, "the events of RedisLeases", Box::pin(annotations::share(events, lease_events, facts)));
+        shared
     }
 
     /// Follows leases and pods; `listed` are reported when the first lists are complete.
@@ -314,24 +320,6 @@ impl Context {
         };
         let (instance, lists) = (self.options.instance.clone(), index.pod_lists().clone());
         (Writer::new(instance, lists, self.metrics.clone(), authorities.clone(), on_answer), answered)
-    }
-
-    fn annotations(
-        &self,
-        leases: mpsc::Receiver<Watched<LeaseFacts>>,
-        changed: mpsc::Sender<WorkloadChange>,
-        writer: &Writer,
-        authorities: &Authorities,
-    ) -> annotations::Parts {
-        let (namespaces, metrics) = (self.watched(), self.metrics.clone());
-        annotations::Parts {
-            namespaces,
-            leases,
-            changed,
-            writer: writer.clone(),
-            authorities: authorities.clone(),
-            metrics,
-        }
     }
 
     fn watched(&self) -> Namespaces {

@@ -49,6 +49,10 @@ pub const CONTROLLER: &str = "annotation";
 pub struct Parts {
     /// The namespaces to watch.
     pub namespaces: Namespaces,
+    /// The kinds of workloads to watch; see [`followed`].
+    pub kinds: Vec<WorkloadKind>,
+    /// Whether annotated workloads get leases. Otherwise the controller only says which workloads have changed.
+    pub creates: bool,
     /// The events of all leases; see [`share`].
     pub leases: Receiver<Watched<LeaseFacts>>,
     /// Takes each workload that has changed, and the leases for which the operator has written it.
@@ -98,12 +102,11 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         Ok(alarm) => alarm,
         Err(error) => return tracing::error!(%error, "The controller of annotations cannot create its timer."),
     };
-    let kinds = WorkloadKind::ALL.into_iter().filter(|kind| *kind != WorkloadKind::ReplicaSet);
-    let (mut watches, mut workloads) = follow_all(kinds, &parts.namespaces, &parts.metrics, &stop);
+    let Parts { namespaces, kinds, creates, mut leases, changed, writer, authorities, metrics } = parts;
+    let (mut watches, mut workloads) = follow_all(kinds, &namespaces, &metrics, &stop);
 
     // At most one change of each workload is in progress, so the number of answers is bounded.
     let (answers, mut answered) = mpsc::unbounded_channel();
-    let Parts { namespaces: _, mut leases, changed, writer, authorities, metrics } = parts;
     let random = Random::new();
     let mut controller = Controller {
         state: AnnotatedWorkloads::default(),
@@ -126,7 +129,9 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
                 {
                     return;
                 }
-                controller.take(|it| it.state.workload(kind, event));
+                if creates {
+                    controller.take(|it| it.state.workload(kind, event));
+                }
             }
             Some(event) = leases.recv() => controller.take(|it| it.state.lease(event)),
             Some(answer) = answered.recv() => controller.take(|it| it.answered(answer)),
@@ -142,41 +147,24 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
     }
 }
 
-/// The kinds of workloads that the operator may start and stop.
-pub fn switched(allowed: Allowed) -> Vec<WorkloadKind> {
-    let kinds = [WorkloadKind::Deployment, WorkloadKind::StatefulSet, WorkloadKind::CronJob];
-    kinds.into_iter().filter(|kind| allowed.switches(*kind)).collect()
-}
-
-/// Without leases for annotated workloads: passes on which workloads have changed. Runs until `stop`.
-pub async fn pass_on(
-    kinds: Vec<WorkloadKind>,
-    namespaces: Namespaces,
-    metrics: OperatorMetrics,
-    changed: Sender<WorkloadChange>,
-    stop: CancellationToken,
-) {
-    let (mut watches, mut workloads) = follow_all(kinds, &namespaces, &metrics, &stop);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            Some((kind, event)) = workloads.next() => {
-                if let Some(change) = annotated::changed(kind, &event)
-                    && changed.send(change).await.is_err()
-                {
-                    return;
-                }
-            }
-            _ = &mut watches => return,
+/// The kinds of workloads to watch: those that can have annotations if they get leases, or else those that the operator may start
+/// and stop.
+pub fn followed(creates: bool, allowed: Allowed) -> Vec<WorkloadKind> {
+    let is_followed = |kind: &WorkloadKind| match kind {
+        WorkloadKind::Deployment | WorkloadKind::StatefulSet | WorkloadKind::CronJob => {
+            creates || allowed.switches(*kind)
         }
-    }
+        WorkloadKind::DaemonSet | WorkloadKind::Job => creates,
+        WorkloadKind::ReplicaSet => false,
+    };
+    WorkloadKind::ALL.into_iter().filter(is_followed).collect()
 }
 
 type Followed = SelectAll<BoxStream<'static, (WorkloadKind, Watched<WorkloadFacts>)>>;
 
 /// The watches of these kinds of workloads, and their events.
 fn follow_all(
-    kinds: impl IntoIterator<Item = WorkloadKind>,
+    kinds: Vec<WorkloadKind>,
     namespaces: &Namespaces,
     metrics: &OperatorMetrics,
     stop: &CancellationToken,
