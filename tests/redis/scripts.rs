@@ -13,7 +13,7 @@ use redislease_core::time::Millis;
 use redislease_core::wire::replies::{self, Answer, NoAnswer};
 use redislease_lab::RedisServer;
 use redislease_lock::nodes::Keyspace;
-use redislease_lock::nodes::script::{self, Script};
+use redislease_lock::nodes::script::{self, Extension, Script};
 
 use crate::support::{self, PREFIX, confirm, extend, membership, pttl, release, seal};
 
@@ -76,9 +76,24 @@ impl Server {
     async fn ask_until(&mut self, deadline: u64, keys: &[&str], op: &Op) -> Answer {
         let locks: Vec<String> = keys.iter().map(|key| self.lock(key)).collect();
         let marker = self.marker.to_string();
-        let call = script::vote(&self.keyspace, &locks, &marker, deadline, op);
-        let value = call.query_async(&mut self.connection).await.unwrap();
-        replies::read_vote(op, plain(value)).unwrap().answer
+        if let Op::Extend { attempt, token, ttl } = *op {
+            let one = std::iter::once(Extension { keys: &locks, attempt, token, ttl });
+            let call = script::extend(&self.keyspace, &marker, deadline, one);
+            let value = call.query_async(&mut self.connection).await.unwrap();
+            return match replies::read_extend(1, plain(value)).unwrap().answer {
+                Answer::Vote(mut exceptions) => Answer::Vote(exceptions.pop().map_or(Vote::Extended, |(_, vote)| vote)),
+                Answer::NotAdmitted => Answer::NotAdmitted,
+                Answer::Late => Answer::Late,
+            };
+        }
+        let value = self.call(&locks, deadline, op).await.unwrap();
+        replies::read_votes(std::iter::once(op), plain(value)).unwrap().answer.remove(0).unwrap()
+    }
+
+    /// Asks for one vote that is not an extension.
+    async fn call(&mut self, locks: &[String], deadline: u64, op: &Op) -> redis::RedisResult<Value> {
+        let call = script::votes(&self.keyspace, &self.marker.to_string(), deadline, std::iter::once((locks, op)));
+        call.query_async(&mut self.connection).await
     }
 
     async fn answer(&mut self, keys: &[&str], op: &Op) -> Answer {
@@ -396,10 +411,9 @@ async fn numbers_of_sixteen_digits_lose_none() {
     server.set("rl:fence", "9007199254740990");
     assert_eq!(server.granted(&["l"], 2).await, Token::END - 1, "the last token");
     let locks = [server.lock("m")];
-    let call = script::vote(&server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(3));
-    let value = call.query_async(&mut server.connection).await.unwrap();
-    let error = replies::read_vote(&acquire(3), plain(value)).unwrap_err().to_string();
-    assert!(error.contains("9007199254740992 is not below 2^53"), "{error}");
+    let value = server.call(&locks, NEVER, &acquire(3)).await.unwrap();
+    let answers = replies::read_votes(std::iter::once(&acquire(3)), plain(value)).unwrap().answer;
+    assert!(format!("{answers:?}").contains("9007199254740992 is not below 2^53"), "{answers:?}");
 }
 
 #[tokio::test]
@@ -459,8 +473,7 @@ async fn a_full_server_grants_nothing_and_extends_its_terms() {
     server.term(&["k", "l"], 1, 50).await;
     server.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
     let locks = [server.lock("free")];
-    let call = script::vote(&server.keyspace, &locks, &server.marker.to_string(), NEVER, &acquire(2));
-    let error = call.query_async::<Value>(&mut server.connection).await.unwrap_err();
+    let error = server.call(&locks, NEVER, &acquire(2)).await.unwrap_err();
     assert_eq!(redislease_lock::nodes::Reason::from(&error), redislease_lock::nodes::Reason::Oom, "{error}");
     assert_eq!(server.ask(&["k", "l"], &extend(1, 50)).await, Vote::Extended);
     assert_eq!(server.observe("me", 1, None).await, server.marker.clone());

@@ -87,31 +87,6 @@ pub enum NoAnswer {
     Error,
 }
 
-/// Reads the reply to `op`.
-///
-/// # Errors
-/// [`InvalidReply`] if no script returns such a reply to such a call, or if it is not a vote.
-pub fn read_vote(op: &Op, value: Value) -> Result<Reply<Answer>, InvalidReply> {
-    if matches!(op, Op::Extend { .. }) {
-        let (time, parts) = Parts::of(value)?;
-        let answer = match extended_in(1, parts)? {
-            Answer::Vote(exceptions) => {
-                Answer::Vote(exceptions.into_iter().next().map_or(Vote::Extended, |(_, vote)| vote))
-            }
-            Answer::NotAdmitted => Answer::NotAdmitted,
-            Answer::Late => Answer::Late,
-        };
-        return Ok(Reply { time, answer });
-    }
-    let Reply { time, mut answer } = read_votes(core::iter::once(op), value)?;
-    match answer.pop() {
-        Some(Ok(answer)) => Ok(Reply { time, answer }),
-        Some(Err(NoAnswer::Invalid(invalid))) => Err(invalid),
-        Some(Err(NoAnswer::Error)) => Err(invalid("an error instead of an answer")),
-        None => Err(invalid("it ends too early")),
-    }
-}
-
 /// Reads the reply to a call for votes on `ops`. A request about a key with a foreign value has no answer.
 ///
 /// # Errors
@@ -200,15 +175,10 @@ fn stored(value: Value) -> Result<Option<Stored>, InvalidReply> {
 /// # Errors
 /// [`InvalidReply`] if that script does not return such a reply.
 pub fn read_extend(count: usize, value: Value) -> Result<Reply<Answer<Vec<Exception>>>, InvalidReply> {
-    let (time, parts) = Parts::of(value)?;
-    Ok(Reply { time, answer: extended_in(count, parts)? })
-}
-
-/// Reads what follows TIME.
-fn extended_in(count: usize, mut parts: Parts) -> Result<Answer<Vec<Exception>>, InvalidReply> {
+    let (time, mut parts) = Parts::of(value)?;
     match parts.text()?.as_str() {
-        "not_admitted" => return parts.end(Answer::NotAdmitted),
-        "late" => return parts.end(Answer::Late),
+        "not_admitted" => return Ok(Reply { time, answer: parts.end(Answer::NotAdmitted)? }),
+        "late" => return Ok(Reply { time, answer: parts.end(Answer::Late)? }),
         "extended" => {}
         word => return Err(unexpected(word)),
     }
@@ -222,7 +192,7 @@ fn extended_in(count: usize, mut parts: Parts) -> Result<Answer<Vec<Exception>>,
         }
         exceptions.push((place, parts.exception()?));
     }
-    parts.end(Answer::Vote(exceptions))
+    Ok(Reply { time, answer: parts.end(Answer::Vote(exceptions))? })
 }
 
 /// Reads the reply of observe and admit: the marker on the node, if there is one.

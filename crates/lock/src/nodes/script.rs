@@ -94,16 +94,8 @@ impl Script {
     }
 }
 
-/// Requests a vote. `marker` must be on the node, and `deadline` is in milliseconds of its TIME; a release needs neither.
-pub fn vote(keyspace: &Keyspace, locks: &[String], marker: &str, deadline: u64, op: &Op) -> Cmd {
-    if let Op::Extend { attempt, token, ttl } = op {
-        let one = [Extension { keys: locks, attempt: *attempt, token: *token, ttl: *ttl }];
-        return extend(keyspace, marker, deadline, one.into_iter());
-    }
-    votes(keyspace, marker, deadline, std::iter::once((locks, op)))
-}
-
-/// Requests many votes in one call, which are executed in order: only seals, releases and keeps, or only acquires and confirms.
+/// Requests votes in one call, which are executed in order: only seals, releases and keeps, or only acquires and confirms. `marker`
+/// must be on the node, and `deadline` is in milliseconds of its TIME; a release needs neither.
 pub fn votes<'a>(
     keyspace: &Keyspace,
     marker: &str,
