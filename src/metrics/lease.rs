@@ -13,6 +13,7 @@ use prometheus::{Histogram, Registry};
 use redislease_core::lease::{Renewal, View};
 use redislease_core::time::Time;
 use redislease_lock::clock;
+use redislease_plan::plan::Shown;
 
 use super::families::Families;
 use super::locked::locked;
@@ -26,34 +27,6 @@ const HANDOVERS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 3
 
 /// A part of the page ends with the lease that makes it this long, in bytes.
 const PART: usize = 64 * 1024;
-
-/// How a lease changed its holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HandoverKind {
-    /// The old holder was proven to have stopped.
-    Graceful,
-    /// Its keys had to expire.
-    Failover,
-}
-
-/// The state of a lease; it changes only with its status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown<'a> {
-    /// Whether a pod of this cluster is active.
-    pub active: bool,
-    /// Whether a pod of this or another cluster holds the lease.
-    pub held: bool,
-    /// Whether no pod holds the lease although one should.
-    pub waiting: bool,
-    /// Cluster, pod and Kubernetes node of the holder that the status names.
-    pub holder: Option<[&'a str; 3]>,
-    /// The token of the latest term; 0 if there was none.
-    pub token: i64,
-    /// The numbers of eligible and of ineligible candidates.
-    pub candidates: [i64; 2],
-    /// Type and status of each condition.
-    pub conditions: Vec<(&'a str, &'a str)>,
-}
 
 /// The key of a lease on the page: namespace and name.
 type Name = (String, String);
@@ -103,12 +76,10 @@ impl LeaseMetrics {
         }
     }
 
-    /// Counts a change of the holder.
-    pub fn handover(&self, kind: HandoverKind, took: Duration) {
-        match kind {
-            HandoverKind::Graceful => self.graceful.observe(took.as_secs_f64()),
-            HandoverKind::Failover => self.failover.observe(took.as_secs_f64()),
-        }
+    /// Counts a change of the holder. It is graceful if the old holder was proven to have stopped.
+    pub fn handover(&self, graceful: bool, took: Duration) {
+        let histogram = if graceful { &self.graceful } else { &self.failover };
+        histogram.observe(took.as_secs_f64());
     }
 
     /// The series of the present leases in the text format that Prometheus scrapes, in parts of about 64 KiB.
@@ -217,14 +188,14 @@ struct Status {
 
 impl LeaseRecord {
     /// Sets the state from the status.
-    pub fn show(&self, shown: &Shown<'_>) {
+    pub fn show(&self, shown: &Shown) {
         let now = clock::now();
         self.count_wait(now);
         let mut status = locked(&self.status);
         (status.active, status.held) = (shown.active, shown.held);
         (status.token, status.candidates) = (shown.token, shown.candidates);
         status.waiting_since = shown.waiting.then_some(now);
-        status.holder = shown.holder.map(|names| {
+        status.holder = shown.holder.as_ref().map(|names| {
             let mut labels = String::new();
             for (label, name) in ["holder_cluster", "holder_pod", "holder_node"].into_iter().zip(names) {
                 push_label(&mut labels, label, name);
@@ -232,7 +203,7 @@ impl LeaseRecord {
             labels.into()
         });
         status.conditions = CONDITIONS.map(|condition| {
-            let (_, now) = shown.conditions.iter().find(|(type_, _)| *type_ == condition)?;
+            let (_, now) = shown.conditions.iter().find(|(type_, _)| type_ == condition)?;
             STATUSES.iter().position(|status| status == now).and_then(|place| u8::try_from(place).ok())
         });
     }

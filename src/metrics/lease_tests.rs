@@ -34,15 +34,19 @@ fn value(page: &str, series: &str) -> f64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-fn shown() -> Shown<'static> {
+fn conditions(conditions: &[(&str, &str)]) -> Vec<(String, String)> {
+    conditions.iter().map(|(condition, status)| ((*condition).to_owned(), (*status).to_owned())).collect()
+}
+
+fn shown() -> Shown {
     Shown {
         active: true,
         held: true,
         waiting: false,
-        holder: Some(["eu-west-1", "billing-0", "node-1"]),
+        holder: Some(["eu-west-1", "billing-0", "node-1"].map(str::to_owned)),
         token: 1_795_238_400_000_042,
         candidates: [2, 1],
-        conditions: vec![("Ready", "True"), ("Active", "True"), ("QuorumHealthy", "False")],
+        conditions: conditions(&[("Ready", "True"), ("Active", "True"), ("QuorumHealthy", "False")]),
     }
 }
 
@@ -88,7 +92,7 @@ fn every_counter_is_there_at_zero() {
 fn a_lease_with_everything_has_fifteen_series() {
     let world = metrics();
     let lease = world.1.lease("jobs", "billing", "default");
-    let conditions = CONDITIONS.iter().map(|condition| (*condition, "True")).collect();
+    let conditions = conditions(&CONDITIONS.map(|condition| (condition, "True")));
     lease.show(&Shown { conditions, ..shown() });
     assert_eq!(page(&world).matches(OF).count(), 15, "{}", page(&world));
 }
@@ -119,7 +123,7 @@ fn the_status_is_shown() {
     );
     assert_eq!(first.matches("redislease_lease_status_condition{").count(), 3, "{first}");
     let holders = |page: &str| page.matches("redislease_lease_holder_info{").count();
-    lease.show(&Shown { holder: Some(["eu-west-1", "billing-1", "node-1"]), ..shown() });
+    lease.show(&Shown { holder: Some(["eu-west-1", "billing-1", "node-1"].map(str::to_owned)), ..shown() });
     let second = page(&world);
     assert!(holders(&second) == 1 && second.contains(r#"holder_pod="billing-1""#), "one at a time: {second}");
     lease.show(&Shown { holder: None, active: false, held: false, ..shown() });
@@ -232,8 +236,8 @@ fn names_cannot_break_a_line() {
 #[test]
 fn handovers_are_counted_by_kind() {
     let world = metrics();
-    world.1.handover(HandoverKind::Graceful, Duration::from_millis(80));
-    world.1.handover(HandoverKind::Failover, Duration::from_secs(40));
+    world.1.handover(true, Duration::from_millis(80));
+    world.1.handover(false, Duration::from_secs(40));
     assert_lines(
         &page(&world),
         &[

@@ -7,11 +7,12 @@ use prometheus::Registry;
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Config, NodeConfig};
+use redislease_plan::plan::Shown;
 use redislease_plan::status::TermEnd;
 use serde_json::Value;
 
 use super::Page;
-use super::lease::{LeaseMetrics, Shown};
+use super::lease::LeaseMetrics;
 use super::nodes::NodeMetrics;
 use super::operator::OperatorMetrics;
 use super::panics::Panics;
@@ -55,13 +56,15 @@ fn page() -> String {
     let leases = LeaseMetrics::register(&registry).unwrap();
     let lease = leases.lease("n", "l", "q");
     lease.show(&Shown {
-        holder: Some(["c", "p", "n"]),
-        conditions: vec![
+        holder: Some(["c", "p", "n"].map(str::to_owned)),
+        conditions: [
             ("Ready", "True"),
             ("Active", "False"),
             ("CandidatesAvailable", "Unknown"),
             ("QuorumHealthy", "True"),
-        ],
+        ]
+        .map(|(condition, status)| (condition.to_owned(), status.to_owned()))
+        .into(),
         ..Shown::default()
     });
     let _quorum = RenewalMetrics::register(&registry, &TermEnd::WORDS).unwrap().quorum("q");

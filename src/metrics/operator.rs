@@ -53,66 +53,21 @@ impl WriteKind {
 }
 
 /// The kinds of objects of others that the operator writes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ForeignKind {
-    /// A pod.
-    Pod,
-    /// A Deployment.
-    Deployment,
-    /// A `StatefulSet`.
-    StatefulSet,
-    /// A `CronJob`.
-    CronJob,
-    /// A workload of another kind: none is ever written to.
-    Other,
-}
+const KINDS: [Option<WorkloadKind>; 4] =
+    [None, Some(WorkloadKind::Deployment), Some(WorkloadKind::StatefulSet), Some(WorkloadKind::CronJob)];
 
-impl ForeignKind {
-    /// Every kind that is written to.
-    const ALL: [Self; 4] = [Self::Pod, Self::Deployment, Self::StatefulSet, Self::CronJob];
+/// Why a write to such an object did not take effect: the API server refused it, or it stored other values than were asked for.
+const REASONS: [&str; 2] = ["denied", "altered"];
 
-    /// The kind as a label value.
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pod => "pod",
-            Self::Deployment => "deployment",
-            Self::StatefulSet => "statefulset",
-            Self::CronJob => "cronjob",
-            Self::Other => "other",
-        }
-    }
-}
-
-impl From<Option<WorkloadKind>> for ForeignKind {
-    fn from(kind: Option<WorkloadKind>) -> Self {
-        match kind {
-            None => Self::Pod,
-            Some(WorkloadKind::Deployment) => Self::Deployment,
-            Some(WorkloadKind::StatefulSet) => Self::StatefulSet,
-            Some(WorkloadKind::CronJob) => Self::CronJob,
-            Some(WorkloadKind::DaemonSet | WorkloadKind::ReplicaSet | WorkloadKind::Job) => Self::Other,
-        }
-    }
-}
-
-/// Why a write to an object of others did not take effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RefusedBecause {
-    /// The API server refused it.
-    Denied,
-    /// The API server accepted it, and stored other values than were asked for.
-    Altered,
-}
-
-impl RefusedBecause {
-    const ALL: [Self; 2] = [Self::Denied, Self::Altered];
-
-    /// The reason as a label value.
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Denied => "denied",
-            Self::Altered => "altered",
-        }
+/// A kind of object as a label value; `None` is a pod.
+const fn kind_label(kind: Option<WorkloadKind>) -> &'static str {
+    match kind {
+        None => "pod",
+        Some(WorkloadKind::Deployment) => "deployment",
+        Some(WorkloadKind::StatefulSet) => "statefulset",
+        Some(WorkloadKind::CronJob) => "cronjob",
+        // None is ever written to.
+        Some(WorkloadKind::DaemonSet | WorkloadKind::ReplicaSet | WorkloadKind::Job) => "other",
     }
 }
 
@@ -237,10 +192,10 @@ impl OperatorMetrics {
                 self.writes.with_label_values(&[kind.as_str(), result.as_str()]);
             }
         }
-        for kind in ForeignKind::ALL {
-            self.corrections.with_label_values(&[kind.as_str()]);
-            for reason in RefusedBecause::ALL {
-                self.refused.with_label_values(&[kind.as_str(), reason.as_str()]);
+        for kind in KINDS.map(kind_label) {
+            self.corrections.with_label_values(&[kind]);
+            for reason in REASONS {
+                self.refused.with_label_values(&[kind, reason]);
             }
         }
     }
@@ -286,14 +241,14 @@ impl OperatorMetrics {
         self.dropped.inc();
     }
 
-    /// Counts a write to an object of others that did not take effect.
-    pub fn write_refused(&self, kind: ForeignKind, because: RefusedBecause) {
-        self.refused.with_label_values(&[kind.as_str(), because.as_str()]).inc();
+    /// Counts a write to a pod (`None`) or a workload that did not take effect, because it was refused or `altered`.
+    pub fn write_refused(&self, kind: Option<WorkloadKind>, altered: bool) {
+        self.refused.with_label_values(&[kind_label(kind), REASONS[usize::from(altered)]]).inc();
     }
 
-    /// Counts a correction of what others changed.
-    pub fn corrected(&self, kind: ForeignKind) {
-        self.corrections.with_label_values(&[kind.as_str()]).inc();
+    /// Counts a correction of what others changed on a pod (`None`) or a workload.
+    pub fn corrected(&self, kind: Option<WorkloadKind>) {
+        self.corrections.with_label_values(&[kind_label(kind)]).inc();
     }
 
     /// Counts a write.
@@ -332,8 +287,8 @@ mod tests {
         metrics.queued([0, 2, 0, 0, 0, 9]);
         metrics.attempts_wait(7);
         metrics.event_dropped();
-        metrics.write_refused(Some(WorkloadKind::Deployment).into(), RefusedBecause::Altered);
-        metrics.corrected(None.into());
+        metrics.write_refused(Some(WorkloadKind::Deployment), true);
+        metrics.corrected(None);
         let after = page(&registry).unwrap();
         for line in [
             r#"redislease_reconcile_total{controller="lease",result="error"} 1"#,

@@ -24,8 +24,8 @@ use super::driver::Outside;
 use super::message::Message;
 use super::run::Inbox;
 use super::watcher::Watcher;
-use crate::metrics::lease::{HandoverKind, LeaseMetrics, LeaseRecord, Shown};
-use crate::metrics::operator::{OperatorMetrics, RefusedBecause};
+use crate::metrics::lease::{LeaseMetrics, LeaseRecord};
+use crate::metrics::operator::OperatorMetrics;
 use crate::operator::authority::Grant;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::Slot;
@@ -160,24 +160,10 @@ impl Shell {
                     connection.renewals.ended(TermEnd::as_str(*end));
                 }
             }
-            Measure::Handover { graceful, leaderless } => {
-                let kind = if *graceful { HandoverKind::Graceful } else { HandoverKind::Failover };
-                self.lease_metrics.handover(kind, *leaderless);
-            }
-            Measure::WriteRefused { kind, altered } => {
-                let reason = if *altered { RefusedBecause::Altered } else { RefusedBecause::Denied };
-                self.metrics.write_refused((*kind).into(), reason);
-            }
-            Measure::Corrected { kind } => self.metrics.corrected((*kind).into()),
-            Measure::Shown(shown) => self.record(lease).show(&Shown {
-                active: shown.active,
-                held: shown.held,
-                waiting: shown.waiting,
-                holder: shown.holder.as_ref().map(|names| names.each_ref().map(String::as_str)),
-                token: shown.token,
-                candidates: shown.candidates,
-                conditions: shown.conditions.iter().map(|(type_, status)| (type_.as_str(), status.as_str())).collect(),
-            }),
+            Measure::Handover { graceful, leaderless } => self.lease_metrics.handover(*graceful, *leaderless),
+            Measure::WriteRefused { kind, altered } => self.metrics.write_refused(*kind, *altered),
+            Measure::Corrected { kind } => self.metrics.corrected(*kind),
+            Measure::Shown(shown) => self.record(lease).show(shown),
         }
     }
 
