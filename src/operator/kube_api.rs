@@ -10,6 +10,7 @@ use axum::http::HeaderValue;
 use axum::http::header::USER_AGENT;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ListParams;
 use kube::config::Config;
@@ -121,6 +122,19 @@ pub fn workloads(client: Client, namespace: &str, kind: WorkloadKind) -> Api<Dyn
         WorkloadKind::CronJob => ApiResource::erase::<CronJob>(&()),
     };
     Api::namespaced_with(client, namespace, &resource)
+}
+
+/// An object that an event is about.
+pub fn reference(api_version: &str, kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    let text = |text: &str| Some(text.to_owned());
+    ObjectReference {
+        api_version: text(api_version),
+        kind: text(kind),
+        namespace: text(namespace),
+        name: text(name),
+        uid: text(uid),
+        ..ObjectReference::default()
+    }
 }
 
 /// Reads a workload.

@@ -17,7 +17,6 @@ use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt, StreamExt, future, stream};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained;
@@ -25,7 +24,7 @@ use redislease_lock::nodes::random::Random;
 use redislease_plan::annotations::decide::Change;
 use redislease_plan::annotations::facts::{LeaseFacts, WorkloadFacts, title};
 use redislease_plan::api::RedisLease;
-use redislease_plan::api::validated::WorkloadKind;
+use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::engine::Watched;
 use redislease_plan::engine::annotated::{self, AnnotatedWorkloads, Effect};
 use redislease_plan::index::{WorkloadChange, WorkloadKey};
@@ -36,6 +35,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSend
 use tokio_util::sync::CancellationToken;
 
 use super::authority::Authorities;
+use super::kube_api::reference;
 use super::supervisor::BoxedTask;
 use super::watched::{AHEAD, Namespaces};
 use super::watches::{self, Objects};
@@ -262,14 +262,8 @@ impl Controller {
             Effect::Report((namespace, workload), uid, problem) => {
                 let (of, reason) = (title(&workload), problem.reason.as_str());
                 tracing::warn!(namespace = &*namespace, workload = of, reason, "{}", problem.note);
-                let object = ObjectReference {
-                    api_version: Some(workload.kind.api_version().to_owned()),
-                    kind: Some(workload.kind.as_str().to_owned()),
-                    name: Some(workload.name),
-                    namespace: Some(namespace.to_string()),
-                    uid: Some(uid),
-                    ..ObjectReference::default()
-                };
+                let Workload { kind, name } = &workload;
+                let object = reference(kind.api_version(), kind.as_str(), &namespace, name, &uid);
                 let notice = Notice { reason: problem.reason, note: problem.note, on_pods: Vec::new() };
                 self.writer.report_once(notice, object);
             }

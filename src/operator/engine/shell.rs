@@ -27,6 +27,7 @@ use super::watcher::Watcher;
 use crate::metrics::lease::{LeaseMetrics, LeaseRecord};
 use crate::metrics::operator::OperatorMetrics;
 use crate::operator::authority::Grant;
+use crate::operator::kube_api;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
 use crate::operator::slot::Slot;
 use crate::operator::writer::Writer;
@@ -302,12 +303,6 @@ fn name(lease: &Subject) -> String {
 
 /// The reference to the lease in an event.
 fn reference(lease: &Subject) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(RedisLease::api_version(&()).into_owned()),
-        kind: Some(RedisLease::kind(&()).into_owned()),
-        name: Some(lease.name.clone()),
-        namespace: Some(lease.namespace.to_string()),
-        uid: Some(lease.uid.clone()),
-        ..ObjectReference::default()
-    }
+    let (api_version, kind) = (RedisLease::api_version(&()), RedisLease::kind(&()));
+    kube_api::reference(&api_version, &kind, &lease.namespace, &lease.name, &lease.uid)
 }

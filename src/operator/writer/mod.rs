@@ -33,6 +33,7 @@ use redislease_plan::status::{Notice, NoticeReason};
 use tokio::sync::Notify;
 
 use super::authority::Authorities;
+use super::kube_api::reference;
 use crate::metrics::operator::OperatorMetrics;
 use call::Payload;
 use events::{Accepted, Events};
@@ -143,7 +144,7 @@ impl Writer {
         let tenant: Arc<str> = object.namespace.as_deref().unwrap_or_default().into();
         let mut state = self.state();
         let on_pods: Vec<_> = notice.on_pods.iter().filter(|_| state.events.pods.takes(now, &tenant)).collect();
-        let pods = on_pods.into_iter().map(|(name, uid)| pod_reference(&tenant, name, uid));
+        let pods = on_pods.into_iter().map(|(name, uid)| reference("v1", "Pod", &tenant, name, uid));
         for regarding in std::iter::once(object.clone()).chain(pods) {
             let accepted = state.events.add(now, happened, notice.clone(), regarding);
             self.queue_event(&mut state, now, &tenant, accepted);
@@ -169,7 +170,7 @@ impl Writer {
         let is_accepted = self.state().events.mistakes.takes(now, &pod.namespace.as_str().into());
         if is_accepted {
             let notice = Notice { reason, note: note.to_owned(), on_pods: Vec::new() };
-            self.report_once(notice, pod_reference(&pod.namespace, &pod.name, &pod.uid));
+            self.report_once(notice, reference("v1", "Pod", &pod.namespace, &pod.name, &pod.uid));
         }
         is_accepted
     }
@@ -192,16 +193,5 @@ impl Writer {
     fn state(&self) -> MutexGuard<'_, WriterState> {
         // The state is consistent between any two statements that change it.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn pod_reference(namespace: &str, name: &str, uid: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".into()),
-        kind: Some("Pod".into()),
-        name: Some(name.to_owned()),
-        namespace: Some(namespace.to_owned()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
     }
 }
