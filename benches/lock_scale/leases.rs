@@ -74,7 +74,8 @@ impl Observer for Watch {
     fn renewed(&self, renewal: &Renewal, _: u64) {
         match renewal {
             Renewal::Success { left, .. } => {
-                self.shared.smallest_left.fetch_min(left.0, Ordering::Relaxed);
+                let left = left.map_or(u64::MAX, |left| left.0);
+                self.shared.smallest_left.fetch_min(left, Ordering::Relaxed);
             }
             _ => {
                 self.shared.failed_rounds.fetch_add(1, Ordering::Relaxed);

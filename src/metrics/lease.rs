@@ -208,6 +208,12 @@ impl LeaseRecord {
         });
     }
 
+    /// The time without a holder counts on with the next [`show`](Self::show).
+    pub fn stop_counting(&self) {
+        self.count_wait(clock::now());
+        locked(&self.status).waiting_since = None;
+    }
+
     /// Counts the end of a term.
     pub fn ended(&self) {
         self.transitions.fetch_add(1, Ordering::Relaxed);

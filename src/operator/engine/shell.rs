@@ -250,6 +250,10 @@ impl Outside for Shell {
         match effect {
             Effect::Lease(lease, effect) => self.carry_out_planned(&lease, effect),
             Effect::Hide(lease) => self.hide(lease),
+            Effect::DoNotCount(lease) => {
+                let record = self.leases.get(&lease).and_then(|lease| lease.record.as_ref());
+                record.iter().for_each(|(_, _, record)| record.stop_counting());
+            }
             Effect::Forget(lease) => {
                 self.hide(lease);
                 self.leases.remove(&lease);

@@ -21,6 +21,8 @@ pub enum Effect {
     Call(Caller, Request),
     /// Remove the metrics of a lease: its resource is deleted, or another replica leads and exports them.
     Hide(LeaseId),
+    /// Do not count on how long no pod holds the lease: another replica may have elected one.
+    DoNotCount(LeaseId),
     /// The lease is removed: close its keeper and remove its metrics.
     Forget(LeaseId),
     /// Give [`Input::ApiAnswered`](super::Input::ApiAnswered) after the next answer of the API server.

@@ -173,6 +173,7 @@ impl<M: Machine<Config = ()>> World<M> {
                 format!("{}/{} {effect:?}", subject.name, subject.incarnation)
             }
             Effect::Hide(_) => "hide".into(),
+            Effect::DoNotCount(_) => "do not count".into(),
             Effect::Forget(_) => "forget".into(),
             Effect::AwaitAnswer => "await".into(),
             Effect::Call(_, Request::Workload((_, workload))) => format!("read {}", workload.name),

@@ -115,6 +115,18 @@ fn time_and_answers_of_the_api_server_are_followed_by_turns() {
 }
 
 #[test]
+fn a_replica_that_does_not_lead_does_not_count_the_time_without_a_holder() {
+    let mut world = World::listed();
+    world.lease("n", "a");
+    world.work();
+    for (authority, done) in [(Authority::Renew, vec!["do not count"]), (Authority::Follow, vec!["hide"])] {
+        world.lead(Some(authority));
+        world.work();
+        assert_eq!(world.done(), done, "{authority:?}");
+    }
+}
+
+#[test]
 fn a_lease_whose_resource_is_gone_is_forgotten_when_it_is_finished() {
     let mut world = World::listed();
     let id = world.lease("n", "a");

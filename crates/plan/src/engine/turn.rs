@@ -82,6 +82,8 @@ impl<M: Machine> Engine<M> {
         machine.handle(now, Event::Facts(Box::new(facts)));
         if turned.gone || turned.authority == Authority::Follow {
             self.effects.push_back(Effect::Hide(id));
+        } else if turned.authority == Authority::Renew {
+            self.effects.push_back(Effect::DoNotCount(id));
         }
         Some(turned)
     }

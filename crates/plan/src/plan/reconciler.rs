@@ -150,6 +150,8 @@ impl Reconciler {
         self.keeper.configure(facts.authority, turn.spec, &mut self.out);
         if facts.authority == Authority::Renew {
             self.roles.authority_lost();
+            self.unheld_since = None;
+            self.metrics.forget();
             self.give_up_unpublished(now);
             return self.keeper.drop_unconfirmed(now, &mut self.out);
         }

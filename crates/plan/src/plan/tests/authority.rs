@@ -31,6 +31,20 @@ fn a_replica_that_only_renews_decides_nothing() {
     assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()));
 }
 
+/// Meanwhile another replica may have elected a holder, or nobody.
+#[test]
+fn a_replica_that_leads_again_shows_the_lease_again() {
+    let mut story = Story::held_by_a();
+    let is_shown = |effect: &Effect| matches!(effect, Effect::Measure(Measure::Shown(_)));
+    story.turn();
+    assert!(!story.effects.iter().any(is_shown), "nothing has changed");
+    story.facts.authority = Authority::Renew;
+    story.turn();
+    story.facts.authority = Authority::Lead;
+    story.turn();
+    assert!(story.effects.iter().any(is_shown), "{:?}", story.effects);
+}
+
 #[test]
 fn a_replica_that_may_only_end_terms_starts_none() {
     let mut story = Story::held_by_a();

@@ -144,6 +144,7 @@ impl World {
         match effect {
             Effect::Lease(..)
             | Effect::Hide(_)
+            | Effect::DoNotCount(_)
             | Effect::ReportOnLease(..)
             | Effect::ReportOnPod(..)
             | Effect::Implausible(_) => {}
