@@ -108,6 +108,13 @@ fn activate(role: &str, spec: &Value, changes: &[(&str, Value)]) -> Value {
     but(&json!({"metadata": metadata, "spec": spec}), changes)
 }
 
+/// The patch with which the workload names a lease, or tries to, in this annotation only.
+fn name(key: &str, lease: &str) -> Value {
+    let mut names = json!({"redislease.io/activated-by": null, "redislease.io/lease": null});
+    names[key] = json!(lease);
+    json!({"metadata": {"annotations": names}})
+}
+
 /// What the policy refuses about one workload.
 fn refused_changes(workload: &Workload) -> Vec<(&'static str, Request)> {
     let [start, _] = &workload.specs;
@@ -184,15 +191,14 @@ fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result
         // A spelling mistake hides the name of the lease that has started the workload: it can still be stopped, by this lease only.
         let owner = format!("uid-of-web.{}", read(".metadata.uid")?);
         requests.allowed(&Patch("web", json!({"metadata": {"annotations": {"owner.redislease.io/web": owner}}})))?;
-        let name = |lease: &str| json!({"metadata": {"annotations": {"redislease.io/activated-by": null, "redislease.io/lease": lease}}});
         let [start, stop] = &workload.specs;
-        for misspelt in ["Web", "yes"] {
-            requests.send(&Patch("web", name(misspelt)), &[])?;
+        for (key, misspelt) in include!("../../../crates/plan/src/plan/tests/workload/mistakes.rs") {
+            requests.send(&Patch("web", name(key, misspelt)), &[])?;
             requests.allowed(&Patch("web", activate("standby", stop, &[])))?;
             let other = json!({"metadata": {"labels": {"lease.redislease.io/other": "active"}}, "spec": start});
             requests.refuses(WORKLOAD_CONSENT, &Patch("web", other))?;
         }
-        requests.send(&Patch("web", name("other")), &[])?;
+        requests.send(&Patch("web", name("redislease.io/lease", "other")), &[])?;
         requests.refuses(WORKLOAD_CONSENT, &Patch("web", activate("active", start, &[])))?;
         let marks = json!({
             "labels": {"lease.redislease.io/web": null},

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::api::lease::{CandidatesSpec, WorkloadRef};
 use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_lease_name, is_object_name, names_a_lease};
-use crate::api::spelling::{WORKLOAD_ANNOTATIONS, is_meant_as_lease};
+use crate::api::spelling::{WORKLOAD_ANNOTATIONS, is_meant_as_name};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
 use kube::core::ObjectMeta;
@@ -48,7 +48,7 @@ pub struct Parsed {
 /// Parses the annotations of a workload.
 pub fn parse(workload: &WorkloadFacts) -> Parsed {
     let mut parser = Parser { annotations: &workload.annotations, problems: Vec::new() };
-    let misspelt_lease = parser.unknown();
+    let is_unclear = parser.unknown() | parser.activated_by();
     let mut settings = defaults(workload);
     parser.quorum(&mut settings);
     let quorum = settings.quorum.clone();
@@ -56,7 +56,7 @@ pub fn parse(workload: &WorkloadFacts) -> Parsed {
     let (granularity, activation) = ways::parse(&mut parser, workload.key.1.kind);
     (settings.granularity, settings.activation) = (granularity, activation);
     let name = match parser.value("lease") {
-        None if misspelt_lease => return parser.done(Request::Invalid, quorum),
+        None if is_unclear => return parser.done(Request::Invalid, quorum),
         None | Some("false") => return parser.done(Request::None, quorum),
         Some(value) => parser.name(value, &workload.key.1.name),
     };
@@ -113,15 +113,23 @@ impl Parser<'_> {
         Parsed { request, problems: self.problems, quorum }
     }
 
-    /// Reports unknown annotations. Returns whether one of them may be meant to be `redislease.io/lease`.
+    /// Reports unknown annotations. Returns whether one of them may be meant to name the lease.
     fn unknown(&mut self) -> bool {
-        let mut misspelt_lease = false;
+        let mut is_misspelt = false;
         for (name, value) in self.annotations.iter().filter(|(name, _)| !WORKLOAD_ANNOTATIONS.contains(&name.as_str()))
         {
-            misspelt_lease |= is_meant_as_lease(name);
+            is_misspelt |= is_meant_as_name(name);
             self.problems.push(Problem::unknown(name, value, Place::Workload, UNCHANGED));
         }
-        misspelt_lease
+        is_misspelt
+    }
+
+    /// Reports a value of `activated-by` that no lease has as its name. Returns whether it is one.
+    fn activated_by(&mut self) -> bool {
+        let Some(value) = self.value("activated-by").filter(|value| !names_a_lease(value)) else { return false };
+        let must = format!("be the name of a RedisLease, of at most {MAX_LEASE_NAME} characters");
+        self.invalid("activated-by", value, &must, &suggest::object_name(value, MAX_LEASE_NAME, "leader"));
+        true
     }
 
     /// The name of the lease.

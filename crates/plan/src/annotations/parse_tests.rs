@@ -67,7 +67,7 @@ fn annotations_become_the_spec_of_a_lease() {
 }
 
 /// A wrong annotation, its value, and what is reported about it.
-const WRONG: [(&str, &str, NoticeReason, &[&str]); 18] = [
+const WRONG: [(&str, &str, NoticeReason, &[&str]); 19] = [
     (
         "lease-duraton",
         "20s",
@@ -126,6 +126,7 @@ const WRONG: [(&str, &str, NoticeReason, &[&str]); 18] = [
     ),
     ("quorum", "West_1", InvalidAnnotation, &["redislease.io/quorum is \"West_1\"", "use \"west-1\""]),
     ("activations", "gate", UnknownAnnotation, &["use redislease.io/activation"]),
+    ("activated-by", "Billing", InvalidAnnotation, &["redislease.io/activated-by is \"Billing\"", "use \"billing\""]),
     ("lease", "True", InvalidAnnotation, &["redislease.io/lease is \"True\"", "use \"true\""]),
     ("lease", "yes", InvalidAnnotation, &["redislease.io/lease is \"yes\"", "use \"true\""]),
     ("lease", "off", InvalidAnnotation, &["redislease.io/lease is \"off\"", "use \"false\""]),
@@ -149,8 +150,10 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
     // The suggested duration is accepted.
     let corrected = workload("b", &[("lease", "true"), ("grace-period", "20s"), ("lease-duration", "36s")]);
     assert!(matches!(parse(&corrected).request, Request::Lease(_)));
-    // Without redislease.io/lease, a word that may be meant to be it keeps what exists.
-    assert_eq!(parse(&workload("b", &[("leese", "true")])).request, Request::Invalid);
+    // Without redislease.io/lease, a word that may be meant to name the lease keeps what exists.
+    for unclear in [("leese", "true"), ("activated_by", "billing"), ("activated-by", "billing ")] {
+        assert_eq!(parse(&workload("b", &[unclear])).request, Request::Invalid, "{unclear:?}");
+    }
     assert_eq!(parse(&workload("b", &[("topology", "zone")])).request, Request::None);
     assert_eq!(notes(&workload("b", &[("leese", "true"), ("quorums", "x")])).len(), 2, "one event for each");
 }

@@ -29,9 +29,10 @@ pub const WORKLOAD_ANNOTATIONS: [&str; 9] = [
     "activated-by",
 ];
 
-/// Whether an unknown annotation of a workload, without its prefix, is probably meant to be `lease`.
-pub fn is_meant_as_lease(name: &str) -> bool {
-    !WORKLOAD_ANNOTATIONS.contains(&name) && nearest(name, &WORKLOAD_ANNOTATIONS) == Some("lease")
+/// Whether an unknown annotation of a workload, without its prefix, is probably meant to name its lease.
+pub fn is_meant_as_name(name: &str) -> bool {
+    !WORKLOAD_ANNOTATIONS.contains(&name)
+        && matches!(nearest(name, &WORKLOAD_ANNOTATIONS), Some("lease" | "activated-by"))
 }
 
 #[cfg(test)]

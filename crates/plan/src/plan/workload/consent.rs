@@ -6,9 +6,9 @@
 use crate::api::ValidLease;
 use crate::api::names::{
     ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, ANNOTATION_PREFIX, LEASE_ANNOTATION, REPLICAS_ANNOTATION,
-    names_a_lease,
+    is_lease_name, names_a_lease,
 };
-use crate::api::spelling::is_meant_as_lease;
+use crate::api::spelling::is_meant_as_name;
 use crate::api::validated::ClusterActivation;
 use crate::election::WorkloadFacts;
 use crate::plan::facts::{CandidateFacts, Facts};
@@ -72,19 +72,18 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
 /// The annotation, with its value, that is probably meant to name a lease and does not. A spelling mistake must not end a term: the
 /// workload would run on, and that of another cluster would start beside it.
 fn misspelt(workload: &WorkloadFacts) -> Option<String> {
-    let named = workload.annotations.get(LEASE_ANNOTATION);
-    if let Some(value) = named {
-        let is_right = matches!(value.as_str(), "true" | "false") || names_a_lease(value);
-        return (!is_right).then(|| format!("{LEASE_ANNOTATION}={value}"));
-    }
-    if workload.annotations.get(ACTIVATED_BY_ANNOTATION).is_some() {
-        return None;
-    }
-    let mut meant = workload
-        .annotations
+    let all: Vec<(&str, &str)> = workload.annotations.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let names = |key, value| key == ACTIVATED_BY_ANNOTATION || (key == LEASE_ANNOTATION && value != "false");
+    let is_wrong = |key, value| {
+        let is_true = key == LEASE_ANNOTATION && value == "true" && is_lease_name(&workload.name);
+        !is_true && !names_a_lease(value)
+    };
+    let is_meant = |key: &str| key.strip_prefix(ANNOTATION_PREFIX).is_some_and(is_meant_as_name);
+    let is_named = all.iter().any(|(key, value)| names(*key, *value));
+    let wrong = all
         .iter()
-        .filter(|(key, _)| key.strip_prefix(ANNOTATION_PREFIX).is_some_and(is_meant_as_lease));
-    meant.next().map(|(key, value)| format!("{key}={value}"))
+        .find(|(key, value)| if is_named { names(*key, *value) && is_wrong(*key, *value) } else { is_meant(key) });
+    wrong.map(|(key, value)| format!("{key}={}", value.escape_debug()))
 }
 
 /// What the annotations of the workload must say for this activation; `None` if they say it.
@@ -150,6 +149,14 @@ mod tests {
             (scaled("true", "3"), Some("names the lease web")),
             (json!({"redislease.io/lease": "billing"}), Some("activation must contain scale")),
             (scaled("Billing", "3"), Some("redislease.io/lease=Billing must be corrected")),
+            (
+                json!({"redislease.io/lease": "false", "redislease.io/activated_by": "billing"}),
+                Some("redislease.io/activated_by=billing must be corrected"),
+            ),
+            (
+                json!({"redislease.io/lease": "billing", "redislease.io/activated-by": "Billing"}),
+                Some("redislease.io/activated-by=Billing must be corrected"),
+            ),
         ] {
             let found = missing(&spec(), &workload(&annotations));
             match why {

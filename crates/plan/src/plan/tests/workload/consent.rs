@@ -4,9 +4,7 @@ use super::*;
 
 #[test]
 fn a_spelling_mistake_in_the_annotation_ends_no_term_and_begins_none() {
-    for (key, value) in
-        [("redislease.io/lease", "Billing"), ("redislease.io/lease", "yes"), ("redislease.io/leese", "true")]
-    {
+    for (key, value) in include!("mistakes.rs") {
         let misspell = |story: &mut Story| {
             let mut workload = story.workload();
             workload.annotations.set("redislease.io/activated-by", None);
