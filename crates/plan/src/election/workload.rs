@@ -26,6 +26,8 @@ pub struct WorkloadFacts {
     pub annotations: Annotations,
     /// Whether it runs, and how.
     pub run: Run,
+    /// Whether Kubernetes deletes volumes of its pods when it is scaled down.
+    pub deletes_volumes: bool,
     /// Whether it is being deleted: its controller ignores it, so its pods end and no other start.
     pub deleting: bool,
 }
@@ -57,6 +59,8 @@ impl WorkloadFacts {
             labels: roles.map(pair).collect(),
             annotations: ours.map(pair).collect(),
             run,
+            // Other kinds do not have this field.
+            deletes_volumes: spec["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Delete",
             deleting: metadata.deletion_timestamp.is_some(),
         })
     }

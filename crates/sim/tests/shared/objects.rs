@@ -208,6 +208,7 @@ pub fn deployment(number: u32, place: usize, replicas: i32) -> WorkloadFacts {
         labels: BTreeMap::new(),
         annotations: [(names::ACTIVATED_BY_ANNOTATION.to_owned(), lease_name(place))].into_iter().collect(),
         run: Run::Replicas(replicas),
+        deletes_volumes: false,
         deleting: false,
     }
 }

@@ -18,9 +18,9 @@ use crate::plan::facts::{CandidateFacts, Facts};
 pub enum Missing {
     /// The workload does not name this lease, or it names two.
     Name(String),
-    /// It names this lease, and its annotations ask for another activation; or it is unclear which lease it names, because an
-    /// annotation is misspelt. After an edit of the annotations the first is so until the operator has changed the lease: a term that
-    /// runs goes on.
+    /// It names this lease, and its annotations ask for another activation, or to stop it would delete its volumes; or it is unclear
+    /// which lease it names, because an annotation is misspelt. After an edit of the annotations the first is so until the operator
+    /// has changed the lease: a term that runs goes on.
     Way(String),
 }
 
@@ -51,6 +51,11 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
         (Some(first), Some(second)) if first != second => Some(Missing::Name(format!(
             "{title} names two leases, {first} in {LEASE_ANNOTATION} and {second} in {ACTIVATED_BY_ANNOTATION}: no lease starts or \
              stops it until one of the annotations is removed."
+        ))),
+        (named, by) if by.or(named) == Some(lease) && workload.deletes_volumes => Some(Missing::Way(format!(
+            "The operator does not scale {title}: Kubernetes would delete its volumes, because its field \
+             spec.persistentVolumeClaimRetentionPolicy.whenScaled is Delete. Set the field to Retain. Until then no term begins; one \
+             that runs goes on, and the workload is not stopped when it ends."
         ))),
         (_, Some(named)) if named == lease => None,
         (Some(named), None) if named == lease => differs(activation, &value).map(|want| {
@@ -126,6 +131,23 @@ mod tests {
         }))
         .unwrap();
         WorkloadFacts::of(WorkloadKind::Deployment, &object).unwrap()
+    }
+
+    #[test]
+    fn a_stateful_set_whose_volumes_would_be_deleted_is_known() {
+        for (policy, deletes) in [
+            (json!(null), false),
+            (json!({"whenDeleted": "Delete", "whenScaled": "Retain"}), false),
+            (json!({"whenDeleted": "Retain", "whenScaled": "Delete"}), true),
+        ] {
+            let object: DynamicObject = serde_json::from_value(json!({
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"},
+                "spec": {"replicas": 2, "persistentVolumeClaimRetentionPolicy": policy},
+            }))
+            .unwrap();
+            let facts = WorkloadFacts::of(WorkloadKind::StatefulSet, &object).unwrap();
+            assert_eq!(facts.deletes_volumes, deletes, "{policy}");
+        }
     }
 
     #[test]

@@ -102,11 +102,11 @@ impl Assignment<'_> {
             // its end follows.
             return;
         }
-        // An unconfirmed term may continue: only the label moves.
-        let doubtful = matches!(standing, Some(Standing::Uncertain(_)));
+        // An unconfirmed term may continue, and volumes must stay: only the label moves.
+        let runs_on = matches!(standing, Some(Standing::Uncertain(_))) || workload.deletes_volumes;
         let token = self.entitlement.newest_token();
         let standby =
-            if doubtful { DesiredRole::standby(token) } else { self.switched(workload, PodRole::Standby, token) };
+            if runs_on { DesiredRole::standby(token) } else { self.switched(workload, PodRole::Standby, token) };
         let lease = &self.context.turn.identity.name;
         let is_standby = carries(workload.object(), lease, &standby) && standby.change == PodChange::None;
         if !is_standby || self.state.is_due() || !self.is_marked(workload) {

@@ -49,6 +49,46 @@ fn a_workload_without_consent_is_not_touched_and_the_condition_says_what_to_add(
     assert_eq!((story.commands(), story.switches()), (vec![Command::TryNow], Vec::new()));
 }
 
+/// Kubernetes deletes the volumes of the pods that it stops.
+#[test]
+fn a_workload_whose_volumes_would_be_deleted_is_not_scaled() {
+    let deletes = |workload, version: &str| WorkloadFacts {
+        deletes_volumes: true,
+        resource_version: Some(version.into()),
+        ..workload
+    };
+    let mut story = Story::of_cluster(2);
+    story.workload_is(deletes(deployment(2), "2"));
+    story.turn();
+    let status = story.status_write().unwrap().status;
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert_eq!(ready.reason, LeaseReady::NotPermitted.as_str());
+    assert!(ready.message.contains("persistentVolumeClaimRetentionPolicy.whenScaled is Delete"), "{}", ready.message);
+    story.answer();
+    story.now += Millis(5);
+    story.view(refused_by(ELSEWHERE, story.now));
+    assert_eq!((story.wanted(), story.switches()), (None, vec![]));
+    story.workload_is(WorkloadFacts { resource_version: Some("3".into()), ..deployment(2) });
+    story.turn();
+    assert_eq!(story.switches()[0].1, PodChange::Run(Run::Replicas(0)));
+    // A term that runs goes on. At its end only the label moves.
+    let mut story = Story::running();
+    story.workload_is(deletes(story.workload(), "30"));
+    story.turn();
+    assert_eq!((story.commands(), story.switches()), (vec![], vec![]));
+    story.write();
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    story.finish();
+    assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(3)));
+    story.workload_is(WorkloadFacts {
+        deletes_volumes: false,
+        resource_version: Some("60".into()),
+        ..story.workload()
+    });
+    story.turn();
+    assert_eq!(story.switches()[0].1, PodChange::Run(Run::Replicas(0)));
+}
+
 #[test]
 fn a_consent_that_is_removed_ends_the_term_and_leaves_the_replicas() {
     let mut story = Story::running();
