@@ -112,9 +112,10 @@ fn running(
         let others = pods.iter().filter(|pod| waits(pod)).count();
         holder.filter(|_| pods.len() == 3 && others == 2).cloned().ok_or_else(|| format!("{pods:?}"))
     })?;
-    let token = state.token().map(|token| token.to_string());
+    let token = state.token().map(|token| token.to_string()).unwrap_or_default();
     let annotations = &pod["metadata"]["annotations"];
-    assert_eq!((&annotations[TOKEN], &annotations[STARTED]), (&json!(token), &json!(token)), "{pod}");
+    let started = format!("{token}.{}", pod["metadata"]["uid"].as_str().unwrap_or_default());
+    assert_eq!((&annotations[TOKEN], &annotations[STARTED]), (&json!(token), &json!(started)), "{pod}");
     assert_eq!(pod["metadata"]["labels"][GATE], "active", "{pod}");
     assert_eq!(pod["spec"]["nodeName"], state.json()["status"]["holder"]["node"], "{pod}");
     lease.wait_for_roles(&state, 3, SOON)?;

@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(role_patch("billing", &write), metadata(json!("active"), json!("9")));
         write.change = PodChange::Start;
         let mut started = metadata(json!("active"), json!("9"));
-        started["metadata"]["annotations"]["started.redislease.io/billing"] = json!("9");
+        started["metadata"]["annotations"]["started.redislease.io/billing"] = json!("9.u");
         started["spec"] = json!({"schedulingGates": null});
         assert_eq!(role_patch("billing", &write), started);
         write.change = PodChange::Fence(3);

@@ -12,7 +12,7 @@ const STARTED: &str = "the RedisLease operator can change only the annotations t
 const GATES: &str =
     "the RedisLease operator can remove only the scheduling gates lease.redislease.io/* of a pod, and add none";
 const GATED_SPEC: &str = "the RedisLease operator cannot change the spec of a pod, except its scheduling gates";
-const DELETIONS: &str = "the RedisLease operator can delete only pods with an annotation started.redislease.io/*";
+const DELETIONS: &str = "the RedisLease operator can delete only pods whose annotation started.redislease.io/* has their UID";
 
 /// The gate of the lease `web`, and one of somebody else.
 const GATE: &str = "lease.redislease.io/web";
@@ -85,19 +85,24 @@ fn writes_of_the_operator(pods: &Requests<'_>) -> Result<()> {
         let field = format!("--output=jsonpath={{{field}}}");
         pods.installation.control_plane().kubectl(&["get", "pod", name, "--namespace", pods.namespace, &field])
     };
+    let started = |name| {
+        let mark = json!(format!("7.{}", read(name, ".metadata.uid")?));
+        Ok::<_, Error>(("/metadata/annotations/started.redislease.io~1web", mark))
+    };
     let (uid, version) = (read("gated", ".metadata.uid")?, read("gated", ".metadata.resourceVersion")?);
-    let identified = [("/metadata/uid", json!(uid)), ("/metadata/resourceVersion", json!(version))];
+    let identified = [("/metadata/uid", json!(uid)), ("/metadata/resourceVersion", json!(version)), started("gated")?];
     pods.allowed(&Patch("gated", start(&identified)))?;
     assert_eq!(read("gated", ".spec.schedulingGates")?, "");
-    pods.allowed(&Patch("gated-by-two", start(&[("/spec/schedulingGates", json!([{"name": FOREIGN}]))])))?;
+    let without_ours = [("/spec/schedulingGates", json!([{"name": FOREIGN}])), started("gated-by-two")?];
+    pods.allowed(&Patch("gated-by-two", start(&without_ours)))?;
     assert_eq!(read("gated-by-two", ".spec.schedulingGates[*].name")?, FOREIGN);
-    pods.allowed(&Patch("gated-again", start(&[])))?;
+    pods.allowed(&Patch("gated-again", start(&[started("gated-again")?])))?;
     // The next tokens and roles.
     pods.allowed(&Patch("gated", annotate("token.redislease.io/web", &json!("8"))))?;
     pods.allowed(&Patch("gated", json!({"metadata": {"labels": {"lease.redislease.io/web": "standby"}}})))?;
     pods.allowed(&Patch("gated-by-two", annotate("withdrawn.redislease.io/web", &json!("8.1"))))?;
     pods.allowed(&Patch("gated-by-two", annotate("withdrawn.redislease.io/web", &Value::Null)))?;
-    for name in ["gated", "gated-by-two", "gated-again", "started"] {
+    for name in ["gated", "gated-by-two", "gated-again"] {
         pods.allowed(&Delete(name))?;
     }
     Ok(())
@@ -130,7 +135,7 @@ fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<
     grant(installation, pods.namespace, "", &["pods/status", "pods/ephemeralcontainers"])?;
 
     pods.refused("pods", &refused_changes())?;
-    let never_started = ["gated", "gated-by-two", "gated-by-others", "plain"];
+    let never_started = ["gated", "gated-by-two", "gated-by-others", "plain", "started"];
     pods.refused("pod-deletions", &never_started.map(|name| (DELETIONS, Delete(name))))?;
 
     writes_of_the_operator(&pods)?;

@@ -114,6 +114,16 @@ pub fn started_annotation(lease: &str) -> String {
     format!("{STARTED_PREFIX}{lease}")
 }
 
+/// The value of [`started_annotation`]. With the UID, a copy of the annotations of a pod says nothing about another pod.
+pub fn started_mark(token: &str, pod_uid: &str) -> String {
+    format!("{token}.{pod_uid}")
+}
+
+/// The UID in [`started_mark`]; `None` in the form that was written before it had one.
+pub fn uid_in_started_mark(mark: &str) -> Option<&str> {
+    mark.split_once('.').map(|(_, uid)| uid)
+}
+
 /// The key of the annotation of a workload that the operator has written. Its value is `<lease UID>.<object UID>`: a copy of the
 /// manifest, and a lease or a workload that was created again, have other UIDs.
 pub fn owner_annotation(lease: &str) -> String {

@@ -166,9 +166,11 @@ impl Gate {
 
     /// Whether the pod waits only for its election.
     fn check(&self, pod: &PodFacts) -> Result<(), Ineligible> {
+        // A mark with the UID of another pod was copied from it.
+        let is_its = |mark: &String| names::uid_in_started_mark(mark).is_none_or(|uid| uid == pod.uid);
         if pod.gates.contains(&self.name) {
             if pod.gates.len() == 1 { Ok(()) } else { Err(Ineligible::OtherGate) }
-        } else if pod.annotations.get(&self.started).is_some() {
+        } else if pod.annotations.get(&self.started).is_some_and(is_its) {
             Err(Ineligible::Started)
         } else {
             Err(Ineligible::NotGated)
@@ -271,7 +273,8 @@ mod tests {
             gated("waits", &[ours]),
             gated("two-gates", &[ours, "example.com/quota"]),
             gated("other-lease", &["lease.redislease.io/reports"]),
-            annotated("started", 0, "started.redislease.io/billing", "7"),
+            annotated("copied", 0, "started.redislease.io/billing", "7.uid-started"),
+            annotated("started", 0, "started.redislease.io/billing", "7.uid-started"),
             pod("without", 0),
             PodFacts { deletion_grace: Some(Duration::ZERO), ..gated("deleted", &[ours]) },
         ];
@@ -281,6 +284,7 @@ mod tests {
         assert_eq!(
             ineligible,
             [
+                ("copied", Ineligible::NotGated),
                 ("deleted", Ineligible::Terminating),
                 ("other-lease", Ineligible::NotGated),
                 ("started", Ineligible::Started),

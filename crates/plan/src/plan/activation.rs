@@ -3,9 +3,9 @@
 //! `schedulingGate`: pods start only after their election.
 //! - The write that labels the elected pod `active` also removes its scheduling gate, so it follows the same rules: the status
 //!   names the term, no other pod may be `active`, and the write names the pod's version.
-//! - The same write annotates the pod. A pod with this annotation that does not hold the lease any more is deleted, when the
-//!   status says that its term has ended and the pod is `standby` with the token of the latest term. While the field is set,
-//!   such a pod is never elected again, so a late deletion is right.
+//! - The same write annotates the pod with its UID. A pod with this annotation that does not hold the lease any more is deleted,
+//!   when the status says that its term has ended and the pod is `standby` with the token of the latest term. While the field is
+//!   set, such a pod is never elected again, so a late deletion is right.
 //! - A term whose pod cannot be started ends after `unhealthyAfter`, and another pod goes first.
 //!
 //! `scale` and `suspend`: the only candidate is a workload. The write of its role also starts or stops it.
@@ -26,6 +26,15 @@ pub(super) enum Activator {
     Role,
     /// A pod starts when this scheduling gate is removed, and then carries this annotation.
     Gate { gate: String, started: String },
+}
+
+/// What the annotation of a start says about its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    /// The operator let it start.
+    Ours,
+    /// An earlier version of the operator let this pod start, or the one from which it was copied.
+    Perhaps,
 }
 
 /// What a workload is to be with this role: it is scaled, or suspended and resumed.
@@ -73,17 +82,23 @@ impl Activator {
 
     /// Whether the pod was started for a term and nothing ends it yet.
     pub fn has_started(&self, pod: &PodFacts) -> bool {
-        self.carries_start(pod) && !pod.finished && pod.deletion_grace.is_none()
+        self.started(pod) == Some(Started::Ours) && !pod.finished && pod.deletion_grace.is_none()
     }
 
-    /// Whether the operator let the pod start, and nothing proves that it has stopped.
+    /// Whether the operator may have let the pod start, and nothing proves that it has stopped.
     pub fn may_run(&self, pod: &PodFacts) -> bool {
-        self.carries_start(pod) && !pod.stopped
+        self.started(pod).is_some() && !pod.stopped
     }
 
-    /// No gate can be added to a pod: one that has a gate was not started, and has the annotation from its template.
-    fn carries_start(&self, pod: &PodFacts) -> bool {
-        matches!(self, Self::Gate { started, .. } if pod.annotations.get(started).is_some()) && pod.gates.is_empty()
+    /// What the annotation of a start says. No gate can be added to a pod: one that has a gate was not started, and has the
+    /// annotation from its template. An annotation with the UID of another pod was copied from it.
+    pub fn started(&self, pod: &PodFacts) -> Option<Started> {
+        let Self::Gate { started, .. } = self else { return None };
+        let mark = pod.annotations.get(started).filter(|_| pod.gates.is_empty())?;
+        match names::uid_in_started_mark(mark) {
+            Some(uid) => (uid == pod.uid).then_some(Started::Ours),
+            None => Some(Started::Perhaps),
+        }
     }
 }
 

@@ -77,7 +77,10 @@ impl RoleWrite {
     pub fn annotations(&self, lease: &str) -> Vec<(String, Option<String>)> {
         let withdrawn = names::withdrawn_annotation(lease);
         let of_change = match self.change {
-            PodChange::Start => Some((names::started_annotation(lease), self.token.clone())),
+            PodChange::Start => {
+                let mark = self.token.as_ref().map(|token| names::started_mark(token, &self.uid));
+                Some((names::started_annotation(lease), mark))
+            }
             PodChange::Fence(number) => Some((withdrawn, Some(withdrawal(self.token.as_deref(), number)))),
             PodChange::None | PodChange::Delete | PodChange::Run(_) => self.role.is_none().then_some((withdrawn, None)),
         };
@@ -163,7 +166,7 @@ mod tests {
                 stored(Some("active"), &[token("6")], &[]),
                 Some("metadata.annotations[token.redislease.io/l] is \"6\" instead of \"7\""),
             ),
-            (&start, stored(Some("active"), &[token("7"), started("7")], &[]), None),
+            (&start, stored(Some("active"), &[token("7"), started("7.uid-a")], &[]), None),
             (
                 &start,
                 stored(Some("active"), &[token("7")], &[]),
@@ -171,7 +174,7 @@ mod tests {
             ),
             (
                 &start,
-                stored(Some("active"), &[token("7"), started("7")], &[gate]),
+                stored(Some("active"), &[token("7"), started("7.uid-a")], &[gate]),
                 Some("spec.schedulingGates is \"lease.redislease.io/l\" instead of absent"),
             ),
             (&none, stored(None, &[], &[gate]), None),

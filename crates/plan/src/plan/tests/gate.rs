@@ -104,7 +104,7 @@ fn the_elected_pod_is_started_only_when_the_status_names_its_term() {
     );
     assert!(start.not_after.is_some(), "a late write starts no pod");
     story.pods();
-    assert_eq!(story.pod("a").annotations.get(STARTED).map(String::as_str), Some("7"));
+    assert_eq!(story.pod("a").annotations.get(STARTED).map(String::as_str), Some("7.uid-a"));
     assert!(story.pod("b").gates.contains(&GATE.to_owned()), "only the holder starts");
     // It runs: nothing is written to the pods any more.
     let running = PodFacts { node: Some("node-1".into()), ready: true, ..story.pod("a") };
@@ -136,23 +136,38 @@ fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
 }
 
 /// Another replica, whose list did not show the lease, has removed label and token from the running pod.
-/// The template was copied from a pod that had been started.
+/// The mark was copied from a pod that had been started, by an earlier version of the operator or by this one: with its template,
+/// or with `kubectl debug --copy-to`.
 #[test]
-fn a_pod_that_has_the_mark_of_a_start_from_its_template_is_not_deleted() {
-    let mut story = Story::started_a();
-    let mut copy = gated("c");
-    copy.annotations.set(STARTED, Some("5"));
-    let pods = [story.pod("a"), story.pod("b"), copy];
-    story.candidates(&pods);
-    story.turn();
-    for _ in 0..5 {
-        let changes = story.changes();
-        assert!(changes.iter().all(|(_, change)| *change != PodChange::Delete), "{changes:?}");
-        story.pods();
-        story.confirm();
+fn a_pod_with_the_mark_of_the_start_of_another_pod_is_not_deleted() {
+    for (mut copy, mark) in [(gated("c"), "5"), (pod("c"), "5"), (gated("c"), "5.uid-a"), (pod("c"), "5.uid-a")] {
+        for is_candidate in [true, false] {
+            let mut story = Story::started_a();
+            copy.annotations.set(STARTED, Some(mark));
+            copy.annotations.set("token.redislease.io/billing", Some("5"));
+            let known = [story.pod("a"), story.pod("b")];
+            let candidates = if is_candidate { &[&known[..], &[copy.clone()]].concat()[..] } else { &known };
+            story.candidates(candidates);
+            story.facts.strays = if is_candidate { vec![] } else { vec![Arc::new(copy.clone())] };
+            story.turn();
+            let mut changes = Vec::new();
+            for _ in 0..5 {
+                let writes = story.role_writes();
+                changes.extend(story.changes());
+                if story.status_write().is_some() {
+                    story.write();
+                    changes.extend(story.changes());
+                }
+                for write in writes {
+                    story.apply(&write);
+                    story.event(Event::RoleWritten { uid: write.uid, outcome: RoleOutcome::Written(None) });
+                    changes.extend(story.changes());
+                }
+                story.confirm();
+            }
+            assert!(changes.iter().all(|(_, change)| *change != PodChange::Delete), "{mark} {changes:?}");
+        }
     }
-    let label = story.pod("c").labels.get(GATE).cloned();
-    assert_eq!(label.as_deref(), Some("standby"));
 }
 
 #[test]

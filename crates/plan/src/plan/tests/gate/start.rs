@@ -54,7 +54,7 @@ fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
     assert_eq!(story.effects, [Effect::Read(Read::Startable)]);
     let mut c = pod("c");
     c.labels.insert(GATE.into(), "active".into());
-    c.annotations.set(STARTED, Some("7"));
+    c.annotations.set(STARTED, Some("7.uid-c"));
     story.candidates(&[gated("a"), c]);
     story.event(Event::StartableRead { answered: true });
     let standby = story.role_writes().remove(0);
