@@ -242,6 +242,9 @@ impl Workloads {
     pub fn read(&mut self, key: &WorkloadKey, found: WorkloadFound, has_pods: bool, now: Time) -> Concerned {
         let total = self.entries.len();
         let WorkloadFound { read, object } = found;
+        // Pods would leave and join it with each label. The pods of a CronJob belong to its Jobs.
+        let is_unstable = matches!(read, WorkloadRead::SelectsByRole(_)) && key.1.kind != WorkloadKind::CronJob;
+        let object = object.filter(|_| !is_unstable);
         let is_answered = !matches!(read, WorkloadRead::Refused(_));
         let Some(entry) = self.entries.get_mut(key) else { return Concerned::default() };
         let Reading { again, void, known: known_when_sent } = entry.reading.take().unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use super::*;
 use kube::core::Expression;
+use serde_json::json;
 
 fn key(name: &str) -> WorkloadKey {
     ("n".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
@@ -56,6 +57,21 @@ fn a_selector_over_labels_of_the_operator_is_an_invalid_reference() {
     let Known::Unusable(reason, message) = workloads.known(&key("a")) else { panic!("its pods are no candidates") };
     assert_eq!(*reason, LeaseReady::InvalidReference);
     assert!(message.contains("Deployment n/a") && message.contains(label), "{message}");
+}
+
+#[test]
+fn a_workload_whose_selector_names_a_label_of_the_operator_is_no_candidate() {
+    for (kind, is_candidate) in [(WorkloadKind::Deployment, false), (WorkloadKind::CronJob, true)] {
+        let mut workloads = Workloads::default();
+        let key: WorkloadKey = ("n".into(), Workload { kind, name: "a".into() });
+        workloads.join(&key, LeaseId(1), true, Time(0));
+        workloads.next_due(Time(0));
+        let object = serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "n", "uid": "u"}})).unwrap();
+        let read = WorkloadRead::SelectsByRole("lease.redislease.io/billing".into());
+        let object = WorkloadFacts::of(kind, &object).map(Arc::new);
+        workloads.read(&key, WorkloadFound { read, object }, false, Time(0));
+        assert_eq!(workloads.object(&key).is_some(), is_candidate, "{kind:?}");
+    }
 }
 
 #[test]

@@ -205,7 +205,13 @@ impl RoleWriter {
     }
 
     /// Removes role and token from these pods.
-    pub fn clear(&mut self, now: Time, pods: &[Arc<PodFacts>], priority: Priority, out: &mut Effects) {
+    pub fn clear<'a>(
+        &mut self,
+        now: Time,
+        pods: impl IntoIterator<Item = &'a Arc<PodFacts>>,
+        priority: Priority,
+        out: &mut Effects,
+    ) {
         for pod in pods {
             if self.needed(pod.object(), &DesiredRole::NONE) {
                 self.write(now, pod.object(), DesiredRole::NONE, priority, None, out);

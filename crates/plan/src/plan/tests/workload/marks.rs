@@ -42,6 +42,29 @@ fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
     assert_eq!(story.switches(), []);
 }
 
+/// Without the label, the pods of a Service leave it. With a selector that names the label, each of them is replaced.
+#[test]
+fn a_label_from_a_pod_template_stays() {
+    let mut unusable = Story::new();
+    unusable.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "why".into());
+    for (mut story, role) in [(Story::running(), None), (unusable, Some(PodRole::Standby))] {
+        let mut c = pod("c");
+        c.labels.insert(ROLE.into(), "active".into());
+        story.facts.strays = vec![Arc::new(c.clone())];
+        story.turn();
+        assert_eq!(story.role_writes(), []);
+        // A pod of an earlier spec.
+        c.annotations.set("token.redislease.io/billing", Some("5"));
+        story.facts.strays = vec![Arc::new(c)];
+        story.turn();
+        if story.wants(&Effect::Read(Read::Lease)) {
+            story.read_lease();
+        }
+        let roles: Vec<_> = story.role_writes().into_iter().map(|write| (write.pod, write.role)).collect();
+        assert_eq!(roles, [("c".to_owned(), role)]);
+    }
+}
+
 #[test]
 fn a_process_that_may_not_decide_removes_no_mark_of_a_deleted_lease() {
     let mut story = Story::running();
