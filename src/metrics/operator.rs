@@ -154,7 +154,7 @@ impl OperatorMetrics {
             )?,
             refused: counter(
                 "redislease_writes_refused_total",
-                "Writes to pods and workloads that the API server refused (denied) or stored with other values (altered), by kind.",
+                "Writes to pods and workloads that the API server refused or never answered (denied) or stored with other values (altered), by kind.",
                 &["kind", "reason"],
             )?,
             corrections: counter(

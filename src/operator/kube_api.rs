@@ -25,7 +25,11 @@ use super::proxy;
 pub use redislease_plan::plan::calls::CallError;
 
 /// The timeout of a call. Renewals do not depend on it.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The timeout of a call that the API server carries out although an admission webhook hangs, because its `failurePolicy` is
+/// Ignore: a webhook has at most 30 s. The API server gives up when the caller does.
+pub const LONGEST_WEBHOOK: Duration = Duration::from_secs(31);
 
 /// How long a connection may be idle while an answer is pending.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
@@ -84,9 +88,17 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
 /// # Errors
 /// [`CallError`].
 pub async fn call<T>(work: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-    match tokio::time::timeout(TIMEOUT, work).await {
+    call_within(TIMEOUT, work).await
+}
+
+/// Runs one call with this deadline.
+///
+/// # Errors
+/// [`CallError`].
+pub async fn call_within<T>(timeout: Duration, work: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+    match tokio::time::timeout(timeout, work).await {
         Ok(done) => done.map_err(failed),
-        Err(_) => Err(CallError::Unanswered(format!("no answer within {} s", TIMEOUT.as_secs()))),
+        Err(_) => Err(CallError::Unanswered(format!("no answer within {} s", timeout.as_secs()))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use redislease_plan::annotations::decide::Change;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -23,7 +24,7 @@ use serde_json::{Map, Value, json};
 use super::startable::{self, pod_candidate};
 use super::{owned, tokens};
 use crate::metrics::operator::WriteKind;
-use crate::operator::kube_api::{self, CallError, call};
+use crate::operator::kube_api::{self, CallError, LONGEST_WEBHOOK, TIMEOUT, call, call_within};
 
 /// The part of a request that its caller keeps until it is sent.
 pub(super) enum Payload {
@@ -174,18 +175,19 @@ async fn write_role(client: Client, lists: &ListCount, lease: &LeaseName, write:
     let pods: Api<PodObject> = Api::namespaced(client.clone(), &lease.namespace);
     let patch = Patch::Merge(role_patch(&lease.name, write));
     let params = PatchParams::default();
+    let timeout = if write.waits { LONGEST_WEBHOOK } else { TIMEOUT };
     match (write.workload, write.change) {
         (Some(kind), _) => {
             let workloads = kube_api::workloads(client, &lease.namespace, kind);
-            let object = call(workloads.patch(&write.pod, &params, &patch)).await?;
+            let object = call_within(timeout, workloads.patch(&write.pod, &params, &patch)).await?;
             Ok(stored(workload_candidate(kind, &object), object.metadata))
         }
         (None, PodChange::Delete) => {
-            let pod = delete_pod(&pods, write).await?;
+            let pod = delete_pod(&pods, write, timeout).await?;
             Ok(stored(pod.as_ref().map(pod_candidate), ObjectMeta::default()))
         }
         (None, PodChange::None | PodChange::Start | PodChange::Fence(_) | PodChange::Run(_)) => {
-            let pod = call(pods.patch(&write.pod, &params, &patch)).await?;
+            let pod = call_within(timeout, pods.patch(&write.pod, &params, &patch)).await?;
             Ok(stored(Some(pod_candidate(&pod)), pod.metadata))
         }
     }
@@ -193,11 +195,15 @@ async fn write_role(client: Client, lists: &ListCount, lease: &LeaseName, write:
 
 /// Deletes the pod in the version that was read, with its own grace period. Returns the pod while it stops. A pod that was never
 /// scheduled is deleted at once: then the event of the watch says that nothing of it runs.
-async fn delete_pod(pods: &Api<PodObject>, write: &RoleWrite) -> Result<Option<PodObject>, CallError> {
+async fn delete_pod(
+    pods: &Api<PodObject>,
+    write: &RoleWrite,
+    timeout: Duration,
+) -> Result<Option<PodObject>, CallError> {
     let preconditions = Preconditions { uid: Some(write.uid.clone()), resource_version: write.version.clone() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     let stops = |pod: &PodObject| pod.metadata.deletion_timestamp.is_some() && pod.node().is_some();
-    Ok(call(pods.delete(&write.pod, &params)).await?.left().filter(stops))
+    Ok(call_within(timeout, pods.delete(&write.pod, &params)).await?.left().filter(stops))
 }
 
 /// A merge patch that sets or removes one label and one annotation of the pod at the version that was read, and lets the pod
@@ -245,6 +251,7 @@ mod tests {
             change: PodChange::None,
             marks: Vec::new(),
             workload: None,
+            waits: false,
             not_after: None,
         }
     }

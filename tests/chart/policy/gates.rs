@@ -12,7 +12,8 @@ const STARTED: &str = "the RedisLease operator can change only the annotations t
 const GATES: &str =
     "the RedisLease operator can remove only the scheduling gates lease.redislease.io/* of a pod, and add none";
 const GATED_SPEC: &str = "the RedisLease operator cannot change the spec of a pod, except its scheduling gates";
-const DELETIONS: &str = "the RedisLease operator can delete only pods whose annotation started.redislease.io/* has their UID";
+const DELETIONS: &str =
+    "the RedisLease operator can delete only pods whose annotation started.redislease.io/* has their UID";
 
 /// The gate of the lease `web`, and one of somebody else.
 const GATE: &str = "lease.redislease.io/web";

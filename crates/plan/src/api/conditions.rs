@@ -104,8 +104,8 @@ reasons! {
         InvalidSpec => False,
         /// The operator runs without the flag that the activation of the spec needs.
         ActivationNotAllowed => False,
-        /// The workload does not name this lease, or its annotations say something else than the spec: the operator does not start
-        /// or stop it.
+        /// The workload does not name this lease, or its annotations say something else than the spec, or a stop would delete its
+        /// volumes: the operator does not start or stop it.
         NotPermitted => False,
         /// The operator has no right to read the workload that the spec names, or to start and stop it.
         Forbidden => False,

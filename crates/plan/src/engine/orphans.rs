@@ -44,7 +44,9 @@ impl<M: Machine> Engine<M> {
     pub(super) fn orphan_written(&mut self, now: Time, key: OrphanKey, outcome: &RoleOutcome) {
         match outcome {
             RoleOutcome::Written(None) | RoleOutcome::Gone => self.refused.forget(&key),
-            RoleOutcome::Written(Some(_)) | RoleOutcome::Refused(_) => self.refused.add(now, key),
+            RoleOutcome::Written(Some(_)) | RoleOutcome::Refused(_) | RoleOutcome::AtFault(_) => {
+                self.refused.add(now, key)
+            }
             RoleOutcome::Conflict | RoleOutcome::Unanswered(_) => self.clear_again(now, &key),
             RoleOutcome::Withdrawn => {}
         }
@@ -88,6 +90,7 @@ fn role_without_lease(Orphan { object, lease, unreadable }: &Orphan, allowed: Al
         change: PodChange::None,
         marks,
         workload: pod.workload,
+        waits: false,
         not_after: None,
     })
 }

@@ -132,6 +132,7 @@ mod tests {
             change,
             marks: Vec::new(),
             workload: None,
+            waits: false,
             not_after: None,
         }
     }

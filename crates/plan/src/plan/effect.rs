@@ -121,6 +121,9 @@ pub struct RoleWrite {
     pub marks: Vec<(String, Option<String>)>,
     /// The kind of the workload, if the candidate is not a pod but a workload.
     pub workload: Option<WorkloadKind>,
+    /// The write takes a right away, and was not answered before: perhaps an admission webhook hangs, after whose timeout the API
+    /// server stores it, if the operator still waits.
+    pub waits: bool,
     /// The write is dropped at this time and answered as withdrawn.
     pub not_after: Option<Time>,
 }

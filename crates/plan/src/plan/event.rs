@@ -48,6 +48,8 @@ pub enum WriteOutcome<Stored> {
     Gone,
     /// Unknown: it may have been written.
     Unanswered(String),
+    /// As `Unanswered`, again and again, while other calls are answered. Only a role write ends so.
+    AtFault(String),
     /// The API server refused it.
     Refused(String),
     /// It was never sent: it was withdrawn, or its deadline passed.

@@ -56,7 +56,7 @@ impl From<&RoleOutcome> for Written {
         match outcome {
             RoleOutcome::Written(None) => Self::Stored,
             RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_)) => Self::Refused,
-            RoleOutcome::Conflict | RoleOutcome::Unanswered(_) => Self::Undecided,
+            RoleOutcome::Conflict | RoleOutcome::Unanswered(_) | RoleOutcome::AtFault(_) => Self::Undecided,
             RoleOutcome::Withdrawn => Self::Unsent,
             RoleOutcome::Gone => Self::Gone,
         }

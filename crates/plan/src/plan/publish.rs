@@ -278,7 +278,7 @@ impl Publisher {
                 keeper.reconcile_unconfirmed(now, &lease, out);
                 emit_outcome(*writing, out);
             }
-            StatusOutcome::Unanswered(_) => {
+            StatusOutcome::Unanswered(_) | StatusOutcome::AtFault(_) => {
                 if let Some(term) = publishing {
                     out.emit(published(term, Publication::Unknown));
                 }

@@ -56,6 +56,9 @@ impl Refusals {
         let refused = match outcome {
             RoleOutcome::Refused(why) => Some(why.clone()),
             RoleOutcome::Written(Some(altered)) => Some(altered.to_string()),
+            RoleOutcome::AtFault(why) => Some(format!(
+                "the API server answers other calls, and this one not, as if an admission webhook hangs: {why}"
+            )),
             // Only an answer says that it is not refused any more.
             RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => return,
             RoleOutcome::Written(None) | RoleOutcome::Conflict | RoleOutcome::Gone => None,

@@ -275,6 +275,7 @@ impl RoleWriter {
             change: desired.change,
             marks,
             workload: pod.workload,
+            waits: false,
             not_after,
         };
         self.in_order = None;

@@ -85,11 +85,11 @@ notices! {
     InternalError => Warning,
     /// The operator deleted a pod that it had started and that does not hold the lease any more, as `activation.schedulingGate` says.
     PodDeleted => Normal,
-    /// The API server refused to start the elected pod, to delete a pod that lost the lease, or to scale, suspend or resume a
-    /// workload. The message says why.
+    /// The API server refused, or did not answer while it answered other calls, to start the elected pod, to delete a pod that lost
+    /// the lease, or to scale, suspend or resume a workload. The message says why.
     ActivationRefused => Warning,
-    /// The API server refused to write the label and the token of a pod, or stored other values. The message names the field, both
-    /// values, and the manager of the field according to `managedFields`.
+    /// The API server refused to write the label and the token of a pod, did not answer while it answered other calls, or stored
+    /// other values. The message names the field, both values, and the manager of the field according to `managedFields`.
     WriteRefused => Warning,
     /// Others changed what the operator had written to a pod or a workload, and the operator writes it again. One event a minute tells
     /// of it.

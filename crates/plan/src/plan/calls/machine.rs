@@ -11,6 +11,7 @@ use super::judge::{Judged, judge};
 use super::queue::{Queue, Retry};
 use super::request::{Key, Request};
 use super::submission::{Next, Priority, Submission, Verdict};
+use crate::api::names::PodRole;
 use crate::plan::{Read, RoleOutcome, RoleWrite, StatusOutcome};
 
 /// What the caller of [`Calls::poll_effect`] does.
@@ -163,7 +164,14 @@ impl<T> Calls<T> {
                     self.queue.unsent(&key);
                     self.withdrawn(job);
                 }
-                Next::Call(key, job) => {
+                Next::Call(key, mut job) => {
+                    if matches!(&*job.request, Request::Role { .. })
+                        && self.queue.was_unanswered(&key)
+                        && let Request::Role { write, .. } = Arc::make_mut(&mut job.request)
+                    {
+                        // Plain pods are many, and their label is information.
+                        write.waits = write.role != Some(PodRole::Active) && write.priority != Priority::Standby;
+                    }
                     let request = job.request.clone();
                     let retry = self.queue.retry(&key);
                     return Some(self.send(InFlight { key, job, retry, first: None }, request));
@@ -209,12 +217,16 @@ impl<T> Calls<T> {
             return None;
         }
         let InFlight { key, job, retry, first } = sent;
-        let (judged, outcome) = judge(&request, first, answer);
+        let (judged, mut outcome) = judge(&request, first, answer);
         self.queue.done(now, &key, judged.verdict, entropy);
         let unanswered = judged.verdict == Verdict::Unanswered;
         let (failures, at_fault) = self.queue.failed(&key);
         if !(unanswered && at_fault) {
             self.record(now, &judged);
+        } else if let Outcome::Role(_, RoleAnswer { outcome, .. }) = &mut outcome
+            && let RoleOutcome::Unanswered(why) = outcome
+        {
+            *outcome = RoleOutcome::AtFault(std::mem::take(why));
         }
         // A secret that cannot be read must not keep all quorums from starting.
         let gives_up = failures >= GIVES_UP && matches!(*request, Request::Secret { .. });

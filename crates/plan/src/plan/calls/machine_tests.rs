@@ -41,6 +41,7 @@ fn role(of: &str, version: &str) -> Request {
         change: PodChange::None,
         marks: Vec::new(),
         workload: None,
+        waits: false,
         not_after: None,
     };
     Request::Role { lease: LeaseName { uid: of.into(), ..name() }, write: Box::new(write), quorum: None }
@@ -336,6 +337,39 @@ fn a_secret_that_is_never_read_is_given_up_and_other_reads_go_on() {
         assert_eq!(given.map(|(_, text)| text.as_str()), outcome, "{seen:?}");
         assert!(given.is_none_or(|(at, _)| *at >= Time(5000)), "a short outage changes nothing: {given:?}");
     }
+}
+
+/// An admission webhook hangs on each write of a pod.
+#[test]
+fn a_write_that_is_never_answered_waits_longer_and_is_told_apart_from_an_outage() {
+    let mut calls = Calls::new(4);
+    let (mut now, mut waits, mut outcomes) = (Time(0), Vec::new(), Vec::new());
+    for _ in 0..40 {
+        let Request::Role { lease, mut write, quorum } = role("lease", "4") else { unreachable!() };
+        write.role = Some(PodRole::Standby);
+        calls.submit(now, Request::Role { lease, write, quorum }, 7);
+        calls.submit(now, read(Read::Lease), 1);
+        while let Some(effect) = calls.poll_effect(now) {
+            match effect {
+                Effect::Send(number, request) => {
+                    let answer = match &*request {
+                        Request::Role { write, .. } => {
+                            waits.push(write.waits);
+                            Err(unanswered())
+                        }
+                        _ => Err(CallError::NotFound),
+                    };
+                    calls.answered(now, number, answer, MIDDLE);
+                }
+                Effect::Outcome(7, Outcome::Role(_, answer)) => outcomes.push(answer.outcome),
+                _ => {}
+            }
+        }
+        now += Millis(250);
+    }
+    assert_eq!(waits[..3], [false, true, true]);
+    assert!(matches!(outcomes[..2], [RoleOutcome::Unanswered(_), RoleOutcome::Unanswered(_)]), "{outcomes:?}");
+    assert!(outcomes[2..].iter().any(|outcome| *outcome == RoleOutcome::AtFault("late".into())), "{outcomes:?}");
 }
 
 fn quorum() -> crate::api::RedisQuorum {

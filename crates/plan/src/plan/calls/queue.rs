@@ -337,6 +337,11 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         refusal.map_or((0, false), |one| (one.failures, one.unanswered.is_some_and(|(_, at_fault)| at_fault)))
     }
 
+    /// Whether the last call of this key was not answered.
+    pub fn was_unanswered(&self, key: &K) -> bool {
+        self.refusals.get(key).is_some_and(|refusal| refusal.unanswered.is_some())
+    }
+
     /// Queues an unanswered job again, unless a newer one of its key is queued: then it returns the payload.
     pub fn put_back(&mut self, now: Time, key: K, terms: Retry<K>, payload: P) -> Option<P> {
         if self.jobs.contains_key(&key) {

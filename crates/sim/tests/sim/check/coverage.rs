@@ -160,7 +160,7 @@ impl Sight {
             StatusOutcome::Written(_) => Self::StatusWritten,
             StatusOutcome::Conflict => Self::StatusConflict,
             StatusOutcome::Gone => Self::StatusGone,
-            StatusOutcome::Unanswered(_) => Self::StatusUnanswered,
+            StatusOutcome::Unanswered(_) | StatusOutcome::AtFault(_) => Self::StatusUnanswered,
             StatusOutcome::Refused(_) => Self::StatusRefused,
             StatusOutcome::Withdrawn => Self::StatusWithdrawn,
         }
@@ -181,7 +181,7 @@ impl Sight {
             RoleOutcome::Written(None) => Self::RoleWritten,
             RoleOutcome::Conflict => Self::RoleConflict,
             RoleOutcome::Gone => Self::RoleGone,
-            RoleOutcome::Unanswered(_) => Self::RoleUnanswered,
+            RoleOutcome::Unanswered(_) | RoleOutcome::AtFault(_) => Self::RoleUnanswered,
             RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_)) => Self::RoleRefused,
             RoleOutcome::Withdrawn => Self::RoleWithdrawn,
         }

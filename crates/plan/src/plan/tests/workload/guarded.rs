@@ -32,6 +32,20 @@ impl Story {
     }
 }
 
+/// An admission webhook hangs.
+#[test]
+fn a_stop_that_is_never_answered_is_told() {
+    let mut story = Story::running();
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    let write = story.role_writes().remove(0);
+    story.event(Event::RoleWritten { uid: write.uid, outcome: RoleOutcome::AtFault("no answer within 31 s".into()) });
+    let notice = story.reported(NoticeReason::ActivationRefused);
+    let says = "billing does not hold the lease and runs on, because it cannot be stopped: the API server answers other calls, \
+                and this one not, as if an admission webhook hangs: no answer within 31 s";
+    assert_eq!(notice.note, says);
+    assert_eq!(story.switches().len(), 1, "it is tried again");
+}
+
 #[test]
 fn a_refused_label_of_a_doubt_does_not_delay_the_stop() {
     let mut story = Story::doubted();
