@@ -195,12 +195,17 @@ impl RoleWriter {
         let known = [&self.fenced, &self.refused, &self.may_be_active].map(BTreeSet::len).into_iter().max();
         if self.guard.count().max(known.unwrap_or(0)) > 2 * (electorate.total() + facts.strays.len()) + AT_ONCE {
             let exists: BTreeSet<&str> = electorate.pods().chain(&facts.strays).map(|pod| pod.uid.as_str()).collect();
-            let writing = &self.writing;
-            let is_known = |uid: &str| exists.contains(uid) || writing.iter().any(|writing| writing.uid == uid);
-            self.guard.retain(is_known);
-            for uids in [&mut self.fenced, &mut self.refused, &mut self.may_be_active] {
-                uids.retain(|uid| is_known(uid));
-            }
+            self.retain(|uid| exists.contains(uid));
+        }
+    }
+
+    /// Drops what is known about other objects than these, unless a write of them is pending.
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        let writing = &self.writing;
+        let is_known = |uid: &str| exists(uid) || writing.iter().any(|writing| writing.uid == uid);
+        self.guard.retain(is_known);
+        for uids in [&mut self.fenced, &mut self.refused, &mut self.may_be_active] {
+            uids.retain(|uid| is_known(uid));
         }
     }
 

@@ -58,6 +58,8 @@ impl Assignment<'_> {
             *self.state = WorkloadState::default();
         } else if self.state.see(now, workload, self.is_marked(workload)) {
             self.attempt_at_once();
+            // What is known about workloads that had the name before.
+            self.writer.retain(|uid| uid == workload.uid);
         }
         if inputs.deleting || inputs.refused {
             unmark(now, workload, self.writer, self.out);

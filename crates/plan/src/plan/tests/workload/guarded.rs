@@ -32,6 +32,23 @@ impl Story {
     }
 }
 
+/// A pipeline that creates the workload again and again must not cost memory for each.
+#[test]
+fn nothing_is_remembered_about_a_workload_that_was_replaced() {
+    let mut story = Story::of_cluster(2);
+    story.turn();
+    story.answer();
+    story.view(refused_by(ELSEWHERE, story.now));
+    assert_eq!(story.switches().len(), 1);
+    story.workload_answered(RoleOutcome::Refused("a webhook".into()));
+    assert_eq!(story.switches(), [], "a back-off");
+    story.workload_is(WorkloadFacts { uid: "uid-other".into(), ..deployment(2) });
+    story.turn();
+    story.workload_is(deployment(2));
+    story.turn();
+    assert_eq!(story.switches().len(), 1);
+}
+
 /// An admission webhook hangs.
 #[test]
 fn a_stop_that_is_never_answered_is_told() {
