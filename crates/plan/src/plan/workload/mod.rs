@@ -72,6 +72,9 @@ impl Assignment<'_> {
             // If the attempt succeeds, one write sets role and token.
         } else if self.is_ours(workload) || (!inputs.differs && self.others_hold()) {
             self.stop(workload);
+        } else if self.owner(workload).is_some_and(|owner| owner.ends_with(&format!(".{}", workload.uid))) {
+            // An earlier lease of this name has written it: label and token show a term that has ended.
+            unmark(now, workload, self.writer, self.out);
         }
     }
 
@@ -157,8 +160,12 @@ impl Assignment<'_> {
 
     /// Whether the mark of the workload says that this lease has written this object.
     fn is_marked(&self, workload: &WorkloadFacts) -> bool {
-        let owner = workload.annotations.get(&names::owner_annotation(&self.context.turn.identity.name));
-        owner.is_some_and(|owner| *owner == self.owner_of(workload))
+        self.owner(workload).is_some_and(|owner| *owner == self.owner_of(workload))
+    }
+
+    /// The mark of the workload.
+    fn owner<'a>(&self, workload: &'a WorkloadFacts) -> Option<&'a String> {
+        workload.annotations.get(&names::owner_annotation(&self.context.turn.identity.name))
     }
 
     /// Whether an attempt that began after the workload was first seen was answered: another cluster or another lease holds the

@@ -65,6 +65,27 @@ fn a_label_from_a_pod_template_stays() {
     }
 }
 
+/// Programs that read the label would start with a token of a term that has ended.
+#[test]
+fn a_lease_that_is_created_again_removes_the_marks_of_its_predecessor() {
+    for (owner, is_its) in [("uid-before.uid-billing-d", true), ("uid-before.uid-of-another-workload", false)] {
+        let mut story = Story::of_cluster(3);
+        let mut suspended = spec();
+        suspended["suspend"] = json!(true);
+        story.store(&suspended, &json!(null));
+        let mut workload = deployment(3);
+        workload.labels.insert(ROLE.into(), "active".into());
+        workload.annotations.set(OWNER, Some(owner));
+        workload.annotations.set("token.redislease.io/billing", Some("7"));
+        story.workload_is(workload);
+        story.turn();
+        let removal = (None, PodChange::None, Some(WorkloadKind::Deployment));
+        assert_eq!(story.switches(), if is_its { vec![removal] } else { vec![] });
+        story.finish();
+        assert_eq!((story.workload().annotations.get(OWNER).is_none(), story.run().1), (is_its, Run::Replicas(3)));
+    }
+}
+
 #[test]
 fn a_process_that_may_not_decide_removes_no_mark_of_a_deleted_lease() {
     let mut story = Story::running();
