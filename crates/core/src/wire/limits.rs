@@ -22,7 +22,8 @@ pub struct Limits {
     /// is closed: when it resumes, it executes both.
     pub wait: Millis,
     /// How many requests may be in flight for each millisecond of the command timeout, extensions not counted. A server needs
-    /// about 15 us for a request, so a renewal behind all of them waits for a third of the timeout.
+    /// about 15 us for a request, so a renewal behind all of them waits for a third of the timeout. Releases above the limit wait
+    /// for others; other requests are refused.
     pub in_flight_a_milli: u64,
     /// The same for a long timeout: a quarter of a second.
     pub in_flight: u64,

@@ -11,6 +11,7 @@ mod extends;
 mod gathered;
 mod in_flight;
 mod limits;
+mod releases;
 mod reload;
 pub mod replies;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::time::{Millis, Time};
 use extends::Extends;
 use gathered::Gathered;
 use in_flight::InFlight;
+use releases::Releases;
 use reload::Reload;
 use replies::{Answer, Exception, InvalidReply, NoAnswer, Reply, Value};
 
@@ -67,6 +69,7 @@ pub struct Wire<K, R, C> {
     in_flight: InFlight<K, R, C>,
     gathered: Gathered<K, R>,
     extends: Extends<K, R>,
+    releases: Releases<K, R>,
     reload: Option<Reload<K, R, C>>,
     effects: VecDeque<Effect<K, R, C>>,
 }
@@ -82,6 +85,7 @@ impl<K, R, C> Wire<K, R, C> {
             in_flight: InFlight::EMPTY,
             gathered: Gathered::EMPTY,
             extends: Extends::EMPTY,
+            releases: Releases::EMPTY,
             reload: None,
             effects: VecDeque::new(),
         }
@@ -150,6 +154,7 @@ impl<K, R, C> Wire<K, R, C> {
             self.in_flight.oldest().map(|sent| sent.at + self.timeout),
             self.in_flight.next_expiry(),
             self.extends.next_expiry(),
+            self.releases.next_expiry(),
             self.gathered.waits_until(&self.limits),
             self.reload.as_ref().and_then(Reload::next_expiry),
         ];
@@ -162,6 +167,7 @@ impl<K, R, C> Wire<K, R, C> {
             Input::Request(request, reply) => self.request(now, Asked { request, reply: Some(reply) }),
             Input::Own(own) => self.send_call(now, Call::Own(own), None),
             Input::Flush => {
+                self.gather_releases(now);
                 if self.gathered.is_due(self.in_flight.requests, &self.limits) {
                     self.send_gathered(now);
                 }
@@ -199,39 +205,67 @@ impl<K, R, C> Wire<K, R, C> {
     }
 
     /// Gathers a request, queues it for a batch of extensions, or answers it.
-    fn request(&mut self, now: Time, asked: Asked<K, R>) {
+    fn request(&mut self, now: Time, mut asked: Asked<K, R>) {
+        let is_release = asked.request.op.is_release();
         if asked.is_over(now) {
-            self.fail(Why::Timeout, 1);
-            return self.vote(asked, Vote::Unknown);
+            if let Some(reply) = asked.reply.take() {
+                self.fail(Why::Timeout, 1);
+                self.effects.push_back(Effect::Vote(reply, Vote::Unknown));
+            }
+            // A late release is useful: without it, the keys stay until their TTL has passed.
+            if !is_release {
+                return;
+            }
         }
         if let Some(reload) = &mut self.reload {
             return reload.waiting.push(asked);
         }
-        let attempt = asked.attempt();
         if asked.request.op.is_extend() {
             if self.trust.marker.is_none() {
                 return self.vote(asked, Vote::Abstained);
             }
-            if self.gathered.holds(attempt) {
+            if self.gathered.holds(asked.attempt()) {
                 self.send_gathered(now);
             }
             return self.extends.push(asked);
         }
-        let Limits { in_flight_a_milli, in_flight, .. } = self.limits;
-        let most = self.timeout.0.saturating_mul(in_flight_a_milli).min(in_flight);
-        if (self.in_flight.requests + self.gathered.len()) as u64 >= most {
+        if self.is_full() {
+            if is_release {
+                return self.releases.push(asked);
+            }
             self.fail(Why::Busy, 1);
             return self.vote(asked, Vote::Abstained);
         }
         if self.trust.refuses && matches!(asked.request.op, Op::Acquire { .. } | Op::Confirm { .. }) {
             return self.vote(asked, Vote::Abstained);
         }
-        if let Some(extension) = self.extends.take(attempt) {
+        self.gather(now, asked);
+    }
+
+    /// Whether as many requests have no answer as may be in flight.
+    fn is_full(&self) -> bool {
+        let Limits { in_flight_a_milli, in_flight, .. } = self.limits;
+        let most = self.timeout.0.saturating_mul(in_flight_a_milli).min(in_flight);
+        (self.in_flight.requests + self.gathered.len()) as u64 >= most
+    }
+
+    fn gather(&mut self, now: Time, asked: Asked<K, R>) {
+        if let Some(extension) = self.extends.take(asked.attempt()) {
             self.send_gathered(now);
             self.send(now, vec![extension]);
         }
         for call in self.gathered.push(now, asked, &self.limits) {
             self.send(now, call);
+        }
+    }
+
+    /// Gathers the releases that have waited for others.
+    fn gather_releases(&mut self, now: Time) {
+        while self.reload.is_none()
+            && !self.is_full()
+            && let Some(asked) = self.releases.pop()
+        {
+            self.gather(now, asked);
         }
     }
 
@@ -256,7 +290,7 @@ impl<K, R, C> Wire<K, R, C> {
 
     /// Sends one call for all requests. The node executes acquires and extensions only before the earliest deadline.
     fn send(&mut self, now: Time, mut asked: Vec<Asked<K, R>>) {
-        // A late release is useful: it needs neither a vote of the node nor a deadline.
+        // A late release needs neither a vote of the node nor a deadline.
         let is_release = |asked: &Asked<K, R>| asked.request.op.is_release();
         let effects = &mut self.effects;
         let mut answer = |reply: Option<R>, vote| effects.extend(reply.map(|reply| Effect::Vote(reply, vote)));
@@ -375,11 +409,13 @@ impl<K, R, C> Wire<K, R, C> {
     }
 
     fn wake(&mut self, now: Time) {
-        let mut expired = self.extends.expire(now);
+        let extends = self.extends.expire(now);
+        let mut expired = self.releases.expire(now);
         expired.extend(self.reload.as_mut().map(|reload| reload.expire(now)).into_iter().flatten());
-        let mut count = expired.len();
-        self.vote_all(expired, &Vote::Unknown);
+        let mut count = extends.len() + expired.len();
+        self.vote_all(extends, &Vote::Unknown);
         let effects = &mut self.effects;
+        effects.extend(expired.into_iter().map(|reply| Effect::Vote(reply, Vote::Unknown)));
         self.in_flight.expire(now, |reply| {
             count += 1;
             effects.push_back(Effect::Vote(reply, Vote::Unknown));
@@ -405,7 +441,9 @@ impl<K, R, C> Wire<K, R, C> {
             }
         }
         let gathered = self.gathered.take().into_iter().flatten();
-        let rest: Vec<Asked<K, R>> = gathered.chain(self.extends.take_all()).chain(waiting).collect();
+        let releases = core::iter::from_fn(|| self.releases.pop());
+        let rest = gathered.chain(self.extends.take_all()).chain(waiting).chain(releases);
+        let rest: Vec<Asked<K, R>> = rest.collect();
         self.vote_all(rest, &Vote::Unknown);
     }
 }

@@ -48,14 +48,20 @@ impl<K, R, C> Reload<K, R, C> {
         again.chain(&self.waiting).filter(|asked| asked.reply.is_some()).map(|asked| asked.request.give_up_at).min()
     }
 
-    /// Removes the requests whose sender has given up, now or before.
-    pub fn expire(&mut self, now: Time) -> Vec<Asked<K, R>> {
-        let mut expired: Vec<Asked<K, R>> = Vec::new();
+    /// Takes the receivers of the requests whose sender gives up now, and removes these requests. Releases stay: a late one is useful.
+    pub fn expire(&mut self, now: Time) -> Vec<R> {
+        let mut expired = Vec::new();
+        let mut keep = |asked: &mut Asked<K, R>| {
+            let is_over = asked.is_over(now);
+            if is_over {
+                expired.extend(asked.reply.take());
+            }
+            !is_over || asked.request.op.is_release()
+        };
         for asked in self.batches() {
-            expired.extend(asked.extract_if(.., |asked| asked.reply.is_none() || asked.is_over(now)));
+            asked.retain_mut(&mut keep);
         }
-        expired.extend(self.waiting.extract_if(.., |asked| asked.is_over(now)));
-        expired.retain(|asked| asked.reply.is_some());
+        self.waiting.retain_mut(keep);
         expired
     }
 
@@ -73,7 +79,7 @@ impl<K, R, C> Reload<K, R, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::Op;
+    use crate::op::{Op, Stages};
     use crate::wire::batch::{Batch, Request};
     use alloc::vec;
 
@@ -108,9 +114,23 @@ mod tests {
         let again_of = vec![batch(&[1], 300), batch(&[2], 400)];
         let mut reload = Reload { again: again_of, waiting: vec![seal(3, 300)], ..Reload::EMPTY };
         assert_eq!(reload.next_expiry(), Some(Time(300)));
-        assert_eq!(attempts(&reload.expire(Time(300))), [1, 3]);
+        assert_eq!(reload.expire(Time(300)), [1, 3]);
         assert_eq!((reload.next_expiry(), reload.expire(Time(399)).len()), (Some(Time(400)), 0));
-        assert_eq!(attempts(&reload.expire(Time(400))), [2]);
+        assert_eq!(reload.expire(Time(400)), [2]);
         assert_eq!(again(&mut reload), [0; 0]);
+    }
+
+    #[test]
+    fn a_release_waits_longer_than_its_sender() {
+        let release = |attempt, give_up_at| {
+            let mut asked = seal(attempt, give_up_at);
+            asked.request.op = Op::Release { attempt: Attempt(attempt), stages: Stages::All };
+            asked
+        };
+        let again_of = vec![Call::Batch(Batch { asked: vec![seal(1, 300), release(2, 300)], terms: None })];
+        let mut reload: Reload<_, _, ()> = Reload { again: again_of, waiting: vec![release(3, 300)], ..Reload::EMPTY };
+        assert_eq!(reload.expire(Time(300)), [1, 2, 3]);
+        assert_eq!((reload.next_expiry(), reload.expire(Time(301)).len()), (None, 0));
+        assert_eq!((again(&mut reload), attempts(&reload.waiting)), (vec![2], vec![3]));
     }
 }

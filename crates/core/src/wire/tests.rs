@@ -199,16 +199,17 @@ fn each_sender_gives_up_at_its_own_time() {
     for (op, after) in [(extend(1), 300), (extend(2), 290), (confirm(3), 280), (release(4), 0)] {
         wired.ask_until(NOW + Millis(after), op);
     }
-    assert_eq!(wired.voted(), [(4, Vote::Unknown)], "too late to be sent");
-    wired.flush();
+    assert_eq!(wired.voted(), [(4, Vote::Unknown)], "its sender does not wait");
+    assert_eq!(wired.flush(), ["release-4", "confirm-3", "extend-1 extend-2"], "a late release is useful");
     for (after, attempt) in [(280, 3), (290, 2), (300, 1)] {
         assert_eq!(wired.wire.next_deadline(), Some(NOW + Millis(after)));
         wired.give(NOW + Millis(after), Input::Wake);
         assert_eq!(wired.voted(), [(attempt, Vote::Unknown)]);
     }
     assert_eq!(wired.failed, [(Why::Timeout, 1); 4]);
+    wired.reply(&[text("ends"), Value::Int(1)]);
     wired.reply(&[text("votes"), Value::Int(1)]);
-    assert_eq!(wired.voted(), [], "it has its vote");
+    assert_eq!(wired.voted(), [], "they have their votes");
     wired.give(NOW + TIMEOUT, Input::Wake);
     assert!(wired.is_overdue, "the other call has no answer");
 }
@@ -220,7 +221,47 @@ fn too_many_requests_in_flight_are_refused() {
     for attempt in 1..=3 {
         wired.ask(confirm(attempt));
     }
-    assert_eq!((wired.voted(), wired.failed), ([(3, Vote::Abstained)].into(), [(Why::Busy, 1)].into()));
+    assert_eq!((wired.voted(), &wired.failed[..]), ([(3, Vote::Abstained)].into(), &[(Why::Busy, 1)][..]));
+}
+
+/// The sender of a release may not repeat it.
+#[test]
+fn too_many_releases_in_flight_wait() {
+    let limits = Limits { in_flight: 2, ..Limits::STANDARD };
+    let mut wired = Wired::new(limits, None);
+    wired.ask(confirm(1));
+    wired.ask(confirm(2));
+    wired.ask_until(NOW + Millis(460), release(3));
+    wired.ask(release(4));
+    assert_eq!(wired.flush(), ["confirm-1 confirm-2"]);
+    assert_eq!((wired.voted(), wired.wire.next_deadline()), ([].into(), Some(NOW + Millis(460))));
+    wired.give(NOW + Millis(460), Input::Wake);
+    assert_eq!(wired.voted(), [(3, Vote::Unknown)]);
+    wired.reply(&[text("votes"), Value::Int(1), Value::Int(1)]);
+    assert_eq!(wired.flush(), ["release-3 release-4"], "a late release is useful");
+    wired.reply(&[text("ends"), Value::Int(1), Value::Int(1)]);
+    assert_eq!(wired.voted()[2..], [(4, Vote::Released(1))]);
+    for attempt in 5..=8 {
+        wired.ask(release(attempt));
+    }
+    wired.give(NOW, Input::Closed);
+    assert_eq!(wired.voted().len(), 4, "also those that wait have a vote");
+}
+
+#[test]
+fn a_release_that_waits_for_the_scripts_is_sent_although_it_is_late() {
+    let mut wired = standard();
+    wired.ask(seal(1));
+    wired.flush();
+    wired.not_run();
+    wired.ask_until(NOW + Millis(100), release(2));
+    wired.ask_until(NOW + Millis(100), seal(3));
+    wired.give(NOW + Millis(100), Input::Wake);
+    assert_eq!(wired.voted(), [(2, Vote::Unknown), (3, Vote::Unknown)]);
+    wired.sent.clear();
+    wired.give(NOW + Millis(101), Input::Loaded);
+    assert_eq!(wired.sent, ["seal-1", "release-2"]);
+    assert_eq!((wired.voted(), wired.failed), ([].into(), [(Why::NoScript, 1), (Why::Timeout, 2)].into()));
 }
 
 #[test]
