@@ -24,7 +24,7 @@ use crate::listen::{self, Status};
 use crate::machine::{Event, Machine, Settings};
 use crate::message::Report;
 use crate::options::{Mode, RunOptions};
-use crate::say::say;
+use crate::say::{self, say};
 use crate::{exit, limits, link, signals, terminal};
 
 /// Runs the command; returns the exit code.
@@ -33,15 +33,21 @@ pub fn main(options: RunOptions) -> u8 {
         say(&text);
         return exit::FAILED;
     }
+    if let Err(error) = say::start() {
+        say(&format!("cannot start: a thread is needed: {error}. See `ulimit -u`"));
+        return exit::FAILED;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(keep(options)),
         Err(error) => Err((exit::FAILED, format!("cannot start: {error}"))),
     };
-    result.unwrap_or_else(|(code, text)| {
+    let code = result.unwrap_or_else(|(code, text)| {
         say(&text);
         code
-    })
+    });
+    say::finish();
+    code
 }
 
 async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {

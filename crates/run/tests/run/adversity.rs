@@ -1,11 +1,13 @@
 //! What the surroundings can deny: a terminal that reads, timers, the lock itself.
 
 use std::fs::File;
+use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
-use crate::support::{Servers, eventually, program};
+use crate::support::{Running, Servers, eventually, program};
 
 #[test]
 fn errors_that_nobody_can_read_change_no_exit_code() {
@@ -59,4 +61,47 @@ fn with_too_few_descriptors_nothing_starts_and_nothing_panics() {
         assert_eq!(output.status.code(), Some(125), "{limit}: {errors}");
         assert!(errors.contains("ulimit -n") && !errors.contains("panicked"), "{limit}: {errors}");
     }
+}
+
+/// The writing end of a pipe that is full, and the reading end, which nobody reads.
+fn full_pipe() -> (io::PipeReader, io::PipeWriter) {
+    let (reader, mut writer) = io::pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'x'; 512]).is_ok() {}
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn a_standard_error_that_is_not_read_delays_no_renewal() {
+    let servers = Servers::short();
+    let text = "stop() { sed 's/.*stopBoottimeMs\":\\([0-9]*\\).*/\\1/' $REDISLEASE_DEADLINE_FILE; }
+                first=$(stop); while [ $(stop) -lt $((first + 3000)) ]; do sleep 0.05; done";
+    for isolate in ["pid", "none"] {
+        let (_reader, writer) = full_pipe();
+        let run = servers.run(&["--lease", "test/blocked", "--isolate", isolate], &["sh", "-c", text]).0;
+        let status = Running::of({ run }.stderr(writer).spawn().unwrap()).wait();
+        assert_eq!(status.code(), Some(0), "{isolate}");
+        assert!(!servers.is_locked("test/blocked"), "{isolate}");
+    }
+}
+
+#[test]
+fn after_a_loss_that_nobody_reads_no_process_of_the_command_is_left() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let text = format!("setsid sh -c 'while :; do echo x >> {}; sleep 0.01; done' & wait", log.display());
+    let (_reader, writer) = full_pipe();
+    let run = servers.run(&["--lease", "test/unread", "--isolate", "none"], &["sh", "-c", &text]).0;
+    let mut run = Running::of({ run }.stderr(writer).spawn().unwrap());
+    eventually("the worker", || log.exists());
+    servers.delete("test/unread");
+    assert_eq!(run.wait().code(), Some(76));
+    let size = || std::fs::metadata(&log).unwrap().len();
+    let before = size();
+    // A process that still runs writes twenty times in this span.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(size(), before, "something still writes");
 }
