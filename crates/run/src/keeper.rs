@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::acquire::{self, NotAcquired};
 use crate::children::{self, Change, Next};
 use crate::clock::{BootTime, Deadlines};
-use crate::deadline_file::DeadlineFile;
+use crate::deadline_writer::DeadlineWriter;
 use crate::incoming::Incoming;
 use crate::isolation::Isolation;
 use crate::listen::{self, Status};
@@ -116,7 +116,7 @@ struct Keeper {
     /// Whether the present guard has named its init.
     is_init_known: bool,
     hook: Option<(Pid, BootTime)>,
-    deadline_file: Option<DeadlineFile>,
+    deadline_file: Option<DeadlineWriter>,
     /// The servers that a warning has named.
     warned: Vec<String>,
     /// Children that this process had when it began, from a shell that became this program.

@@ -19,6 +19,7 @@ mod children;
 mod clock;
 mod deadline;
 mod deadline_file;
+mod deadline_writer;
 mod duration;
 mod exit;
 mod guard;

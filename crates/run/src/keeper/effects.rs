@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, killpg};
 use super::{Held, Keeper};
 use crate::children;
 use crate::clock::BootTime;
-use crate::deadline_file::DeadlineFile;
+use crate::deadline_writer::DeadlineWriter;
 use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
 use crate::message::{Outcome, Report, Start, ToGuard};
@@ -27,7 +27,7 @@ impl Keeper {
     pub(super) async fn apply(&mut self, effect: Effect) -> Option<u8> {
         match effect {
             Effect::Acquire => self.acquire(),
-            Effect::StartGuard(isolation) => self.start_guard(isolation),
+            Effect::StartGuard(isolation) => self.start_guard(isolation).await,
             Effect::Send(message) => {
                 let is_sent = self.guard.as_ref().is_some_and(|guard| guard.send(&message).is_ok());
                 // The file promises nothing that the guard was not told.
@@ -62,18 +62,23 @@ impl Keeper {
         None
     }
 
-    fn start_guard(&mut self, isolation: Isolation) {
+    async fn start_guard(&mut self, isolation: Isolation) {
         self.isolation = isolation;
         // A shell may have moved this process to the background or back.
         self.is_foreground = terminal::is_foreground();
         self.init = None;
         self.is_init_known = false;
         if self.deadline_file.is_none() {
-            let created =
-                DeadlineFile::new().map_err(|error| say(&format!("there is no REDISLEASE_DEADLINE_FILE: {error}")));
-            self.deadline_file = created.ok();
+            let started = DeadlineWriter::start().await;
+            let started = started.map_err(|error| say(&format!("there is no REDISLEASE_DEADLINE_FILE: {error}")));
+            self.deadline_file = started.ok();
         }
         self.write_deadlines();
+        if let Some(file) = &self.deadline_file {
+            file.is_written().await;
+        }
+        // The folder may have taken a while.
+        self.deadlines = self.held.0.as_ref().map(|held| self.deadlines_of(held)).or(self.deadlines);
         let Some(deadlines) = self.deadlines else { return };
         let start = Start {
             isolation,
@@ -101,16 +106,14 @@ impl Keeper {
             ("REDISLEASE_LEASE", self.options.lease.to_string().into()),
             ("REDISLEASE_HOLDER", self.owner.clone().into()),
         ];
-        variables.extend(self.deadline_file.as_ref().map(|file| ("REDISLEASE_DEADLINE_FILE", file.path().into())));
+        variables
+            .extend(self.deadline_file.as_ref().map(|file| ("REDISLEASE_DEADLINE_FILE", file.path.clone().into())));
         variables
     }
 
     fn write_deadlines(&self) {
-        let (Some(file), Some(deadlines)) = (&self.deadline_file, self.deadlines) else {
-            return;
-        };
-        if let Err(error) = file.write(self.token, deadlines, BootTime::now()) {
-            say(&format!("cannot write {}: {error}", file.path().display()));
+        if let (Some(file), Some(deadlines)) = (&self.deadline_file, self.deadlines) {
+            file.write(self.token, deadlines);
         }
     }
 
@@ -182,6 +185,9 @@ impl Keeper {
         // Clients of `--listen` get the last event.
         tokio::task::yield_now().await;
         self.locker.shutdown().await;
+        if let Some(file) = self.deadline_file.take() {
+            file.end().await;
+        }
     }
 
     pub(super) fn show_status(&self) {
