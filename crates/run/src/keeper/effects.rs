@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, killpg};
 
 use super::{Held, Keeper};
 use crate::children;
-use crate::clock::BootTime;
+use crate::clock::{BootTime, Deadlines};
 use crate::deadline_writer::DeadlineWriter;
 use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
@@ -30,6 +30,9 @@ impl Keeper {
             Effect::StartGuard(isolation) => self.start_guard(isolation).await,
             Effect::Send(message) => {
                 let is_sent = self.guard.as_ref().is_some_and(|guard| guard.send(&message).is_ok());
+                if message == ToGuard::Stop {
+                    self.shorten_deadlines();
+                }
                 // The file promises nothing that the guard was not told.
                 if is_sent && matches!(message, ToGuard::Renewed(_)) {
                     self.write_deadlines();
@@ -109,6 +112,15 @@ impl Keeper {
         variables
             .extend(self.deadline_file.as_ref().map(|file| ("REDISLEASE_DEADLINE_FILE", file.path.clone().into())));
         variables
+    }
+
+    /// The lock is lost before its time: the guard stops the command now.
+    fn shorten_deadlines(&mut self) {
+        let Some(Deadlines { stop_at, kill_at }) = self.deadlines else { return };
+        let now = BootTime::now();
+        let kill_at = kill_at.min(now.after(self.options.grace));
+        self.deadlines = Some(Deadlines { stop_at: stop_at.min(now), kill_at });
+        self.write_deadlines();
     }
 
     fn write_deadlines(&self) {

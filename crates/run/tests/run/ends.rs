@@ -90,6 +90,30 @@ fn after_a_loss_and_the_end_of_the_command_no_server_has_a_key() {
     }
 }
 
+/// A process of the command can look at the file before each write.
+#[test]
+fn after_an_early_loss_the_file_says_that_the_time_is_over() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    // The stop time and the time of the deadline in ms, and the seconds of this clock.
+    let text = "trap 'sleep 0.1; cat $REDISLEASE_DEADLINE_FILE; echo; cat /proc/uptime; exit' TERM; echo ready; \
+                while :; do sleep 0.05; done";
+    let mut run = servers.run(&["--lease", "test/early", "-q"], &["sh", "-c", text]).spawn_to(&log);
+    let lines = || fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    eventually("the command", || lines().iter().any(|line| line == "ready"));
+    servers.delete("test/early");
+    assert_eq!(run.wait().code(), Some(76));
+    let lines = lines();
+    let number = |text: &str, name: &str| -> f64 {
+        text.split_once(name).unwrap().1.split([',', '}']).next().unwrap().parse().unwrap()
+    };
+    let file = lines.iter().find(|line| line.contains("stopBoottimeMs")).unwrap();
+    let uptime = lines.last().unwrap().split(' ').next().unwrap().parse::<f64>().unwrap() * 1000.0;
+    assert!(number(file, "\"stopBoottimeMs\":") <= uptime, "{lines:?}");
+    assert!(number(file, "\"deadlineBoottimeMs\":") <= uptime + 300.0, "{lines:?}");
+}
+
 /// It has 30 s, and would delay the end of a service for so long.
 #[test]
 fn a_signal_reaches_the_hook_of_a_loss() {
