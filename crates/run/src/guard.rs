@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ use crate::message::{Outcome, Report, Start, ToGuard, ToInit};
 use crate::say::say;
 use crate::timer::KillTimer;
 use crate::{exit, helper, namespace, signals};
+
+/// Why a process ended with SIGSYS.
+pub const SECCOMP: &str = "a seccomp filter, such as SystemCallFilter= of systemd, forbids a system call";
 
 /// Runs the guard of the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {
@@ -50,7 +54,7 @@ fn run(user: &[OsString]) -> io::Result<()> {
         }
     };
     let schedule = Schedule::new(deadlines, Duration::from_millis(start.grace_ms));
-    match start_init(&start, user, stdin.as_ref()) {
+    match start_init(&keeper, &start, user, stdin.as_ref()) {
         Ok((child, init)) => Guard::new(keeper, timer, schedule, child, init, start.stop_signal)?.watch(),
         Err(error) => keeper.send(&not_started(&error), None),
     }
@@ -73,10 +77,17 @@ fn timer(deadlines: &Deadlines) -> io::Result<KillTimer> {
     Ok(timer)
 }
 
-fn start_init(start: &Start, user: &[OsString], stdin: Option<&OwnedFd>) -> io::Result<(Child, Channel)> {
+fn start_init(
+    keeper: &Channel,
+    start: &Start,
+    user: &[OsString],
+    stdin: Option<&OwnedFd>,
+) -> io::Result<(Child, Channel)> {
     namespace::enter(start.isolation)?;
     let (ours, theirs) = Channel::pair()?;
     let child = helper::command(helper::INIT, user).stdin(Stdio::from(theirs.into_fd())).spawn()?;
+    // First: a guard that ends without this report has started no command. Without `run`, nobody needs it.
+    let _ = keeper.send(&Report::Init { pid: i32::try_from(child.id()).unwrap_or_default() }, None);
     ours.send(&ToInit::Start(start.clone()), stdin.map(|fd| fd.as_fd()))?;
     Ok((child, ours))
 }
@@ -92,6 +103,8 @@ struct Guard {
     child: Child,
     init: Channel,
     is_init_open: bool,
+    /// Whether init may have started the command.
+    is_launching: bool,
     stop_signal: i32,
     outcome: Option<Outcome>,
 }
@@ -108,8 +121,7 @@ impl Guard {
         let alarm = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let children = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
-        let pid = i32::try_from(child.id()).unwrap_or_default();
-        let guard = Self {
+        Ok(Self {
             keeper,
             is_kept: true,
             timer,
@@ -119,21 +131,20 @@ impl Guard {
             child,
             init,
             is_init_open: true,
+            is_launching: false,
             stop_signal,
             outcome: None,
-        };
-        guard.report(&Report::Init { pid });
-        Ok(guard)
+        })
     }
 
     /// Returns when init has ended.
     fn watch(mut self) -> io::Result<()> {
-        loop {
+        let end = loop {
             self.set_alarm()?;
             self.wait()?;
             while self.children.read_signal()?.is_some() {}
-            if self.child.try_wait()?.is_some() {
-                break;
+            if let Some(end) = self.child.try_wait()? {
+                break end;
             }
             self.read_init();
             self.read_keeper()?;
@@ -142,9 +153,13 @@ impl Guard {
                 self.report(&Report::Stopping);
             }
             self.act(action)?;
-        }
+        };
         // What init has sent before its end.
         self.read_init();
+        if end.signal() == Some(Signal::SIGSYS as i32) && !self.is_launching {
+            self.report(&Report::Refused(SECCOMP.to_owned()));
+            return Ok(());
+        }
         let killed = || Outcome::Failed("a helper process was killed, and the command with it".to_owned());
         let outcome = self.outcome.take().unwrap_or_else(killed);
         self.report(&Report::Ended(outcome));
@@ -201,7 +216,10 @@ impl Guard {
         while self.is_init_open {
             match self.init.receive(false) {
                 Ok(Some(Received { message: Report::Ended(outcome), .. })) => self.outcome = Some(outcome),
-                Ok(Some(Received { message, .. })) => self.report(&message),
+                Ok(Some(Received { message, .. })) => {
+                    self.is_launching |= message == Report::Launching;
+                    self.report(&message);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Ok(None) | Err(_) => self.is_init_open = false,
             }

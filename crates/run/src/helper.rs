@@ -9,6 +9,7 @@ use std::process::Command;
 
 use nix::unistd::{getegid, getgid};
 use rustix::process::setpriority_process;
+use rustix::thread::CapabilitySet;
 
 /// The file of this program, also after another version has replaced it on disk.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -41,11 +42,39 @@ pub fn set_name(name: &CStr) -> io::Result<()> {
 /// Lets this process run before others on a busy machine, if this user may ask for that: the kernel ends it at the deadline only when it
 /// runs, and the command after it. The command gets back the priority that `run` has.
 pub fn hurry() {
-    // Without the right to do it, everything works on a machine that is less busy.
-    let _ = setpriority_process(None, -20);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if may_hurry(&status) {
+        // Without it, everything works on a machine that is less busy.
+        let _ = setpriority_process(None, -20);
+    }
+}
+
+/// Whether a process with this file `status` of `/proc` has CAP_SYS_NICE. A seccomp filter, such as `SystemCallFilter=~@resources` of
+/// systemd, can end a process that tries.
+fn may_hurry(status: &str) -> bool {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let capabilities = field("CapEff:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or_default();
+    let is_filtered = field("Seccomp:").is_some_and(|mode| mode != "0");
+    capabilities & CapabilitySet::SYS_NICE.bits() != 0 && !is_filtered
 }
 
 /// The user's command of a command line that [`command`] has made; `None` if another program has made it.
 pub fn split(line: &[OsString]) -> Option<&[OsString]> {
     line.split_first().filter(|(first, _)| *first == "--").map(|(_, user)| user)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_hurries_with_the_right_to_do_it_and_without_a_filter() {
+        let status =
+            |mask: &str, mode: &str| format!("Name:\tx\nCapEff:\t{mask}\nSeccomp:\t{mode}\nSeccomp_filters:\t1\n");
+        assert!(may_hurry(&status("000001ffffffffff", "0")));
+        assert!(may_hurry("CapEff:\t0000000000800000\n"), "a kernel without filters");
+        assert!(!may_hurry(&status("000001ffffffffff", "2")));
+        assert!(!may_hurry(&status("00000000a80425fb", "0")));
+        assert!(!may_hurry(""));
+    }
 }

@@ -52,6 +52,7 @@ fn run(user: &[OsString]) -> io::Result<()> {
     let signals = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
     let mut init =
         Init { guard, signals, start, is_preparing: false, stopped_by: None, child: None, exec: None, stdin };
+    init.guard.send(&Report::Launching, None)?;
     let outcome = init.run(user);
     // Without the guard, nobody needs the outcome.
     let _ = init.guard.send(&Report::Ended(outcome), None);

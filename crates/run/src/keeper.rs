@@ -22,10 +22,10 @@ use crate::incoming::Incoming;
 use crate::isolation::Isolation;
 use crate::listen::{self, Status};
 use crate::machine::{Event, Machine, Settings};
-use crate::message::Report;
+use crate::message::{Outcome, Report};
 use crate::options::{Mode, RunOptions};
 use crate::say::{self, say};
-use crate::{exit, limits, link, signals, terminal};
+use crate::{exit, guard, limits, link, signals, terminal};
 
 /// Runs the command; returns the exit code.
 pub fn main(options: RunOptions) -> u8 {
@@ -92,6 +92,9 @@ async fn or_never<T>(future: Option<impl Future<Output = T>>) -> T {
     }
 }
 
+/// A service that loses each lock at once must not take all turns.
+const LEAST_BETWEEN: Duration = Duration::from_secs(2);
+
 type Acquiring = Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>>>>;
 
 struct Keeper {
@@ -103,6 +106,7 @@ struct Keeper {
     blocked: Vec<i32>,
     machine: Machine,
     acquiring: Option<Acquiring>,
+    acquired_at: Option<BootTime>,
     held: Held,
     /// The token of the lock that is held, or was held last.
     token: u64,
@@ -149,6 +153,7 @@ impl Keeper {
             blocked,
             machine,
             acquiring: None,
+            acquired_at: None,
             held: Held(None),
             token: 0,
             renewals: None,
@@ -191,7 +196,12 @@ impl Keeper {
 
     fn acquire(&mut self) {
         let (locker, options, owner) = (self.locker.clone(), self.options.clone(), self.owner.clone());
-        self.acquiring = Some(Box::pin(async move { acquire::acquire(locker, &options, &owner).await }));
+        let since = self.acquired_at.map(|at| BootTime::now().since(at));
+        let pause = since.map_or(Duration::ZERO, |since| LEAST_BETWEEN.saturating_sub(since));
+        self.acquiring = Some(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            acquire::acquire(locker, &options, &owner).await
+        }));
     }
 
     /// Waits for the next events.
@@ -237,6 +247,7 @@ impl Keeper {
                 self.renewals = Some(held.renewals());
                 self.deadlines = Some(self.deadlines_of(&held));
                 self.token = held.token();
+                self.acquired_at = Some(BootTime::now());
                 self.held.0 = Some(held);
                 self.warn_of_servers();
                 Event::Acquired
@@ -299,9 +310,9 @@ impl Keeper {
     /// Removes the children that have ended. Returns whether none is left but those that were there before.
     fn reap(&mut self) -> bool {
         loop {
-            let pid = match children::next() {
+            let (pid, change) = match children::next() {
                 Next::Changed(_, Change::Stopped(_)) => continue,
-                Next::Changed(pid, _) => pid,
+                Next::Changed(pid, change) => (pid, change),
                 Next::NoChild => return true,
                 // Every process that an ended child has left was given to this one before the child was removed.
                 Next::Running => {
@@ -324,10 +335,30 @@ impl Keeper {
                     let event = self.reported(report);
                     self.events.push_back(event);
                 }
+                self.events.extend(self.not_started(change).map(Event::Guard));
                 self.events.push_back(Event::GuardEnded);
                 self.take_terminal();
             }
         }
+    }
+
+    /// Why a guard that was killed has started no command: init gets the command only after the guard has named it. At the deadline it is
+    /// a loss.
+    fn not_started(&self, end: Change) -> Option<Report> {
+        let Change::Killed(signal) = end else { return None };
+        if self.is_init_known || self.deadlines.is_some_and(|deadlines| deadlines.kill_at <= BootTime::now()) {
+            return None;
+        }
+        let is_filtered = i32::from(signal) == Signal::SIGSYS as i32;
+        if is_filtered && self.isolation.has_namespace() {
+            return Some(Report::Refused(guard::SECCOMP.to_owned()));
+        }
+        let by = if is_filtered {
+            guard::SECCOMP.to_owned()
+        } else {
+            format!("signal {signal} has ended the guard process")
+        };
+        Some(Report::Ended(Outcome::NotStarted { code: exit::FAILED, why: format!("cannot start the command: {by}") }))
     }
 
     fn take_terminal(&self) {

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
+use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::channel::{Channel, Received};
 use crate::message::{Launch, NotExecuted, Start};
@@ -75,6 +76,9 @@ fn prepare(init: &Channel) -> io::Result<bool> {
         say(&format!("the command does not get the terminal: {error}"));
     }
     signals::unblock_all_but(&launch.blocked)?;
-    rustix::process::setpriority_process(None, launch.nice)?;
+    // A seccomp filter can forbid the call, and then the priority is still that of `run`.
+    if getpriority_process(None)? != launch.nice {
+        setpriority_process(None, launch.nice)?;
+    }
     Ok(true)
 }

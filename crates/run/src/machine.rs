@@ -168,7 +168,8 @@ impl Machine {
 
     fn report(&self, term: &mut Term, report: Report) -> Vec<Effect> {
         match report {
-            Report::Init { .. } => {
+            Report::Init { .. } => Vec::new(),
+            Report::Launching => {
                 term.is_started = true;
                 let isolation = self.settings.isolations.get(term.candidate).copied().unwrap_or(Isolation::None);
                 vec![Effect::Say(format!("isolation {}", isolation.describe()), false)]

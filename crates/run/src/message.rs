@@ -66,8 +66,10 @@ pub enum ToInit {
 /// From init to the guard, and from the guard to `run`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// The process that starts the command, as `run` sees its process ID.
+    /// The process that starts the command, as `run` sees its process ID. It has not got the command yet.
     Init { pid: i32 },
+    /// Init has made the isolation, and starts the command now.
+    Launching,
     /// Something that the user should know.
     Note(String),
     /// This isolation is not possible here.

@@ -14,6 +14,7 @@ fn running(is_service: bool, has_lost_hook: bool) -> Machine {
     let mut machine = machine(is_service, has_lost_hook);
     assert_eq!(machine.step(Event::Acquired), [Effect::StartGuard(Isolation::Pid)]);
     machine.step(Event::Guard(Report::Init { pid: 5 }));
+    machine.step(Event::Guard(Report::Launching));
     assert!(machine.is_active());
     machine
 }

@@ -7,6 +7,7 @@ mod cases;
 mod container;
 mod crontabs;
 mod ends;
+mod filters;
 mod idle;
 mod lane;
 mod losses;
