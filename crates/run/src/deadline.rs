@@ -10,7 +10,12 @@ pub struct Schedule {
     deadlines: Deadlines,
     grace: Duration,
     stopping: bool,
+    killing: bool,
 }
+
+/// How long before the deadline the process group of the command is killed. The kernel kills the command with its parent, but not the
+/// rest of the group, and not a command that has another user or capabilities from its file.
+const KILL_BEFORE: u64 = 20;
 
 /// What the guard has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +25,26 @@ pub enum Action {
     Arm(BootTime),
     /// Send the stop signal, and set the timer of the kernel to this time.
     Stop(BootTime),
+    /// Kill the process group of the command: the deadline is near.
+    Kill,
 }
 
 impl Schedule {
     pub const fn new(deadlines: Deadlines, grace: Duration) -> Self {
-        Self { deadlines, grace, stopping: false }
+        Self { deadlines, grace, stopping: false, killing: false }
     }
 
-    /// When [`Self::time`] is called at the latest. `None` after the stop signal.
-    pub fn next_stop(&self) -> Option<BootTime> {
-        (!self.stopping).then_some(self.deadlines.stop_at)
+    /// When [`Self::time`] is called at the latest.
+    pub const fn next(&self) -> Option<BootTime> {
+        match (self.stopping, self.killing) {
+            (false, _) => Some(self.deadlines.stop_at),
+            (true, false) => Some(self.kill_group_at()),
+            (true, true) => None,
+        }
+    }
+
+    const fn kill_group_at(&self) -> BootTime {
+        BootTime(self.deadlines.kill_at.0.saturating_sub(KILL_BEFORE))
     }
 
     /// The lock was renewed. A command that was asked to stop is not asked to go on, and no renewal shortens the time.
@@ -53,6 +68,10 @@ impl Schedule {
 
     /// Time has passed.
     pub fn time(&mut self, now: BootTime) -> Action {
+        if self.stopping && !self.killing && self.kill_group_at() <= now {
+            self.killing = true;
+            return Action::Kill;
+        }
         if now < self.deadlines.stop_at { Action::Nothing } else { self.stop(now) }
     }
 }
@@ -61,29 +80,38 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    const GRACE: Duration = Duration::from_millis(10);
+    const GRACE: Duration = Duration::from_millis(100);
 
     fn until(stop_at: u64) -> Deadlines {
-        Deadlines { stop_at: BootTime(stop_at), kill_at: BootTime(stop_at + 10) }
+        Deadlines { stop_at: BootTime(stop_at), kill_at: BootTime(stop_at + 100) }
     }
 
     #[test]
     fn a_renewal_moves_both_deadlines_and_never_back() {
         let mut schedule = Schedule::new(until(100), GRACE);
-        assert_eq!(schedule.renewed(until(150)), Action::Arm(BootTime(160)));
+        assert_eq!(schedule.renewed(until(150)), Action::Arm(BootTime(250)));
         assert_eq!(schedule.renewed(until(120)), Action::Nothing);
-        assert_eq!(schedule.next_stop(), Some(BootTime(150)));
+        assert_eq!(schedule.next(), Some(BootTime(150)));
         assert_eq!(schedule.time(BootTime(149)), Action::Nothing);
-        assert_eq!(schedule.time(BootTime(150)), Action::Stop(BootTime(160)));
+        assert_eq!(schedule.time(BootTime(150)), Action::Stop(BootTime(250)));
     }
 
     #[test]
     fn a_stop_is_final_and_does_not_extend_the_time() {
         let mut schedule = Schedule::new(until(100), GRACE);
-        assert_eq!(schedule.stop(BootTime(50)), Action::Stop(BootTime(60)));
+        assert_eq!(schedule.stop(BootTime(50)), Action::Stop(BootTime(150)));
         assert_eq!(schedule.renewed(until(500)), Action::Nothing);
-        assert_eq!((schedule.time(BootTime(100)), schedule.next_stop()), (Action::Nothing, None));
+        assert_eq!(schedule.time(BootTime(100)), Action::Nothing);
         let mut late = Schedule::new(until(100), GRACE);
-        assert_eq!(late.time(BootTime(107)), Action::Stop(BootTime(110)), "the grace period ends at the deadline");
+        assert_eq!(late.time(BootTime(107)), Action::Stop(BootTime(200)), "the grace period ends at the deadline");
+    }
+
+    #[test]
+    fn the_group_is_killed_once_before_the_deadline() {
+        let mut schedule = Schedule::new(until(100), GRACE);
+        schedule.stop(BootTime(50));
+        assert_eq!((schedule.next(), schedule.time(BootTime(129))), (Some(BootTime(130)), Action::Nothing));
+        assert_eq!(schedule.time(BootTime(130)), Action::Kill);
+        assert_eq!((schedule.next(), schedule.time(BootTime(140))), (None, Action::Nothing));
     }
 }

@@ -149,7 +149,7 @@ impl Guard {
             self.read_init();
             self.read_keeper()?;
             let action = self.schedule.time(BootTime::now());
-            if action != Action::Nothing {
+            if matches!(action, Action::Stop(_)) {
                 self.report(&Report::Stopping);
             }
             self.act(action)?;
@@ -181,10 +181,10 @@ impl Guard {
         }
     }
 
-    /// Sets the alarm for the stop signal.
+    /// Sets the alarm for the stop signal, and then for SIGKILL.
     fn set_alarm(&self) -> io::Result<()> {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let at = self.schedule.next_stop().map_or(zero, |at| BootTime(at.0.max(1)).timespec());
+        let at = self.schedule.next().map_or(zero, |at| BootTime(at.0.max(1)).timespec());
         let spec = Itimerspec { it_interval: zero, it_value: at };
         timerfd_settime(&self.alarm, TimerfdTimerFlags::ABSTIME, &spec)?;
         Ok(())
@@ -230,6 +230,10 @@ impl Guard {
         match action {
             Action::Nothing => Ok(()),
             Action::Arm(at) => self.timer.set(at),
+            Action::Kill => {
+                self.signal(Signal::SIGKILL as i32, true);
+                Ok(())
+            }
             Action::Stop(at) => {
                 self.timer.set(at)?;
                 self.signal(self.stop_signal, true);

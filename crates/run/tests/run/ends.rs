@@ -90,6 +90,25 @@ fn after_a_loss_and_the_end_of_the_command_no_server_has_a_key() {
     }
 }
 
+/// The kernel kills only the command itself with its parent, here the shell.
+#[test]
+fn after_the_end_of_run_its_guard_kills_the_process_group_of_the_command() {
+    let servers = Servers::short();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let text = format!("trap '' TERM; sh -c 'while :; do echo x >> {}; sleep 0.01; done'; true", log.display());
+    let run = servers.run(&["--lease", "test/group", "-q", "--isolate", "none"], &["sh", "-c", &text]).spawn();
+    eventually("the command", || log.exists());
+    let guard = run.guard().unwrap();
+    run.signal(Signal::KILL);
+    eventually("the end of the guard", || rustix::process::test_kill_process(guard).is_err());
+    let size = || fs::metadata(&log).unwrap().len();
+    let before = size();
+    // A process that still runs writes twenty times in this span.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(size(), before, "something still writes");
+}
+
 /// A process of the command can look at the file before each write.
 #[test]
 fn after_an_early_loss_the_file_says_that_the_time_is_over() {
