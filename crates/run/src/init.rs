@@ -155,7 +155,7 @@ impl Init {
             }
             while let Next::Changed(pid, change) = children::next() {
                 match change {
-                    Change::Stopped(signal) => self.resume(pid, signal),
+                    Change::Stopped(signal) => self.stopped(pid, signal),
                     end if Some(pid) == self.child => {
                         if !is_over && !self.is_preparing {
                             // It ended in this moment. Numbers are not used again so soon.
@@ -201,14 +201,23 @@ impl Init {
         }
     }
 
-    /// Lets a command go on that was suspended with the keyboard, because it does not ignore that: it would lose its lock.
-    fn resume(&self, pid: Pid, signal: i32) {
-        if self.start.foreground && Some(pid) == self.child && signal == Signal::SIGTSTP as i32 {
-            self.signal(Signal::SIGCONT);
-            let note = "the command cannot be suspended while it holds the lock; Ctrl-C ends it".to_owned();
-            // Without the guard, this process ends too.
-            let _ = self.guard.send(&Report::Note(note), None);
+    /// The child was stopped. The lock is renewed all the same, so nobody else can do its work: a command that was suspended with the
+    /// keyboard, because it does not ignore that, goes on.
+    fn stopped(&self, pid: Pid, signal: i32) {
+        if Some(pid) != self.child {
+            return;
         }
+        let note = if self.start.foreground && signal == Signal::SIGTSTP as i32 {
+            self.signal(Signal::SIGCONT);
+            "the command cannot be suspended while it holds the lock; Ctrl-C ends it".to_owned()
+        } else {
+            let name = Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string());
+            format!(
+                "the command is stopped by {name}, and the lock stays held: send SIGCONT or SIGKILL to its process group"
+            )
+        };
+        // Without the guard, this process ends too.
+        let _ = self.guard.send(&Report::Note(note), None);
     }
 
     /// Sends a signal to the process group of the child.

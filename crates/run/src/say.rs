@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::signals;
+
 /// How many lines wait at most.
 const MOST: usize = 64;
 /// How long the end of the program waits for the last lines.
@@ -87,6 +89,7 @@ fn of_run(text: &str) -> String {
 }
 
 fn write_all(lines: Receiver<Line>) {
+    signals::block_background_writes();
     for line in lines {
         match line {
             Line::Text(text) => write(&text),

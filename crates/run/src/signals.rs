@@ -4,8 +4,8 @@ use std::io;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// The signals that are passed on to the command. Those that stop a process are not among them: a command that does not run
-/// would lose its lock.
+/// The signals that are passed on to the command. Those that stop a process are not among them: the lock stays held while the command
+/// does not run, and nobody else can do its work.
 pub const FORWARDED: [Signal; 9] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -17,6 +17,10 @@ pub const FORWARDED: [Signal; 9] = [
     Signal::SIGCONT,
     Signal::SIGWINCH,
 ];
+
+/// The signals with which the kernel stops a process group of the background that uses the terminal, as another program of a pipeline
+/// can. `run` goes on, because it must renew the lock.
+pub const OF_BACKGROUND: [Signal; 2] = [Signal::SIGTTIN, Signal::SIGTTOU];
 
 /// Whether a program without handlers ends at this signal: then `run` ends at it while it waits for the lock.
 pub const fn ends_a_wait(signal: Signal) -> bool {
@@ -38,12 +42,18 @@ pub fn ignored_at_start() -> Vec<Signal> {
 fn ignored(status: &str) -> Vec<Signal> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    FORWARDED.into_iter().filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
+    FORWARDED.into_iter().chain(OF_BACKGROUND).filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
 }
 
 /// The numbers of the blocked signals that have a name.
 pub fn blocked() -> Vec<i32> {
     SigSet::thread_get_mask().map(|set| set.iter().map(|signal| signal as i32).collect()).unwrap_or_default()
+}
+
+/// Lets this thread write to a terminal from the background. A handler alone would repeat the write for ever.
+pub fn block_background_writes() {
+    // Without it, the kernel asks the handler.
+    let _ = SigSet::from(Signal::SIGTTOU).thread_block();
 }
 
 /// Blocks all signals that have a name: a signal for the whole process group must not end a helper process before the command.

@@ -67,6 +67,39 @@ fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
     running.wait();
 }
 
+/// Nobody else can do its work.
+#[test]
+fn a_command_of_the_background_that_reads_the_terminal_is_reported() {
+    let servers = Servers::start();
+    let run = servers.run(&["--lease", "test/tty"], &["sh", "-c", "read x"]);
+    // `script` gives its input, which stays open, to the terminal.
+    let text = format!("bash -c 'set -m; {} & read y; kill -9 %1'", line(&run).replace('\'', r"'\''"));
+    let mut running = Running::of(terminal(&text).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut keyboard = running.child.stdin.take().unwrap();
+    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let told = lines.find(|line| line.contains("is stopped by SIGTTIN, and the lock stays held"));
+    assert!(told.is_some());
+    let _ = keyboard.write_all(b"\n");
+    drop((keyboard, lines));
+    running.wait();
+}
+
+/// The lines of `run` and a program beside it write to the terminal from the background.
+#[test]
+fn a_terminal_that_stops_writers_of_the_background_does_not_stop_the_renewals() {
+    let servers = Servers::short();
+    let run = servers.run(&["--lease", "test/tty"], &["sleep", "4"]);
+    let text = format!(
+        "bash -c 'set -m; stty tostop; {} | cat; echo code ${{PIPESTATUS[0]}}'",
+        line(&run).replace('\'', r"'\''")
+    );
+    let mut running = Running::of(terminal(&text).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let code = lines.find(|line| line.starts_with("code"));
+    assert_eq!(code.as_deref().map(str::trim), Some("code 0"));
+    running.wait();
+}
+
 /// A shell sets what is ignored. It must not remove variables whose names it cannot use, or hide that the command cannot be executed.
 #[test]
 fn on_a_terminal_the_environment_and_the_errors_are_the_same() {
