@@ -60,8 +60,18 @@ pub fn has_ended(child: Pid) -> bool {
     pid.is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
 }
 
-/// The children of this process, from `/proc`.
+/// Whether the process IDs of `/proc` are those of this process. Another PID namespace may have mounted it, as `unshare --pid` leaves
+/// it; its numbers belong to other processes here.
+pub fn proc_is_ours() -> bool {
+    let own = std::fs::read_link("/proc/self").ok();
+    own.is_some_and(|own| own.to_str().is_some_and(|text| text.parse() == Ok(getpid().as_raw())))
+}
+
+/// The children of this process, from `/proc`; none if that shows another PID namespace.
 pub fn list() -> Vec<Pid> {
+    if !proc_is_ours() {
+        return Vec::new();
+    }
     let this = getpid();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -78,6 +88,9 @@ fn parent_of(pid: i32) -> Option<Pid> {
 /// The children of this process, from its own entry in `/proc`. It takes much less time than [`list`], and can miss one while another one
 /// ends. `None` if this kernel has no such file.
 fn list_fast() -> Option<Vec<Pid>> {
+    if !proc_is_ours() {
+        return None;
+    }
     let mut children = Vec::new();
     for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
         let text = std::fs::read_to_string(thread.path().join("children")).ok()?;

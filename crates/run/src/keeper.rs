@@ -60,6 +60,12 @@ async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {
     let blocked = signals::blocked();
     let incoming = Incoming::new().map_err(failed)?;
     children::adopt_orphans().map_err(failed)?;
+    if !children::proc_is_ours() && !options.quiet {
+        say(
+            "/proc shows another PID namespace: processes that the command leaves behind cannot be found there, and the lock stays \
+             until its TTL has passed if there are some. Mount another /proc, as `unshare --mount-proc` does",
+        );
+    }
     let (status, statuses) = watch::channel(Status::new(&options.lease, &owner));
     if let Some(address) = options.listen {
         let problem = |error| (exit::USAGE, format!("--listen {address}: {error}: choose another address"));

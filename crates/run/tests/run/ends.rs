@@ -90,6 +90,24 @@ fn after_a_loss_and_the_end_of_the_command_no_server_has_a_key() {
     }
 }
 
+/// The numbers in it belong to other processes, so it proves nothing and names nobody to kill.
+#[test]
+fn a_proc_of_another_namespace_proves_no_end() {
+    let servers = Servers::start();
+    let inner = servers.run(&["--lease", "test/proc", "--isolate", "none"], &["sh", "-c", "setsid sleep 30 &"]).0;
+    let mut shell = Command::new("unshare");
+    // Not as the first process, whose end would be that of all.
+    shell.args(["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "\"$@\"; echo code $?", "sh"]);
+    let output = shell.arg(inner.get_program()).args(inner.get_args()).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    if errors.starts_with("unshare: ") {
+        return redislease_lab::skipped(&errors);
+    }
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "code 0", "{errors}");
+    assert!(errors.contains("/proc shows another PID namespace"), "{errors}");
+    assert!(servers.is_locked("test/proc"), "{errors}");
+}
+
 /// The kernel kills only the command itself with its parent, here the shell.
 #[test]
 fn after_the_end_of_run_its_guard_kills_the_process_group_of_the_command() {
