@@ -14,6 +14,8 @@ use crate::clock::{BootTime, Deadlines};
 
 /// The begin of the name of each folder.
 const PREFIX: &str = "redislease-run-";
+/// It differs on each machine and after each start of it. The lock of a folder is known to one kernel only, as on NFS.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The file in it, and the one that replaces it.
 const NAME: &str = "deadline.json";
 const NEW: &str = "new";
@@ -79,10 +81,17 @@ fn parents(variables: [Option<OsString>; 2]) -> impl Iterator<Item = PathBuf> {
     named.chain(["/tmp".into()])
 }
 
+/// The begin of the names of the folders of this machine.
+fn prefix() -> String {
+    let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
+    format!("{PREFIX}{}-", boot.trim())
+}
+
 fn create_in(parent: &Path) -> io::Result<(PathBuf, File)> {
-    remove_unused(parent);
+    let prefix = prefix();
+    remove_unused(parent, &prefix);
     // In a folder that all users can write to, another user may have taken a name.
-    let names = (0..100).map(|number| format!("{PREFIX}{}-{}-{number}", std::process::id(), BootTime::now().0));
+    let names = (0..100).map(|number| format!("{prefix}{}-{}-{number}", std::process::id(), BootTime::now().0));
     let mut last = io::ErrorKind::AlreadyExists.into();
     for folder in names.map(|name| parent.join(name)) {
         match DirBuilder::new().mode(0o700).create(&folder) {
@@ -107,10 +116,10 @@ fn lock(folder: &Path) -> Option<File> {
     Some(file)
 }
 
-/// Removes the folders of processes of this user that were killed.
-fn remove_unused(parent: &Path) {
+/// Removes the folders of processes of this user on this machine that were killed.
+fn remove_unused(parent: &Path, prefix: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes())
             && entry.metadata().is_ok_and(|metadata| metadata.uid() == geteuid().as_raw());
         // The lock is kept until the folder is gone: a process that begins now must not find its own.
         if is_ours && let Some(_lock) = lock(&entry.path()) {
@@ -145,6 +154,18 @@ mod tests {
         assert_eq!(used([Some("/run/user/1"), Some("/var/tmp")]), paths(&["/run/user/1", "/var/tmp", "/tmp"]));
         assert_eq!(used([Some(""), Some("tmp")]), paths(&["/tmp"]));
         assert_eq!(used([None, None]), paths(&["/tmp"]));
+    }
+
+    /// It can share the folder, and locks of folders are often unknown to other machines.
+    #[test]
+    fn a_folder_of_another_machine_is_not_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let of_others = parent.path().join("redislease-run-01234567-89ab-cdef-0123-456789abcdef-7-1-0");
+        fs::create_dir(&of_others).unwrap();
+        let unused = parent.path().join(format!("{}7-1-0", prefix()));
+        fs::create_dir(&unused).unwrap();
+        let (folder, _lock) = create_in(parent.path()).unwrap();
+        assert!(of_others.exists() && folder.exists() && !unused.exists());
     }
 
     #[test]
