@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::channel::{Channel, Received};
 use crate::children::{self, Change, Next};
+use crate::isolation::Isolation;
 use crate::message::{NotExecuted, Outcome, Report, Start, ToInit};
 use crate::say::say;
 use crate::{exit, helper, launch, namespace, signals};
@@ -46,6 +47,8 @@ fn run(user: &[OsString]) -> io::Result<()> {
                 format!("/proc shows the process IDs outside of the namespace, because it cannot be mounted: {error}");
             guard.send(&Report::Note(note), None)?;
         }
+    }
+    if start.isolation == Isolation::PidInUser {
         namespace::drop_mount_capability()?;
     }
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
