@@ -74,6 +74,7 @@ fn for_programs(message: &str) -> String {
     [
         ("set `spec.tls` in the RedisQuorum", "write `rediss://` and call tls()"),
         ("remove `spec.tls` from the RedisQuorum", "write `redis://` and do not call tls()"),
+        ("remove `spec.auth` from the RedisQuorum", "remove the password from the URLs or credentials()"),
         ("in the RedisQuorum's secret", "in credentials() or in the URLs"),
         ("in the key `ca.crt` of the TLS secret: add the authority that signed it to `ca.crt`",
          "that was passed to tls(): add the authority that signed it"),

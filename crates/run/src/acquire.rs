@@ -139,6 +139,7 @@ pub fn for_options(text: &str) -> String {
         ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
         ("pass another one to tls()", "use another --tls-certificate and --tls-key"),
         ("in credentials() or in the URLs", "in the URLs"),
+        ("from the URLs or credentials()", "from the URLs"),
         ("ttl is", "--ttl is"),
         ("renew_every", "--renew-every"),
         ("the stop_budget", "the grace period with 1 s for SIGKILL, together"),

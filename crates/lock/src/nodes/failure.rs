@@ -29,6 +29,12 @@ impl Failure {
         Self { reason: Reason::Internal, text: format!("the operating system provides no random numbers: {error}") }
     }
 
+    /// The server expects no login.
+    pub fn no_password() -> Self {
+        let text = "cannot connect: the server has no password: set `requirepass` on it, or remove `spec.auth` from the RedisQuorum";
+        Self { reason: Reason::Auth, text: text.to_owned() }
+    }
+
     pub fn timeout(limit: Millis) -> Self {
         Self { reason: Reason::Timeout, text: format!("no answer within {} ms", limit.0) }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::select_ok;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{ErrorKind, Value};
+use redis::{ErrorKind, RedisError, Value};
 use redislease_core::time::{Millis, Time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -84,13 +84,25 @@ async fn log_in(
     match clock::within(deadline.since(clock::now()), client.answer(&login)).await {
         Ok(Ok(Ok(Value::Okay))) => Ok(client),
         Ok(Ok(Ok(_))) => Err(Failure::protocol("cannot connect: the reply to AUTH is not OK")),
-        // It answers so to whatever comes first, and closes the connection.
-        Ok(Ok(Err(error))) if Reason::from(&error) == Reason::MaxClients => Err(Failure::of("cannot connect", &error)),
+        // The server answers so to whatever comes first, and closes the connection.
+        Ok(Ok(Err(error))) if Reason::from(&error) == Reason::MaxClients || error.code() == Some(PROTECTED) => {
+            Err(Failure::of("cannot connect", &error))
+        }
+        Ok(Ok(Err(error))) if has_no_password(&error) => Err(Failure::no_password()),
         // The text of the server's error may name the user.
         Ok(Ok(Err(_))) => Err(Failure::of("cannot connect", &AUTHENTICATION.into())),
         Ok(Err(error)) => Err(Failure::of("cannot connect", &error)),
         Err(error) => Err(Failure::unanswered("cannot connect", timeout, &error)),
     }
+}
+
+/// A server in protected mode refuses clients of other machines.
+const PROTECTED: &str = "DENIED";
+
+/// Whether the error is the answer to AUTH of a server whose default user needs no password: since Redis 6, and before.
+fn has_no_password(error: &RedisError) -> bool {
+    let answers = ["without any password configured", "no password is set"];
+    error.detail().is_some_and(|detail| answers.iter().any(|answer| detail.contains(answer)))
 }
 
 const AUTHENTICATION: (ErrorKind, &str) = (ErrorKind::AuthenticationFailed, "Password authentication failed");

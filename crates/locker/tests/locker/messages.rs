@@ -103,6 +103,19 @@ async fn servers_that_cannot_be_used() {
     });
     says(one(format!("redis://{address}")), "check that a Redis server listens on this address").await;
 
+    let open = RedisServer::start().unwrap();
+    let advice = "has no password: set `requirepass` on it, or remove the password from the URLs";
+    says(one(format!("redis://:secret@{}", open.address())), advice).await;
+    let protected = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = protected.local_addr().unwrap();
+    // It ends with the process of the test.
+    std::thread::spawn(move || {
+        for mut stream in protected.incoming().flatten() {
+            let _ = stream.write_all(b"-DENIED Redis is running in protected mode because no password is set\r\n");
+        }
+    });
+    says(one(format!("redis://:secret@{address}")), "Redis is running in protected mode").await;
+
     let text = one("redis://127.0.0.1:1".into()).build().unwrap().ready(ms(1)).await.unwrap_err().to_string();
     assert!(text.starts_with("the Redis node does not vote after 1ms: node 127.0.0.1:1: "), "{text}");
 
