@@ -12,7 +12,7 @@ use crate::deadlines::Deadlines;
 use crate::inspect::{self, Inspection};
 use crate::local::Local;
 use crate::node::Node;
-use crate::observer::Observed;
+use crate::observer::{Observed, ObservedNodes};
 use crate::{InvalidConfig, NotReady};
 
 /// The connections of a program to its servers, and the thread that renews its locks. Clones share them. The connections are closed
@@ -38,6 +38,8 @@ pub(crate) struct Inner {
     /// The owner of a request that names none.
     pub owner: String,
     pub observer: Observed,
+    /// Whether only an operator lets a server vote that has no data.
+    pub beside_operator: bool,
     /// Cancelled by [`Locker::shutdown`].
     pub closed: CancellationToken,
 }
@@ -48,7 +50,7 @@ impl Inner {
     }
 
     pub fn node_list(&self) -> Vec<Node> {
-        self.nodes.watch().borrow().iter().map(Node::of).collect()
+        Node::list(&self.nodes.watch().borrow(), self.beside_operator)
     }
 
     /// Whether a majority votes.
@@ -61,14 +63,26 @@ impl Inner {
 
 impl Locker {
     pub(crate) fn start(namespace: String, config: &Config, observer: Observed) -> Result<Self, InvalidConfig> {
-        let nodes = Nodes::start(config, Arc::new(observer.clone())).map_err(invalid)?;
+        let beside_operator = config.has_statuses;
+        let observed = ObservedNodes { observer: observer.clone(), beside_operator };
+        let nodes = Nodes::start(config, Arc::new(observed)).map_err(invalid)?;
         let keeper = Keeper::on_nodes(Arc::new(()));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let word = redislease_lock::nodes::random::nonce()
             .map_err(|error| InvalidConfig(format!("the operating system provides no random numbers: {error}")))?;
         let owner = format!("{host}/{}/{:08x}", std::process::id(), word & 0xffff_ffff);
         let (local, deadlines, closed) = (Arc::default(), Arc::default(), CancellationToken::new());
-        Ok(Self(Arc::new(Inner { namespace, nodes, keeper, local, deadlines, owner, observer, closed })))
+        Ok(Self(Arc::new(Inner {
+            namespace,
+            nodes,
+            keeper,
+            local,
+            deadlines,
+            owner,
+            observer,
+            beside_operator,
+            closed,
+        })))
     }
 
     /// Waits until a majority of the servers votes. On servers that were never used, this takes one

@@ -34,7 +34,12 @@ pub enum NodeState {
 }
 
 impl Node {
-    pub(crate) fn of(status: &NodeStatus) -> Self {
+    /// The servers of a `Locker`.
+    pub(crate) fn list(statuses: &[NodeStatus], beside_operator: bool) -> Vec<Self> {
+        statuses.iter().map(|status| Self::of(status, beside_operator)).collect()
+    }
+
+    fn of(status: &NodeStatus, beside_operator: bool) -> Self {
         let state = match status.state {
             State::Up => NodeState::Up,
             State::Down => NodeState::Down,
@@ -43,6 +48,9 @@ impl Node {
         };
         let message = match status.state {
             State::Misconfigured(Misconfiguration::ConfigMismatch) => mismatch(&status.message),
+            State::Quarantined { .. } if beside_operator => {
+                for_programs(&status.message).replace("it votes when the longest lease has passed", BY_OPERATOR)
+            }
             _ => for_programs(&status.message),
         };
         Self { name: status.name.clone(), state, message }
@@ -72,6 +80,8 @@ fn mismatch(message: &str) -> String {
 /// Replaces the words of an operator in the message of a node.
 fn for_programs(message: &str) -> String {
     [
+        ("Its counter must start above the fencing tokens in the statuses of all leases, and the API server has not listed them yet",
+         "Only the operator can let it vote, because only it knows the tokens of its resources: see that the operator runs"),
         ("set `spec.tls` in the RedisQuorum", "write `rediss://` and call tls()"),
         ("remove `spec.tls` from the RedisQuorum", "write `redis://` and do not call tls()"),
         ("remove `spec.auth` from the RedisQuorum", "remove the password from the URLs or credentials()"),
@@ -92,13 +102,16 @@ fn for_programs(message: &str) -> String {
     .fold(message.to_owned(), |text, (operator, program)| text.replace(operator, program))
 }
 
+/// The end of the message of a server that does not vote by itself when the time of [`NodeState::Waits`] has passed.
+const BY_OPERATOR: &str = "the operator lets it vote when the longest lease has passed";
+
 /// The begin of the configuration in the marker of a server that programs use without an operator.
 pub(crate) const PROGRAM: &str = "programs;";
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.state, self.message.is_empty()) {
-            (NodeState::Waits(left), _) if !left.is_zero() => {
+            (NodeState::Waits(left), _) if !left.is_zero() && !self.message.ends_with(BY_OPERATOR) => {
                 write!(f, "{} (it votes in {} s)", self.message, left.as_millis().div_ceil(1000))
             }
             (_, true) => write!(f, "node {} votes", self.name),

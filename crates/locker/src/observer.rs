@@ -82,8 +82,15 @@ impl Observed {
     }
 }
 
-impl NodesObserver for Observed {
+/// Reports the states of the servers of a `Locker`.
+#[derive(Debug)]
+pub struct ObservedNodes {
+    pub observer: Observed,
+    pub beside_operator: bool,
+}
+
+impl NodesObserver for ObservedNodes {
     fn changed(&self, statuses: &[NodeStatus]) {
-        self.report(|observer| observer.nodes_changed(&statuses.iter().map(Node::of).collect::<Vec<_>>()));
+        self.observer.report(|observer| observer.nodes_changed(&Node::list(statuses, self.beside_operator)));
     }
 }

@@ -121,6 +121,8 @@ async fn a_program_beside_an_operator_never_admits_a_server() {
     }
     let waits = |node: &Node| matches!(node.state, NodeState::Waits(_));
     eventually("two servers to wait", || locker.nodes()[..2].iter().all(waits)).await;
+    let text = locker.nodes()[0].to_string();
+    assert!(text.ends_with("the operator lets it vote when the longest lease has passed"), "{text}");
     let until = std::time::Instant::now() + LONGEST + Duration::from_secs(1);
     while std::time::Instant::now() < until {
         assert!(once(&locker, "k").acquire().await.is_err());
@@ -128,6 +130,13 @@ async fn a_program_beside_an_operator_never_admits_a_server() {
         tokio::time::sleep(ms(20)).await;
     }
     assert!(servers[..2].iter().all(|server| marker(server).starts_with("wait:")));
+    let mut text = String::new();
+    eventually("the advice", || {
+        text = locker.nodes()[0].to_string();
+        text.contains("see that the operator runs")
+    })
+    .await;
+    assert!(!text.contains("API server") && !text.contains("statuses"), "{text}");
     // The operator comes back, and it has read the statuses.
     let _operator = admitted(&servers).await;
     let next = locker.lock("k").wait(PATIENCE).acquire().await.unwrap();
