@@ -143,6 +143,9 @@ pub enum Lost {
         "the Locker was shut down, and the keys of this lock expire: stop the work, and release guards before shutdown()"
     )]
     Closed,
+    /// The guard was released, abandoned or dropped. Only [`Renewals::next`](crate::Renewals::next) returns it.
+    #[error("the guard of the lock was released or dropped")]
+    Released,
 }
 
 impl From<lock::Lost> for Lost {

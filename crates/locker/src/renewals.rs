@@ -34,12 +34,15 @@ impl Renewals {
     /// [`Guard::valid_for`](crate::Guard::valid_for) has grown. A call that is late reports several renewals once. Cancel-safe.
     ///
     /// # Errors
-    /// Why the lock was lost. An expiry is not reported here at the moment when it happens: use [`Guard::lost`](crate::Guard::lost).
+    /// Why the lock was lost; [`Lost::Released`] after the end of its guard. An expiry is not reported here at the moment when it happens: use [`Guard::lost`](crate::Guard::lost).
     pub async fn next(&mut self) -> Result<(), Lost> {
         let known = self.stop_at;
         let renewed = self.status.wait_for(|lock| {
             if let Some(lost) = lock.lost() {
                 return Some(Err(Lost::from(lost)));
+            }
+            if lock.is_over() {
+                return Some(Err(Lost::Released));
             }
             let stop_at = lock.term().and_then(|term| term.stop_at);
             (stop_at > known).then_some(Ok(stop_at))

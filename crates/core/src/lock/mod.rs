@@ -237,7 +237,10 @@ impl Lock {
             Input::Shown(view) => return self.shown(view),
             Input::Released => self.released = true,
             Input::Ended => {
-                self.lost.get_or_insert(Lost::Closed);
+                // After a release, the lease ends too.
+                if !self.is_over() {
+                    self.lost.get_or_insert(Lost::Closed);
+                }
                 return !core::mem::replace(&mut self.ended, true);
             }
             Input::Taken => self.taken(now),
@@ -267,6 +270,8 @@ impl Lock {
         self.unread = true;
         if self.term().is_some() {
             self.progress = Progress::Unseen;
+        } else if self.is_over() {
+            // Its end was asked for.
         } else if was_held {
             let missing = view.ending.as_ref().is_some_and(|ending| ending.reason == EndReason::Misses);
             self.lost.get_or_insert(if missing { Lost::Missing } else { Lost::Expired });

@@ -162,6 +162,25 @@ async fn each_renewal_is_reported_and_the_loss_ends_them() {
     assert_eq!(renewals.next().await, Err(Lost::Missing));
 }
 
+#[tokio::test]
+async fn the_end_of_a_guard_ends_its_renewals_and_is_no_loss() {
+    let (_servers, locker) = three().await;
+    for is_released in [true, false] {
+        let guard = locker.lock("k").wait(PATIENCE).acquire().await.unwrap();
+        let mut renewals = guard.renewals();
+        if is_released {
+            drop(guard.release().await)
+        } else {
+            drop(guard)
+        }
+        let end = async { while renewals.next().await.is_ok() {} };
+        tokio::time::timeout(PATIENCE, end).await.unwrap();
+        assert_eq!(renewals.next().await, Err(Lost::Released));
+        locker.lock("k").wait(PATIENCE).acquire().await.unwrap().release().await;
+        assert_eq!(renewals.next().await, Err(Lost::Released), "also when the servers have answered");
+    }
+}
+
 /// A timer of the operating system for each of them would need more file descriptors than many processes may have. Without one, the
 /// thread that renews all locks did nothing but ask for it again.
 #[tokio::test]
