@@ -89,9 +89,11 @@ impl Access {
         std::iter::once(self.tls.current.as_ref()).chain(self.earlier_clients.iter().map(Some))
     }
 
-    /// The credentials to try, in order.
+    /// The credentials to try, in order. No earlier `None`: every server accepts a connection without a login, and refuses the first
+    /// command if it wants one.
     pub fn credentials(&self) -> impl Iterator<Item = Option<&Credentials>> {
-        self.credentials.iter().map(Option::as_ref)
+        let values = self.credentials.iter().map(Option::as_ref).enumerate();
+        values.filter(|(place, value)| *place == 0 || value.is_some()).map(|(_, value)| value)
     }
 }
 
@@ -122,6 +124,17 @@ mod tests {
         assert_eq!(access.tls().collect::<Vec<_>>(), [Some(&Tls::unavailable("second"))]);
         assert!(access.set_tls(None));
         assert_eq!(access.tls().collect::<Vec<_>>(), [None], "the user removed TLS");
+    }
+
+    #[test]
+    fn credentials_behind_a_time_without_a_login_are_tried() {
+        let user = |password: &str| Some(Credentials { username: None, password: password.into() });
+        let mut access = Access::new(user("one"), None);
+        access.credentials.replace(None);
+        let (one, two) = (user("one"), user("two"));
+        assert_eq!(access.credentials().collect::<Vec<_>>(), [None, one.as_ref()]);
+        access.credentials.replace(user("two"));
+        assert_eq!(access.credentials().collect::<Vec<_>>(), [two.as_ref(), one.as_ref()]);
     }
 
     #[test]
