@@ -169,9 +169,9 @@ async fn the_end_of_a_guard_ends_its_renewals_and_is_no_loss() {
         let guard = locker.lock("k").wait(PATIENCE).acquire().await.unwrap();
         let mut renewals = guard.renewals();
         if is_released {
-            drop(guard.release().await)
+            guard.release().await;
         } else {
-            drop(guard)
+            drop(guard);
         }
         let end = async { while renewals.next().await.is_ok() {} };
         tokio::time::timeout(PATIENCE, end).await.unwrap();
