@@ -101,6 +101,25 @@ impl Locker {
     pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockerBuilder {
         LockerBuilder::new(urls)
     }
+
+    /// Uses the credentials and the certificates of `builder` for new connections: a password or a certificate was replaced. Open
+    /// connections and locks stay. A server that does not accept the new ones yet is reached with those before. The rest of `builder`
+    /// has no effect.
+    ///
+    /// ```
+    /// # use redislease_locker::Locker;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = |password: &str| Locker::builder(["redis://a:6379", "redis://b:6379", "redis://c:6379"]).credentials("", password);
+    /// let locker = builder("old").build()?;
+    /// locker.set_access(&builder("new"))?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// A value of `builder` is invalid, or only one of the two uses TLS.
+    pub fn set_access(&self, builder: &LockerBuilder) -> Result<(), InvalidConfig> {
+        self.replace_access(builder.config()?)
+    }
 }
 
 impl LockerBuilder {

@@ -40,6 +40,7 @@ pub(crate) struct Inner {
     pub observer: Observed,
     /// Whether only an operator lets a server vote that has no data.
     pub beside_operator: bool,
+    uses_tls: bool,
     /// Cancelled by [`Locker::shutdown`].
     pub closed: CancellationToken,
 }
@@ -63,7 +64,7 @@ impl Inner {
 
 impl Locker {
     pub(crate) fn start(namespace: String, config: &Config, observer: Observed) -> Result<Self, InvalidConfig> {
-        let beside_operator = config.has_statuses;
+        let (beside_operator, uses_tls) = (config.has_statuses, config.tls.is_some());
         let observed = ObservedNodes { observer: observer.clone(), beside_operator };
         let nodes = Nodes::start(config, Arc::new(observed)).map_err(invalid)?;
         let keeper = Keeper::on_nodes(Arc::new(()));
@@ -81,6 +82,7 @@ impl Locker {
             owner,
             observer,
             beside_operator,
+            uses_tls,
             closed,
         })))
     }
@@ -118,6 +120,16 @@ impl Locker {
     /// The [owner](crate::Request::owner) of a request that names none: host, process ID and a random word.
     pub fn owner(&self) -> &str {
         &self.0.owner
+    }
+
+    /// Uses the credentials and the certificates of `config` for new connections.
+    pub(crate) fn replace_access(&self, config: Config) -> Result<(), InvalidConfig> {
+        if config.tls.is_some() != self.0.uses_tls {
+            return Err(InvalidConfig("connections change to TLS or from it only with another Locker".to_owned()));
+        }
+        self.0.nodes.set_tls(config.tls);
+        self.0.nodes.set_credentials(config.credentials);
+        Ok(())
     }
 
     /// Asks the servers who holds `key`, at most one [`command_timeout`](crate::LockerBuilder::command_timeout). It is for people and

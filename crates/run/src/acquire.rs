@@ -42,7 +42,26 @@ pub struct NotAcquired {
 
 /// A locker that connects in the background.
 pub fn locker(options: &RunOptions) -> Result<Locker, String> {
-    let mut builder = Locker::builder(servers(options)?)
+    let servers = servers(options)?;
+    warn_of_readers(options, &servers);
+    let locker = builder(options, servers)?.build();
+    locker.map_err(|error| {
+        let text = of_option(&error.to_string());
+        let of_servers = if options.redis_file.is_some() { "--redis-file: " } else { "--redis: " };
+        if text.starts_with("--") { text } else { format!("{of_servers}{text}") }
+    })
+}
+
+/// Reads the files of the options again, and uses what they have now for new connections. A file that is being replaced may be invalid
+/// for a moment: then nothing changes.
+pub fn read_again(locker: &Locker, options: &RunOptions) {
+    if let Ok(builder) = servers(options).and_then(|servers| builder(options, servers)) {
+        let _ = locker.set_access(&builder);
+    }
+}
+
+fn builder(options: &RunOptions, servers: Vec<String>) -> Result<LockerBuilder, String> {
+    let mut builder = Locker::builder(servers)
         .namespace(&options.lease.namespace)
         .prefix(&options.prefix)
         .longest_lease(options.longest_lease)
@@ -53,12 +72,7 @@ pub fn locker(options: &RunOptions) -> Result<Locker, String> {
     if options.beside_operator {
         builder = builder.beside_operator();
     }
-    let locker = with_tls(builder, options)?.build();
-    locker.map_err(|error| {
-        let text = of_option(&error.to_string());
-        let of_servers = if options.redis_file.is_some() { "--redis-file: " } else { "--redis: " };
-        if text.starts_with("--") { text } else { format!("{of_servers}{text}") }
-    })
+    with_tls(builder, options)
 }
 
 /// The servers of `--redis`, or the lines of `--redis-file`.
@@ -74,12 +88,15 @@ fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
     let text = read("--redis-file", file)?;
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let lines: Vec<String> = lines.map(str::to_owned).collect();
+    Ok(lines.map(str::to_owned).collect())
+}
+
+fn warn_of_readers(options: &RunOptions, lines: &[String]) {
+    let Some(file) = &options.redis_file else { return };
     let others_read = fs::metadata(file).is_ok_and(|metadata| metadata.mode() & 0o044 != 0);
     if others_read && !options.quiet && lines.iter().any(|line| line.contains('@')) {
         say(&format!("other users can read the passwords in --redis-file {0}: run `chmod 600 {0}`", file.display()));
     }
-    Ok(lines)
 }
 
 /// The parts of a list. A comma separates what begins as a server; another comma is a part of a password.
@@ -137,7 +154,7 @@ pub fn for_options(text: &str) -> String {
         ("that was passed to tls()", "in the file of --tls-ca"),
         ("set the server name in tls()", "set --tls-server-name"),
         ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
-        ("pass another one to tls()", "use another --tls-certificate and --tls-key"),
+        ("pass another one to tls()", "replace the files of --tls-certificate and --tls-key, which are read again"),
         ("in credentials() or in the URLs", "in the URLs"),
         ("from the URLs or credentials()", "from the URLs"),
         ("ttl is", "--ttl is"),

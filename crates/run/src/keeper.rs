@@ -25,7 +25,7 @@ use crate::machine::{Event, Machine, Settings};
 use crate::message::{Outcome, Report};
 use crate::options::{Mode, RunOptions};
 use crate::say::{self, say};
-use crate::{exit, guard, limits, link, signals, terminal};
+use crate::{exit, files, guard, limits, link, signals, terminal};
 
 /// Runs the command; returns the exit code.
 pub fn main(options: RunOptions) -> u8 {
@@ -74,6 +74,8 @@ async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {
             say(&format!("listening on http://{address}"));
         }
     }
+    let options = Arc::new(options);
+    files::watch(&locker, &options).map_err(failed)?;
     let keeper = Keeper::new(options, owner, locker, incoming, blocked, status);
     Ok(keeper.run().await)
 }
@@ -139,7 +141,7 @@ struct Keeper {
 
 impl Keeper {
     fn new(
-        options: RunOptions,
+        options: Arc<RunOptions>,
         owner: String,
         locker: Locker,
         incoming: Incoming,
@@ -152,7 +154,7 @@ impl Keeper {
             has_lost_hook: options.on_lost.is_some(),
         });
         let mut keeper = Self {
-            options: Arc::new(options),
+            options,
             owner,
             locker,
             incoming,

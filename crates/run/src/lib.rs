@@ -22,6 +22,7 @@ mod deadline_file;
 mod deadline_writer;
 mod duration;
 mod exit;
+mod files;
 mod guard;
 mod helper;
 mod hook;

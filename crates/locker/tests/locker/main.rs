@@ -1,6 +1,7 @@
 //! The library on real Redis servers, through its public interface.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+mod access;
 mod beside;
 mod cancel;
 mod defaults;

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
+use redislease_lab::poll;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
-use crate::support::{Running, Servers, eventually, program};
+use crate::support::{PATIENCE, Run, Running, Servers, delete_key, eventually, program};
 
 #[test]
 fn errors_that_nobody_can_read_change_no_exit_code() {
@@ -18,6 +19,35 @@ fn errors_that_nobody_can_read_change_no_exit_code() {
         assert_eq!(run.stderr(full).status().unwrap().code(), Some(code), "{isolate}");
         assert!(!servers.is_locked("test/full"), "{isolate}");
     }
+}
+
+/// Connections live longer than passwords and certificates.
+#[test]
+fn a_password_that_was_replaced_is_read_from_the_file_again() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, log) = (folder.path().join("servers"), folder.path().join("log"));
+    let write = |password: &str| {
+        let urls = servers.redis.iter().map(|server| format!("redis://{password}{}\n", server.address()));
+        std::fs::write(&file, urls.collect::<String>()).unwrap();
+    };
+    write("");
+    let mut command = Command::new(program());
+    command.args(["--redis-file", file.to_str().unwrap(), "--longest-lease", "8s", "--ttl", "8s", "--grace", "300ms"]);
+    command.args(["--lease", "test/password", "--command-timeout", "1s", "--mode", "service", "--", "sleep", "600"]);
+    let run = Run(command).spawn_to(&log);
+    eventually("the lock", || servers.has_key("test/password") == 3);
+    let first = &servers.redis[0];
+    first.set_password("new").unwrap();
+    first.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    delete_key(first, "test/password");
+    write(":new@");
+    let renewed = poll(PATIENCE, || match servers.has_key("test/password") {
+        3 => Ok(()),
+        count => Err(format!("{count} keys: {}", std::fs::read_to_string(&log).unwrap())),
+    });
+    renewed.expect("a renewal with the new password");
+    drop(run);
 }
 
 #[test]

@@ -1,0 +1,29 @@
+//! Passwords that are replaced while a program runs.
+
+use crate::support::{LONGEST, PATIENCE, all_up, eventually, ms};
+use redislease_lab::{RedisOptions, RedisServer};
+use redislease_locker::{Locker, NodeState, Tls};
+
+#[tokio::test]
+async fn a_new_password_is_used_for_new_connections_and_the_locks_stay() {
+    let one = RedisOptions { password: Some("one".into()), ..RedisOptions::default() };
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start_with(&one).unwrap()).collect();
+    let with = |password: &str| {
+        let urls = servers.iter().map(|server| format!("redis://:{password}@{}", server.address()));
+        Locker::builder(urls).longest_lease(LONGEST).command_timeout(ms(1000))
+    };
+    let locker = with("one").build().unwrap();
+    all_up(&locker).await;
+    let guard = locker.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    for server in &servers {
+        server.set_password("two").unwrap();
+    }
+    let kill = |server: &RedisServer| server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    kill(&servers[0]);
+    eventually("the wrong password", || locker.nodes()[0].state == NodeState::Down).await;
+    locker.set_access(&with("two")).unwrap();
+    all_up(&locker).await;
+    guard.verify().await.unwrap();
+    let with_tls = Locker::builder(["rediss://a:1", "rediss://b:1", "rediss://c:1"]).tls(Tls::new(""));
+    assert!(locker.set_access(&with_tls).is_err());
+}
