@@ -65,8 +65,8 @@ impl Inner {
 impl Locker {
     pub(crate) fn start(namespace: String, config: &Config, observer: Observed) -> Result<Self, InvalidConfig> {
         let (beside_operator, uses_tls) = (config.has_statuses, config.tls.is_some());
-        let observed = ObservedNodes { observer: observer.clone(), beside_operator };
-        let nodes = Nodes::start(config, Arc::new(observed)).map_err(invalid)?;
+        let of_nodes = ObservedNodes { observer: observer.clone(), beside_operator };
+        let nodes = Nodes::start(config, Arc::new(of_nodes)).map_err(invalid)?;
         let keeper = Keeper::on_nodes(Arc::new(()));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let word = redislease_lock::nodes::random::nonce()

@@ -41,12 +41,12 @@ fn run(user: &[OsString]) -> io::Result<()> {
         return Ok(());
     }
     let Some(Received { message: ToInit::Start(start), fd: stdin }) = guard.receive(true)? else { return Ok(()) };
-    if start.isolation.has_namespace() {
-        if let Err(error) = namespace::mount_proc() {
-            let note =
-                format!("/proc shows the process IDs outside of the namespace, because it cannot be mounted: {error}");
-            guard.send(&Report::Note(note), None)?;
-        }
+    if start.isolation.has_namespace()
+        && let Err(error) = namespace::mount_proc()
+    {
+        let note =
+            format!("/proc shows the process IDs outside of the namespace, because it cannot be mounted: {error}");
+        guard.send(&Report::Note(note), None)?;
     }
     if start.isolation == Isolation::PidInUser {
         namespace::drop_mount_capability()?;

@@ -168,7 +168,6 @@ impl Machine {
 
     fn report(&self, term: &mut Term, report: Report) -> Vec<Effect> {
         match report {
-            Report::Init { .. } => Vec::new(),
             Report::Launching => {
                 term.is_started = true;
                 let isolation = self.settings.isolations.get(term.candidate).copied().unwrap_or(Isolation::None);
@@ -183,7 +182,7 @@ impl Machine {
                 term.is_lost = true;
                 vec![Effect::Say("the lock was not renewed in time: the command is stopped".to_owned(), true)]
             }
-            Report::Stopping => Vec::new(),
+            Report::Init { .. } | Report::Stopping => Vec::new(),
             Report::Ended(outcome) => {
                 term.outcome = Some(outcome);
                 Vec::new()

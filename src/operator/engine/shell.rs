@@ -251,8 +251,9 @@ impl Outside for Shell {
             Effect::Lease(lease, effect) => self.carry_out_planned(&lease, effect),
             Effect::Hide(lease) => self.hide(lease),
             Effect::DoNotCount(lease) => {
-                let record = self.leases.get(&lease).and_then(|lease| lease.record.as_ref());
-                record.iter().for_each(|(_, _, record)| record.stop_counting());
+                if let Some((_, _, record)) = self.leases.get(&lease).and_then(|lease| lease.record.as_ref()) {
+                    record.stop_counting();
+                }
             }
             Effect::Forget(lease) => {
                 self.hide(lease);

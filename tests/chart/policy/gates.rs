@@ -88,7 +88,7 @@ fn writes_of_the_operator(pods: &Requests<'_>) -> Result<()> {
     };
     let started = |name| {
         let mark = json!(format!("7.{}", read(name, ".metadata.uid")?));
-        Ok::<_, Error>(("/metadata/annotations/started.redislease.io~1web", mark))
+        Ok::<_, redislease_lab::Error>(("/metadata/annotations/started.redislease.io~1web", mark))
     };
     let (uid, version) = (read("gated", ".metadata.uid")?, read("gated", ".metadata.resourceVersion")?);
     let identified = [("/metadata/uid", json!(uid)), ("/metadata/resourceVersion", json!(version)), started("gated")?];

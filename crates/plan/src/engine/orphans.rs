@@ -45,7 +45,7 @@ impl<M: Machine> Engine<M> {
         match outcome {
             RoleOutcome::Written(None) | RoleOutcome::Gone => self.refused.forget(&key),
             RoleOutcome::Written(Some(_)) | RoleOutcome::Refused(_) | RoleOutcome::AtFault(_) => {
-                self.refused.add(now, key)
+                self.refused.add(now, key);
             }
             RoleOutcome::Conflict | RoleOutcome::Unanswered(_) => self.clear_again(now, &key),
             RoleOutcome::Withdrawn => {}

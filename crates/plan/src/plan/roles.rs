@@ -287,21 +287,17 @@ fn desired_roles(
         };
         desired_roles.push((pod.clone(), desired));
     };
-    match &inputs.electorate {
-        Some(electorate) => {
-            electorate.pods().for_each(|pod| add(pod, true));
-            facts.strays.iter().for_each(|pod| add(pod, false));
-        }
+    if let Some(electorate) = &inputs.electorate {
+        electorate.pods().for_each(|pod| add(pod, true));
+        facts.strays.iter().for_each(|pod| add(pod, false));
+    } else {
         // While the candidates are unknown, every pod with a role counts as a candidate. `active` without a token is a label of the
         // pod template: if the selector of the workload names it too, a pod without it is replaced.
-        None => {
-            let token = names::token_annotation(&identity.name);
-            let is_ours = |pod: &&Arc<PodFacts>| {
-                pod.annotations.get(&token).is_some()
-                    || role_of(pod.object(), &label) == Some(PodRole::Standby.as_str())
-            };
-            facts.strays.iter().filter(is_ours).for_each(|pod| add(pod, true));
-        }
+        let token = names::token_annotation(&identity.name);
+        let is_ours = |pod: &&Arc<PodFacts>| {
+            pod.annotations.get(&token).is_some() || role_of(pod.object(), &label) == Some(PodRole::Standby.as_str())
+        };
+        facts.strays.iter().filter(is_ours).for_each(|pod| add(pod, true));
     }
     if let PodKnowledge::Here(sighting) = &facts.holder
         && Some(&sighting.facts.uid) == holder

@@ -18,7 +18,7 @@ fn the_deletion_of_the_lease_removes_every_mark_and_leaves_the_replicas() {
 #[test]
 fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
     let restarted = |mut story: Story| {
-        story.reconciler = Reconciler::new(story.reconciler.identity().clone());
+        story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
         story.turn();
         story
     };
