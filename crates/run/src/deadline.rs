@@ -15,7 +15,7 @@ pub struct Schedule {
 
 /// How long before the deadline the process group of the command is killed. The kernel kills the command with its parent, but not the
 /// rest of the group, and not a command that has another user or capabilities from its file.
-const KILL_BEFORE: u64 = 20;
+const KILL_BEFORE: u64 = 50;
 
 /// What the guard has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ mod tests {
         let mut schedule = Schedule::new(until(100), GRACE);
         assert_eq!(schedule.stop(BootTime(50)), Action::Stop(BootTime(150)));
         assert_eq!(schedule.renewed(until(500)), Action::Nothing);
-        assert_eq!(schedule.time(BootTime(100)), Action::Nothing);
+        assert_eq!(schedule.time(BootTime(99)), Action::Nothing);
         let mut late = Schedule::new(until(100), GRACE);
         assert_eq!(late.time(BootTime(107)), Action::Stop(BootTime(200)), "the grace period ends at the deadline");
     }
@@ -110,8 +110,8 @@ mod tests {
     fn the_group_is_killed_once_before_the_deadline() {
         let mut schedule = Schedule::new(until(100), GRACE);
         schedule.stop(BootTime(50));
-        assert_eq!((schedule.next(), schedule.time(BootTime(129))), (Some(BootTime(130)), Action::Nothing));
-        assert_eq!(schedule.time(BootTime(130)), Action::Kill);
+        assert_eq!((schedule.next(), schedule.time(BootTime(99))), (Some(BootTime(100)), Action::Nothing));
+        assert_eq!(schedule.time(BootTime(100)), Action::Kill);
         assert_eq!((schedule.next(), schedule.time(BootTime(140))), (None, Action::Nothing));
     }
 }
