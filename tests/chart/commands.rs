@@ -160,6 +160,13 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kubectl port-forward -n redislease-system POD 8080 & curl -s localhost:8080/readyz", A_KUBELET),
     ("helm --wait", "an option of Helm, and no whole command"),
     ("kubectl drain", "a command without its argument; tests/kube/gate.rs evicts the pod"),
+    ("kubectl exec", "a command without its argument"),
+    (
+        "kubectl rollout undo",
+        "a command without its argument; the tests of consent in crates/plan change the annotations as it does",
+    ),
+    ("kubectl set image", "a command without its argument"),
+    ("redislease run … &", "a placeholder; crates/run/tests/run/terminal.rs runs one in the background"),
     ("kubectl wait redislease/NAME --for=condition=Active", "a placeholder; the command of the README is run"),
     ("kubectl rollout status", "a command without its argument; tests/kube/gate.rs shows that it does not end"),
     ("kubectl top pod -n redislease-system", "needs metrics-server"),
