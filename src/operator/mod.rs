@@ -123,7 +123,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let (client, api_server) = kube_api::client().await?;
     let readiness = Readiness::new();
-    // Without a condition a probe would be told that the process is ready.
+    // Without a condition, /readyz would answer that the process is ready.
     let starting = readiness.needs("the operator: it starts");
     tracing::info!(
         cluster = %options.cluster,
