@@ -189,8 +189,8 @@ impl Contention {
         )));
     }
 
-    /// Whether the running term has been unpublished for one lease duration. Its keys block others and no process may act
-    /// on it, so it ends whether the API server answers or not.
+    /// Whether the running term has been unpublished for one lease duration. Its keys block others, so this process gives it up
+    /// whether the API server answers or not.
     pub fn unpublished_too_long(&mut self, now: Time, link: &KeeperLink, out: &mut Effects) -> bool {
         let Standing::Publishing(term) = &link.view.standing else {
             self.unpublished = None;
