@@ -123,8 +123,8 @@ impl Roles {
             out.wake_at(deadline);
         }
         let entitlement = entitlement(keeper, lease, undecided.is_some() || keeper.is_newly_unconfirmed());
-        let is_named = Recorded::of(lease).is_some_and(|recorded| recorded.active);
-        self.workload.follow(entitlement.as_ref(), keeper.view(), is_named);
+        let recorded = Recorded::of(lease).filter(|recorded| recorded.active);
+        self.workload.follow(entitlement.as_ref(), keeper.view(), recorded.map(|recorded| recorded.pod_uid()));
         if self.entitlement != entitlement {
             self.entitlement.clone_from(&entitlement);
             self.writer.entitlement_changed();

@@ -3,8 +3,8 @@
 //! - *Consent.* The workload names the one lease that may start and stop it. Without it, the term ends, and what the operator has
 //!   written is removed; the workload runs on as it is.
 //! - *First contact.* A workload is ours if its owner annotation names this lease and this object, or did so while this process
-//!   decided. One that is not ours runs on until a term of it is held, or until an attempt that began after it was first seen was
-//!   answered: another holds the lease.
+//!   decided, or if the status named it then. One that is not ours runs on until a term of it is held, or until an attempt that began
+//!   after it was first seen was answered: another holds the lease.
 //! - *Withdrawal.* Each write of `standby` raises the number in the withdrawn annotation, so that a start that is still under way
 //!   names an earlier version. A withdrawal is due after a gain of authority, after each end or doubt of a term, and after a
 //!   restore of the API server. Nothing starts while one is due.

@@ -19,6 +19,8 @@ pub struct WorkloadState {
     version: Option<u64>,
     /// Whether this process has seen that the lease has written this workload. Others may remove the mark that says so.
     is_ours: bool,
+    /// The UID of the workload that the status named since this process may decide: a term of it has run, whatever its mark says.
+    named: Option<Box<str>>,
     belief: Belief,
     /// Whether a withdrawal was stored that was sent after the last reason for one.
     is_withdrawn: bool,
@@ -45,13 +47,22 @@ impl WorkloadState {
     /// Takes what this process believes about the term. Each end of a belief is a reason for a withdrawal. So is the end of the term
     /// in the status: until then, another process that decides by accident may read the term there, and start the workload in the
     /// version that the first withdrawal has made.
-    pub fn follow(&mut self, entitlement: Option<&Entitlement>, view: Option<&View>, is_named: bool) {
+    pub fn follow(&mut self, entitlement: Option<&Entitlement>, view: Option<&View>, named: Option<&str>) {
+        // A term whose publication failed has not run, although the status may name it.
+        let runs = view.is_some_and(|view| {
+            matches!(view.standing, Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_))
+        });
+        if runs && named.is_some() && self.named.as_deref() != named {
+            self.named = named.map(Into::into);
+        }
         let belief = match (entitlement, view.map(|view| &view.standing)) {
             // The latest token is that of the new term.
             (Some(_), Some(Standing::Acquiring(..) | Standing::Publishing(_))) => return,
             (None, _) | (Some(_), Some(Standing::Adopting(_) | Standing::Uncertain(_))) => Belief::Unknown,
             (Some(Entitlement { holder: Some((_, token)), .. }), _) => Belief::Held(*token),
-            (Some(Entitlement { holder: None, latest }), _) => Belief::Ended { latest: *latest, is_named },
+            (Some(Entitlement { holder: None, latest }), _) => {
+                Belief::Ended { latest: *latest, is_named: named.is_some() }
+            }
         };
         let begins = matches!(belief, Belief::Held(_)) && !matches!(self.belief, Belief::Held(_));
         if belief != self.belief && !begins {
@@ -83,14 +94,15 @@ impl WorkloadState {
         !is_known
     }
 
-    /// Whether this process has seen that the lease has written this workload.
+    /// Whether this process has seen that the lease has written this workload, or that the status named it.
     pub fn was_ours(&self, workload: &WorkloadFacts) -> bool {
-        self.is_ours && self.known.as_ref().is_some_and(|(uid, _)| *uid == workload.uid)
+        let was_marked = self.is_ours && self.known.as_ref().is_some_and(|(uid, _)| *uid == workload.uid);
+        was_marked || self.named.as_deref() == Some(&*workload.uid)
     }
 
     /// This process does not decide any more: another one may start the workload, or take its marks away.
     pub fn authority_lost(&mut self) {
-        self.is_ours = false;
+        (self.is_ours, self.named) = (false, None);
         self.must_be_withdrawn();
     }
 

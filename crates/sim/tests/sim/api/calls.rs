@@ -233,6 +233,7 @@ impl World {
         let was_named = before.as_deref().and_then(objects::named);
         let version = self.apis[cluster].state.version;
         self.running.status_changes((cluster, place), version, was_named, named);
+        self.term_is_published((cluster, place), was_named, named);
         if named.is_some_and(|named| named.active.is_none()) {
             self.running.disturbed(cluster, self.now);
         }

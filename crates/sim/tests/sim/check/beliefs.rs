@@ -264,7 +264,6 @@ impl World {
         }
         self.note(Note::Claim { process, attempt: id.attempt.0, token: id.token.0, until });
         let (pod, valid_until) = (pod_of(&id), valid_until.0);
-        self.running.term_held(cluster, pod);
         let claim =
             Live { process, keys, attempt: id.attempt, token: id.token, pod, from: self.now, until, valid_until };
         self.check.claims(self.now, (cluster, place), claim);

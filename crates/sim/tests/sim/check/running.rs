@@ -2,11 +2,11 @@
 //!
 //! - R1: no two started pods of one lease run at once, nor its workload in two clusters.
 //! - R2: one lease writes at most [`WRITES`] times a minute to one object.
-//! - R3: a workload that runs is stopped only after an attempt was answered, or after a term of its own.
+//! - R3: a workload that runs is stopped only after an attempt was answered, or after a published term of its own.
 //! - R4: a start is stored only if the status named its term after the version of the object that it replaces.
 //!
 //! R1 is excused where `docs/guarantees.md` excuses it: a pod is counted until its grace period has passed, and until it is deleted by
-//! force or its lease is deleted. A workload is counted if an operator started it, and its cluster must be able to stop it: its API
+//! force or its lease is deleted. A workload is counted if an operator started it or published a term for it, and its cluster must be able to stop it: its API
 //! server answered and its processes ran for the last two leases.
 
 use redislease_core::op::{Stage, Token, Vote};
@@ -17,6 +17,7 @@ use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::calls::place_of;
 use crate::api::objects;
+use crate::api::objects::Named;
 use crate::api::server::Mode;
 use crate::api::workloads::replicas;
 use crate::chaos::fault::Fault;
@@ -86,6 +87,17 @@ impl World {
             if replicas > 0 { 3 * SECOND } else { self.specs[of.0][for_lease.unwrap_or(of.1)].grace * SECOND };
         let delay = self.rng.between(10 * MILLI, longest);
         self.after(delay, Event::Replicas { cluster: of.0, place: of.1, changes, run: replicas > 0 });
+    }
+
+    /// R1: a workload counts from the publication of a term for it, also if it ran before.
+    pub fn term_is_published(&mut self, of: Of, before: Option<Named>, after: Option<Named>) {
+        let is_new = |named: &Named| named.active == Some(true) && before.is_none_or(|was| was.token != named.token);
+        let Some(workload) = self.apis[of.0].workload_of(of.1) else { return };
+        if after.filter(is_new).is_some_and(|named| named.pod == objects::number(&workload.uid))
+            && replicas(workload) > 0
+        {
+            self.running.workloads.entry(of).or_default().lease = Some(of.1);
+        }
     }
 
     /// R1: the processes of a workload have started or ended.

@@ -85,7 +85,8 @@ pub type Of = (usize, usize);
 pub struct Workload {
     /// Its replicas were changed this often: an earlier change has no effect any more.
     pub changes: u32,
-    /// The place of the lease for which an operator started it, if nobody else has changed the replicas since.
+    /// The place of the lease for which an operator started it, or whose term was published for it while it ran, if nobody else has
+    /// changed the replicas since.
     pub lease: Option<usize>,
     /// Since when its processes run.
     pub runs_since: Option<Micros>,
@@ -104,7 +105,7 @@ pub struct Running {
     pub named_until: BTreeMap<(Of, Token), u64>,
     /// The version of an object to which `standby` was written, by cluster and the number of its UID, if the write changed nothing.
     pub withdrawn: BTreeMap<(usize, u32), u64>,
-    /// The workloads for which a term was held, by the numbers of their UIDs.
+    /// The workloads for which a term was published, by the numbers of their UIDs.
     pub terms: BTreeSet<(usize, u32)>,
     /// When a term of another holder last refused an attempt of the lease.
     pub refused_at: BTreeMap<Of, Micros>,
@@ -123,6 +124,9 @@ impl Running {
         // A withdrawal from before a term says nothing about the start for it.
         if let Some(named) = after.filter(|_| term(after) != term(before)) {
             self.withdrawn.remove(&(of.0, named.pod));
+            if term(after).is_some() {
+                self.terms.insert((of.0, named.pod));
+            }
         }
     }
 
@@ -152,11 +156,6 @@ impl Running {
         for pods in self.pods.values_mut() {
             pods.remove(&pod);
         }
-    }
-
-    /// A term of this workload was held.
-    pub fn term_held(&mut self, cluster: usize, holder: u32) {
-        self.terms.insert((cluster, holder));
     }
 
     /// What is known by version says nothing any more. The restored statuses may lack the terms that were named last.

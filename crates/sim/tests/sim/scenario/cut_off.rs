@@ -1,8 +1,11 @@
 //! A cluster that no Redis node answers stops its workloads in time, with one replica and with two.
 
 use redislease_core::time::Millis;
+use redislease_plan::api::names;
 
 use super::{Outcome, all_pass, calm};
+use crate::api::objects;
+use crate::api::objects::RUNNING;
 use crate::api::workloads::replicas;
 use crate::chaos::swarm::Swarm;
 use crate::redis::clock::{MILLI, SECOND};
@@ -46,6 +49,32 @@ fn the_workload_stops_in_time(seed: u64, each: usize) -> Outcome {
     }
     world.run_for(60 * SECOND);
     world.require(runs(&world, 1 - cluster) && !runs(&world, cluster), || "the workload has moved again".into())
+}
+
+/// A workload ran before its term. The process crashes after the publication and before its first write to the workload, and the next
+/// process reaches no Redis node.
+fn a_workload_without_a_mark_stops(seed: u64) -> Outcome {
+    let mut world = World::scenario(of_two_clusters(1), seed, &[]);
+    let runs = |world: &World, cluster: usize| world.apis[cluster].workload_of(0).is_some_and(|one| replicas(one) > 0);
+    for cluster in [0, 1] {
+        world.set_replicas(cluster, 0, RUNNING);
+    }
+    let named = |world: &World| (0..2).find(|&cluster| world.is_active(cluster, 0));
+    world.reach(120 * SECOND, |world| named(world).is_some(), "no term was published")?;
+    let cluster = named(&world).unwrap_or(0);
+    let owner = names::owner_annotation(&objects::lease_name(0));
+    let is_marked = world.apis[cluster].workload_of(0).is_some_and(|one| one.annotations.get(&owner).is_some());
+    world.require(!is_marked && runs(&world, cluster), || "the workload was written before the crash".into())?;
+    world.isolate(cluster, true);
+    world.restart(cluster, SECOND);
+    // One lease after its start, the process gives up a term that no quorum confirms.
+    let otherwise = format!("cluster {cluster} still runs its workload");
+    world.reach((LEASE + 5) * SECOND, |world| !runs(world, cluster), &otherwise)
+}
+
+#[test]
+fn a_workload_that_only_the_status_names_stops_when_its_term_ends() {
+    all_pass(1..=20, a_workload_without_a_mark_stops);
 }
 
 #[test]

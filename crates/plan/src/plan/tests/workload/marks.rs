@@ -14,6 +14,34 @@ fn the_deletion_of_the_lease_removes_every_mark_and_leaves_the_replicas() {
     assert_eq!(writes[0].marks, marks);
 }
 
+/// The process that published the term wrote nothing to the workload, or a tool has removed the mark, and then it was restarted.
+#[test]
+fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
+    let restarted = |mut story: Story| {
+        story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
+        story.turn();
+        story
+    };
+    let mut story = restarted(Story::published(2));
+    story.view(View { standing: Standing::Adopting(term_view(held_by_here())), ..View::default() });
+    // The workload is read after the end of the term is in the status.
+    let known = std::mem::replace(&mut story.facts.candidates, CandidateFacts::Unknown);
+    story.view(ending(held_by_here(), EndReason::Deadline));
+    story.write();
+    story.facts.candidates = known;
+    story.turn();
+    assert_eq!(story.switches()[0].1, PodChange::Run(Run::Replicas(0)));
+    // The status did not name a term that was not published.
+    let mut story = Story::of_cluster(2);
+    story.turn();
+    story.answer();
+    story.view(publishing(held_by_here()));
+    let mut story = restarted(story);
+    story.view(ending(held_by_here(), EndReason::Superseded));
+    story.pass(60_000);
+    assert_eq!(story.switches(), []);
+}
+
 /// Without the label, the pods of a Service leave it. With a selector that names the label, each of them is replaced.
 #[test]
 fn a_label_from_a_pod_template_stays() {
