@@ -49,6 +49,16 @@ impl ReplicaFault {
         }
     }
 
+    /// How long it lasts.
+    const fn span(self) -> Micros {
+        match self {
+            Self::Rollout | Self::Crash => 2 * SECOND,
+            Self::Pause(span) | Self::Suspend(span) | Self::NoRedis(span) | Self::NoApi(span) | Self::Neither(span) => {
+                span
+            }
+        }
+    }
+
     /// Whether another replica must lead after it. A replica that starts again soon can get the lock again, and the lock lasts
     /// longer than a pause of 3 s.
     fn moves_leadership(self) -> bool {
@@ -100,14 +110,7 @@ fn no_lease_moves(seed: u64, fault: ReplicaFault, of_the_leader: bool, bugs: &[B
     let leader = leader.unwrap_or(0);
     let (victim, changes) = (if of_the_leader { leader } else { 1 - leader }, world.apis[0].writes.leader);
     world.inject_into_replica(victim, fault);
-    let span = match fault {
-        ReplicaFault::Rollout | ReplicaFault::Crash => 2 * SECOND,
-        ReplicaFault::Pause(span)
-        | ReplicaFault::Suspend(span)
-        | ReplicaFault::NoRedis(span)
-        | ReplicaFault::NoApi(span)
-        | ReplicaFault::Neither(span) => span,
-    };
+    let span = fault.span();
     let (healed, end) = (world.now + span, world.now + span + 30 * SECOND);
     while world.now < end {
         world.run_for(SECOND / 2);
@@ -129,6 +132,29 @@ fn no_lease_moves(seed: u64, fault: ReplicaFault, of_the_leader: bool, bugs: &[B
     world.require(expected.contains(&changes), || {
         format!("{fault:?} of process {victim}: {changes} changes of the leader were written")
     })
+}
+
+/// The fault begins after the API server has stored the publication of a term, and before the leader has its answer.
+fn no_term_moves_whose_publication_is_unanswered(seed: u64, fault: ReplicaFault) -> Outcome {
+    let mut swarm = of_fifteen_seconds(vec![0, 0]);
+    swarm.elects = true;
+    let mut world = World::scenario(swarm, seed, &[]);
+    let is_unanswered = |world: &World| world.is_active(0, 0) && world.holding(0).is_none();
+    world.reach(60 * SECOND, is_unanswered, "no publication was stored without its answer")?;
+    let (victim, token) = (world.leading(0).unwrap_or(0), world.token(0, 0));
+    world.inject_into_replica(victim, fault);
+    world.run_for(fault.span());
+    world.cut_replica(victim, fault, false);
+    world.run_for(40 * SECOND);
+    let continues = world.is_active(0, 0) && world.token(0, 0) == token && world.holding(0).is_some();
+    world.require(continues, || format!("{fault:?} of process {victim}: the term with token {token} has ended"))
+}
+
+#[test]
+fn no_term_moves_after_a_fault_during_its_publication() {
+    for fault in FAULTS {
+        all_pass(SEEDS, |seed| no_term_moves_whose_publication_is_unanswered(seed, fault));
+    }
 }
 
 #[test]
