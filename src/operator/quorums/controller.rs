@@ -408,7 +408,7 @@ impl Controller {
 
     fn send_status(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(object) = entry.next_status() else { return };
+        let Some(object) = entry.next_status(&self.writer) else { return };
         let (events, quorum, began) = (self.events.clone(), name.to_owned(), Instant::now());
         let done = move |outcome| {
             if let Outcome::QuorumStatus(outcome) = outcome {

@@ -289,15 +289,18 @@ impl QuorumEntry {
         self.writes.at()
     }
 
-    /// Returns the resource with the status to write now.
-    pub fn next_status(&mut self) -> Option<RedisQuorum> {
+    /// Returns the resource with the status to write now. Reports the events of an unanswered write that the resource shows.
+    pub fn next_status(&mut self, writer: &Writer) -> Option<RedisQuorum> {
         let authority = self.election.grant().authority(clock::now());
-        let writes = self.claims_leader || matches!(authority, Authority::Lead | Authority::End);
+        let may_write = self.claims_leader || matches!(authority, Authority::Lead | Authority::End);
         // Only the leader writes the status.
-        let Some(resource) = self.resource.as_ref().filter(|_| writes) else {
+        let Some(resource) = self.resource.as_ref().filter(|_| may_write) else {
             self.writes.put_off();
             return None;
         };
+        for notice in self.writes.shown(resource.status.as_ref()) {
+            writer.report(&notice, &resource.object_ref(&()));
+        }
         if !self.writes.may_begin() {
             return None;
         }
@@ -316,7 +319,7 @@ impl QuorumEntry {
     /// Takes the outcome of the status write.
     pub fn status_written(&mut self, outcome: Result<Box<RedisQuorum>, CallError>, writer: &Writer) {
         self.claims_leader = false;
-        let events = self.writes.ended(outcome.is_ok());
+        let events = self.writes.ended(outcome.as_ref().map(|_| ()));
         // A conflict, or a deleted resource: the watch delivers the current state.
         let Ok(answered) = outcome else { return };
         let object = answered.object_ref(&());
@@ -356,21 +359,22 @@ mod tests {
     use redislease_plan::index::ListCount;
 
     /// An entry whose replica follows, and whose status was to be compared in the past.
-    fn following() -> QuorumEntry {
+    fn following() -> (QuorumEntry, Writer) {
         let registry = Registry::new();
         let panics = Panics::register(&registry).unwrap();
         let metrics = OperatorMetrics::register(&registry, &["quorum"], &panics).unwrap();
         let keeper = Keeper::start(panics.keeper_observer()).unwrap();
+        let writer = Writer::new("operator-0".into(), ListCount::default(), metrics, Authorities::default(), || {});
         let mut entry = QuorumEntry::new(Replica {
             cluster: Cluster { name: "here".into(), uid: "uid".into() },
             instance: "operator-0".into(),
             process: "1".into(),
             keeper: Arc::new(keeper),
-            writer: Writer::new("operator-0".into(), ListCount::default(), metrics, Authorities::default(), || {}),
+            writer: writer.clone(),
         });
         entry.take(RedisQuorum::new("default", serde_json::from_str(r#"{"nodes": []}"#).unwrap()), true);
         entry.writes.wait_until(Instant::now());
-        entry
+        (entry, writer)
     }
 
     fn quorum_of_three() -> RedisQuorum {
@@ -391,7 +395,7 @@ mod tests {
         }))
         .unwrap();
         for (status, authority) in [(Some(named), Authority::Follow), (None, Authority::Lead)] {
-            let mut entry = following();
+            let (mut entry, _) = following();
             entry.take(RedisQuorum { status, ..quorum_of_three() }, true);
             assert!(matches!(entry.next_step(), Step::Open(..)));
             entry.opened(Err(too_many_files()));
@@ -402,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_quorum_that_the_system_did_not_open_is_opened_again() {
-        let mut entry = following();
+        let (mut entry, _) = following();
         entry.take(quorum_of_three(), true);
         assert!(matches!(entry.next_step(), Step::Open(..)));
         assert!(entry.opened(Err(too_many_files())).is_none());
@@ -419,14 +423,14 @@ mod tests {
 
     #[test]
     fn a_follower_does_not_wake_the_controller_again_and_again() {
-        let mut entry = following();
-        assert!(entry.next_status().is_none());
+        let (mut entry, writer) = following();
+        assert!(entry.next_status(&writer).is_none());
         assert_eq!(entry.show_at(), None, "a time in the past would wake the controller at once");
     }
 
     #[test]
     fn a_claim_ends_with_the_loss_of_the_quorum() {
-        let mut entry = following();
+        let (mut entry, _) = following();
         entry.claims_leader = true;
         entry.elect(|| {});
         assert!(!entry.claims_leader, "the quorum is not lost");

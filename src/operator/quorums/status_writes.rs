@@ -8,6 +8,8 @@ use redislease_plan::api::RedisQuorumStatus;
 use redislease_plan::plan::repeat::RepeatLimit;
 use redislease_plan::status::Notice;
 
+use crate::operator::kube_api::CallError;
+
 /// The minimum pause between two writes, also after a failed one.
 const PACE: Duration = Duration::from_secs(1);
 
@@ -15,6 +17,8 @@ const PACE: Duration = Duration::from_secs(1);
 pub(super) struct StatusWrites {
     /// The status that is being written, and the events to report when it is.
     writing: Option<(RedisQuorumStatus, Vec<Notice>)>,
+    /// The last write that had no answer: the API server may have stored it.
+    unanswered: Option<(RedisQuorumStatus, Vec<Notice>)>,
     repeat: RepeatLimit<RedisQuorumStatus>,
     /// The earliest time of the next write.
     at: Option<Instant>,
@@ -61,12 +65,26 @@ impl StatusWrites {
     }
 
     /// The write has ended. Returns the events to report.
-    pub fn ended(&mut self, written: bool) -> Vec<Notice> {
-        let Some((status, events)) = self.writing.take() else { return Vec::new() };
+    pub fn ended(&mut self, written: Result<(), &CallError>) -> Vec<Notice> {
+        let Some(write) = self.writing.take() else { return Vec::new() };
         self.wait_until(Instant::now() + PACE);
-        if !written {
-            return Vec::new();
+        match written {
+            Ok(()) => self.stored(write),
+            Err(error) => {
+                self.unanswered = error.unknown().map(|_| write);
+                Vec::new()
+            }
         }
+    }
+
+    /// The status that the API server shows: if it is that of the write without an answer, returns the events to report.
+    pub fn shown(&mut self, status: Option<&RedisQuorumStatus>) -> Vec<Notice> {
+        let write = self.unanswered.take_if(|(written, _)| status == Some(written));
+        write.map(|write| self.stored(write)).unwrap_or_default()
+    }
+
+    fn stored(&mut self, (status, events): (RedisQuorumStatus, Vec<Notice>)) -> Vec<Notice> {
+        self.unanswered = None;
         self.repeat.wrote(clock::now(), timeless(&status));
         events
     }
@@ -83,7 +101,33 @@ fn timeless(status: &RedisQuorumStatus) -> RedisQuorumStatus {
 
 #[cfg(test)]
 mod tests {
+    use redislease_plan::status::NoticeReason;
+
     use super::*;
+
+    /// A write of a status and one event that ended with this outcome.
+    fn written(outcome: Result<(), &CallError>) -> (StatusWrites, RedisQuorumStatus, Vec<Notice>) {
+        let mut writes = StatusWrites::default();
+        let status: RedisQuorumStatus = serde_json::from_value(serde_json::json!({"votes": "1/3"})).unwrap();
+        let lost = Notice { reason: NoticeReason::QuorumLost, note: "lost".into(), on_pods: Vec::new() };
+        assert!(writes.begin(status.clone(), vec![lost]).is_some());
+        let events = writes.ended(outcome);
+        (writes, status, events)
+    }
+
+    #[test]
+    fn the_events_of_a_write_without_an_answer_are_reported_once_it_is_seen() {
+        let unanswered = CallError::Unanswered("a timeout".into());
+        let (mut writes, status, events) = written(Err(&unanswered));
+        assert_eq!(events.len(), 0);
+        assert_eq!(writes.shown(None).len(), 0);
+        assert_eq!(writes.shown(Some(&status)).len(), 1);
+        assert_eq!(writes.shown(Some(&status)).len(), 0);
+        // What was refused is composed again.
+        let (mut writes, status, events) = written(Err(&CallError::Conflict));
+        assert_eq!((events.len(), writes.shown(Some(&status)).len()), (0, 0));
+        assert_eq!(written(Ok(())).2.len(), 1);
+    }
 
     #[test]
     fn a_new_transition_time_alone_is_not_a_new_status() {
