@@ -1,7 +1,7 @@
 //! Why a server does not vote, in the words of this library.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use redislease_lab::{Authority, Identity, RedisOptions, RedisServer, RedisTls};
@@ -42,6 +42,18 @@ fn refused(builder: LockerBuilder, part: &str) {
     let text = builder.build().unwrap_err().to_string();
     assert!(text.contains(part), "{text}");
     plain(&text);
+}
+
+/// A server that answers each connection with these bytes. It ends with the process of the test.
+fn answering(bytes: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(bytes);
+        }
+    });
+    address
 }
 
 fn with_tls(identity: &Identity, client_ca: Option<&Authority>) -> (RedisServer, String) {
@@ -93,27 +105,13 @@ async fn servers_that_cannot_be_used() {
     says(one(format!("redis://:p%40ss@{address}")), "in credentials() or in the URLs").await;
     one(format!("redis://:p%40ss%25@{address}")).build().unwrap().ready(PATIENCE).await.unwrap();
 
-    let web = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = web.local_addr().unwrap();
-    // It ends with the process of the test.
-    std::thread::spawn(move || {
-        for mut stream in web.incoming().flatten() {
-            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
+    let address = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     says(one(format!("redis://{address}")), "check that a Redis server listens on this address").await;
 
     let open = RedisServer::start().unwrap();
     let advice = "has no password: set `requirepass` on it, or remove the password from the URLs";
     says(one(format!("redis://:secret@{}", open.address())), advice).await;
-    let protected = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = protected.local_addr().unwrap();
-    // It ends with the process of the test.
-    std::thread::spawn(move || {
-        for mut stream in protected.incoming().flatten() {
-            let _ = stream.write_all(b"-DENIED Redis is running in protected mode because no password is set\r\n");
-        }
-    });
+    let address = answering(b"-DENIED Redis is running in protected mode because no password is set\r\n");
     says(one(format!("redis://:secret@{address}")), "Redis is running in protected mode").await;
 
     let text = one("redis://127.0.0.1:1".into()).build().unwrap().ready(ms(1)).await.unwrap_err().to_string();
