@@ -182,7 +182,7 @@ impl Contention {
         out.wake_at(cooldown.ends_at());
         out.emit(Effect::Warn(format!(
             "The API server did not accept the status of the term with token {token} within one lease duration. The \
-             operator ends the term and makes no attempt for {} ms, or for {} ms if the API server accepts a status \
+             operator gives the term up and makes no attempt for {} ms, or for {} ms if the API server accepts a status \
              meanwhile.",
             cooldown.longest.since(now).0,
             cooldown.shortest.since(now).0
