@@ -12,7 +12,7 @@ use super::queue::{Queue, Retry};
 use super::request::{Key, Request};
 use super::submission::{Next, Priority, Submission, Verdict};
 use crate::api::names::PodRole;
-use crate::plan::{Read, RoleOutcome, RoleWrite, StatusOutcome};
+use crate::plan::{PodChange, Read, RoleOutcome, RoleWrite, StatusOutcome};
 
 /// What the caller of [`Calls::poll_effect`] does.
 #[derive(Debug)]
@@ -169,8 +169,9 @@ impl<T> Calls<T> {
                         && self.queue.was_unanswered(&key)
                         && let Request::Role { write, .. } = Arc::make_mut(&mut job.request)
                     {
-                        // Plain pods are many, and their label is information.
-                        write.waits = write.role != Some(PodRole::Active) && write.priority != Priority::Standby;
+                        // What stops something must be stored. The label of a plain pod is information.
+                        let stops = write.role == Some(PodRole::Standby) || write.change == PodChange::Delete;
+                        write.waits = stops && write.priority != Priority::Standby;
                     }
                     let request = job.request.clone();
                     let retry = self.queue.retry(&key);

@@ -20,6 +20,13 @@ use crate::plan::fair_queue::FairQueue;
 /// of each answer.
 pub const CONCURRENCY: usize = 24;
 
+/// How many of them may be repetitions of a call that was not answered, in all and of one tenant. Each of them may wait for a webhook
+/// that hangs, and the other calls must not wait for it.
+const UNSURE: usize = CONCURRENCY / 2;
+const UNSURE_OF_TENANT: usize = 4;
+/// The pause of a repetition that finds no place.
+const NO_PLACE: Millis = Millis(50);
+
 /// 100 calls at once after a pause, and 2000 in a second over time.
 type Rate = Bucket<100, 500>;
 
@@ -228,7 +235,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         if !self.gate.is_open() || self.under_way.len() >= self.concurrency || !self.bucket.has(now, 1) {
             return None;
         }
-        let (key, job) = self.pop_ready()?;
+        let (key, job) = self.pop_ready(now)?;
         self.bucket.take(now);
         Some(Next::Call(key, job))
     }
@@ -237,7 +244,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         self.ready[terms.priority.class()].push_at(&terms.tenant, terms.priority.index(), key);
     }
 
-    fn pop_ready(&mut self) -> Option<(K, P)> {
+    fn pop_ready(&mut self, now: Time) -> Option<(K, P)> {
         for class in 0..self.ready.len() {
             while let Some((priority, key)) = self.ready[class].pop_with_level() {
                 // The entry of a job that was withdrawn, or replaced by one of another priority, is skipped.
@@ -252,6 +259,14 @@ impl<K: Clone + Ord, P> Queue<K, P> {
                     continue;
                 }
                 let terms = job.terms.clone();
+                if !self.has_place(&key, &terms.tenant) {
+                    let until = now + NO_PLACE;
+                    if let Some(job) = self.jobs.get_mut(&key) {
+                        job.delayed_until = Some(until);
+                    }
+                    self.delayed.insert((until, key));
+                    continue;
+                }
                 if let Some(lane) = self.lanes.get_mut(&terms.lane) {
                     lane.busy = true;
                 }
@@ -261,6 +276,15 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             }
         }
         None
+    }
+
+    /// Whether a job may be sent beside the repetitions of unanswered calls that are under way.
+    fn has_place(&self, key: &K, tenant: &Arc<str>) -> bool {
+        if !self.was_unanswered(key) {
+            return true;
+        }
+        let unsure = || self.under_way.iter().filter(|(key, _)| self.was_unanswered(key));
+        unsure().count() < UNSURE && unsure().filter(|(_, of)| of.tenant == *tenant).count() < UNSURE_OF_TENANT
     }
 
     /// Records that a job was not sent after all.

@@ -251,6 +251,39 @@ fn an_object_whose_calls_are_never_answered_waits_longer_and_closes_the_gate_no_
     assert_eq!(queue.failed(&"x"), (0, false));
 }
 
+/// A webhook of one tenant hangs on each write.
+#[test]
+fn calls_that_were_not_answered_before_leave_room_for_others() {
+    let mut queue = Calls::new(CONCURRENCY);
+    let keys: Vec<&'static str> = (0..CONCURRENCY).map(|number| &*format!("{number:02}").leak()).collect();
+    let submit = |queue: &mut Calls| keys.iter().for_each(|key| queue.submit(Time(0), job(key, Priority::Active, 0)));
+    submit(&mut queue);
+    assert_eq!(sent(&mut queue, Time(0)), keys);
+    for key in &keys {
+        queue.done(Time(0), key, Verdict::Unanswered, MIDDLE);
+    }
+    assert_eq!(sent(&mut queue, Time(100)), ["probe"]);
+    queue.probe_done(Time(100), true, MIDDLE);
+    submit(&mut queue);
+    assert_eq!(sent(&mut queue, Time(100)), keys[..UNSURE_OF_TENANT]);
+    queue.submit(Time(100), Submission { tenant: "other".into(), ..job("end", Priority::End, 0) });
+    assert_eq!(sent(&mut queue, Time(100)), ["end"]);
+    // One is answered: another one takes its place.
+    done(&mut queue, Time(120), &keys[..1]);
+    let due = queue.next_deadline().unwrap();
+    assert!(due <= Time(150), "{due:?}");
+    assert_eq!(sent(&mut queue, due), keys[UNSURE_OF_TENANT..=UNSURE_OF_TENANT]);
+    // Other tenants have their share of such calls, up to half of all places.
+    for tenant in ["a", "b", "c"] {
+        for number in 0..UNSURE_OF_TENANT {
+            let key: &'static str = format!("{tenant}{number}").leak();
+            queue.refusals.insert(key, Refusal { unanswered: Some((0, false)), ..Refusal::of(Priority::Active, due) });
+            queue.submit(due, Submission { tenant: tenant.into(), ..job(key, Priority::Active, 0) });
+        }
+    }
+    assert_eq!(sent(&mut queue, due).len(), UNSURE - UNSURE_OF_TENANT);
+}
+
 /// Its answer shows that reads work: a server whose disk is full refuses every write.
 #[test]
 fn an_answer_to_the_probe_alone_blames_no_object() {
