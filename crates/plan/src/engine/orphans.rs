@@ -7,7 +7,7 @@ use redislease_core::time::Time;
 use crate::api::names::{self, PodRole};
 use crate::index::Orphan;
 use crate::plan::calls::{LeaseName, Request};
-use crate::plan::{Allowed, PodChange, Priority, RoleOutcome, RoleWrite};
+use crate::plan::{Allowed, PodChange, Priority, RoleOutcome, RoleWrite, is_written};
 
 use super::{Caller, Effect, Engine, Machine, OrphanKey};
 
@@ -77,7 +77,7 @@ fn role_without_lease(Orphan { object, lease, unreadable }: &Orphan, allowed: Al
         // The workload runs on as it is.
         Some(kind) if *unreadable || !allowed.switches(kind) => return None,
         Some(_) => [names::owner_annotation(lease), names::withdrawn_annotation(lease)].map(|mark| (mark, None)).into(),
-        None if *unreadable && !active => return None,
+        None if (*unreadable && !active) || !is_written(pod, lease) => return None,
         None => Vec::new(),
     };
     Some(RoleWrite {

@@ -17,16 +17,23 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
         pod
     };
     world.take(Input::Lease(Watched::ListBegins));
-    world.take(Input::Lease(Watched::Unreadable(Box::new(lease("n", "broken").metadata))));
+    for name in ["broken", "broken-of-its-template"] {
+        world.take(Input::Lease(Watched::Unreadable(Box::new(lease("n", name).metadata))));
+    }
     world.take(Input::Pod(Watched::ListBegins));
     let mut carrier = labelled("gone", "standby");
     carrier.labels.extend(labelled("broken", "active").labels);
+    carrier.annotations.set("token.redislease.io/broken", Some("8"));
+    // Labels of its template.
+    for lease in ["of-its-template", "broken-of-its-template"] {
+        carrier.labels.extend(labelled(lease, "active").labels);
+    }
     world.take(Input::Pod(Watched::Seen(Box::new(carrier))));
     world.take(Input::Pod(Watched::ListEnds));
     assert_eq!(world.done(), [""; 0], "leases are not listed");
     world.take(Input::Lease(Watched::ListEnds));
     let removed = "gone on p: None None";
-    assert_eq!(world.done(), ["floors complete", "broken on p: Some(Standby) None", removed]);
+    assert_eq!(world.done(), ["floors complete", "broken on p: Some(Standby) Some(\"8\")", removed]);
     let key = OrphanKey { namespace: "n".into(), lease: "gone".into(), object: "uid-p".into() };
     let answer = |outcome| Input::OrphanWritten(key.clone(), role(outcome));
     world.take(answer(RoleOutcome::Conflict));
@@ -89,6 +96,7 @@ fn marks_that_stayed_behind_when_a_lease_was_forgotten_are_removed_by_the_leader
         world.lead(Some(if leads { Authority::Lead } else { Authority::Follow }));
         let mut carrier = pod("p");
         carrier.labels.insert("lease.redislease.io/gone".to_owned(), "active".to_owned());
+        carrier.annotations.set("token.redislease.io/gone", Some("7"));
         world.take(Input::Pod(Watched::Seen(Box::new(carrier))));
         world.lease("n", "gone");
         script("gone", |script| script.finished = true);

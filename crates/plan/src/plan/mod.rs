@@ -65,6 +65,7 @@ mod workload;
 pub use altered::Altered;
 pub use bucket::Bucket;
 pub use calls::Priority;
+pub(crate) use desired_role::is_written;
 pub use effect::{Command, Effect, Measure, PodChange, Read, RoleWrite, Shown, StatusWrite};
 pub use event::{Event, RoleOutcome, StatusOutcome, WriteOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, Identity, OpenQuorum, PodKnowledge, QuorumFacts};

@@ -7,7 +7,7 @@ use redislease_core::op::Token;
 use redislease_core::time::Time;
 
 use super::activation::Activator;
-use super::desired_role::{DesiredRole, carries, role_of};
+use super::desired_role::{DesiredRole, carries, is_written, role_of};
 use super::entitlement::Entitlement;
 use super::guard::{Correction, Guard};
 use super::inputs::Inputs;
@@ -218,7 +218,7 @@ impl RoleWriter {
         out: &mut Effects,
     ) {
         for pod in pods {
-            if self.needed(pod.object(), &DesiredRole::NONE) {
+            if is_written(pod.object(), &self.lease) && self.needed(pod.object(), &DesiredRole::NONE) {
                 self.write(now, pod.object(), DesiredRole::NONE, priority, None, out);
             }
         }

@@ -11,7 +11,7 @@ use redislease_core::time::Time;
 use super::activation::{Activator, may_write_candidates};
 use super::confirmation::Confirmation;
 use super::context::Context;
-use super::desired_role::{DesiredRole, role_of};
+use super::desired_role::{DesiredRole, is_written, role_of};
 use super::entitlement::Entitlement;
 use super::inputs::Turn;
 use super::keeper::Keeper;
@@ -287,17 +287,13 @@ fn desired_roles(
         };
         desired_roles.push((pod.clone(), desired));
     };
+    let strays = facts.strays.iter().filter(|pod| is_written(pod.object(), &identity.name));
     if let Some(electorate) = &inputs.electorate {
         electorate.pods().for_each(|pod| add(pod, true));
-        facts.strays.iter().for_each(|pod| add(pod, false));
+        strays.for_each(|pod| add(pod, false));
     } else {
-        // While the candidates are unknown, every pod with a role counts as a candidate. `active` without a token is a label of the
-        // pod template: if the selector of the workload names it too, a pod without it is replaced.
-        let token = names::token_annotation(&identity.name);
-        let is_ours = |pod: &&Arc<PodFacts>| {
-            pod.annotations.get(&token).is_some() || role_of(pod.object(), &label) == Some(PodRole::Standby.as_str())
-        };
-        facts.strays.iter().filter(is_ours).for_each(|pod| add(pod, true));
+        // While the candidates are unknown, every pod with a role counts as a candidate.
+        strays.for_each(|pod| add(pod, true));
     }
     if let PodKnowledge::Here(sighting) = &facts.holder
         && Some(&sighting.facts.uid) == holder

@@ -49,10 +49,8 @@ impl Assignment<'_> {
     pub fn run(mut self) {
         let turn = self.context.turn;
         let (now, inputs) = (turn.now, &turn.inputs);
-        let token = names::token_annotation(&turn.identity.name);
-        // Pods of an earlier spec. A label without a token is one of their template.
-        let written = turn.facts.strays.iter().filter(|pod| pod.annotations.get(&token).is_some());
-        self.writer.clear(now, written, Priority::Standby, self.out);
+        // Pods of an earlier spec.
+        self.writer.clear(now, &turn.facts.strays, Priority::Standby, self.out);
         let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()) else { return };
         if inputs.refused {
             *self.state = WorkloadState::default();

@@ -47,21 +47,27 @@ fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
 fn a_label_from_a_pod_template_stays() {
     let mut unusable = Story::new();
     unusable.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "why".into());
-    for (mut story, role) in [(Story::running(), None), (unusable, Some(PodRole::Standby))] {
-        let mut c = pod("c");
-        c.labels.insert(ROLE.into(), "active".into());
-        story.facts.strays = vec![Arc::new(c.clone())];
-        story.turn();
-        assert_eq!(story.role_writes(), []);
-        // A pod of an earlier spec.
-        c.annotations.set("token.redislease.io/billing", Some("5"));
-        story.facts.strays = vec![Arc::new(c)];
-        story.turn();
-        if story.wants(&Effect::Read(Read::Lease)) {
-            story.read_lease();
-        }
-        let roles: Vec<_> = story.role_writes().into_iter().map(|write| (write.pod, write.role)).collect();
-        assert_eq!(roles, [("c".to_owned(), role)]);
+    let mut deleted = Story::running();
+    deleted.facts.lease = None;
+    for (story, role) in
+        [(Story::running(), None), (unusable, Some(PodRole::Standby)), (Story::held_by_a(), None), (deleted, None)]
+    {
+        let roles = |label: &str, token: Option<&str>| {
+            let (mut story, mut c) = (story.clone(), pod("c"));
+            c.labels.insert(ROLE.into(), label.into());
+            c.annotations.set("token.redislease.io/billing", token);
+            story.facts.strays = vec![Arc::new(c)];
+            story.turn();
+            if story.wants(&Effect::Read(Read::Lease)) {
+                story.read_lease();
+            }
+            let writes = story.role_writes().into_iter().filter(|write| write.pod == "c");
+            writes.map(|write| write.role).collect::<Vec<_>>()
+        };
+        assert_eq!(roles("active", None), []);
+        // A pod of an earlier spec. One that has never held the lease has no token.
+        assert_eq!(roles("active", Some("5")), [role]);
+        assert_eq!(roles("standby", None), if role.is_none() { vec![None] } else { vec![] });
     }
 }
 
