@@ -35,6 +35,11 @@ for file in crds/*.yaml; do
     } >"$scratch/crds/${file##*/}"
 done
 
+if [[ -z $what ]]; then
+    # The chart with them is rendered below.
+    rm -rf $chart/templates/crds
+    cp -r "$scratch/crds" $chart/templates/crds
+fi
 if [[ $what != --check-crds ]]; then
     helm=$(hack/build-tools.sh --print | sed -n 's/^helm\t//p')
     [[ -x $helm ]] || die "helm is not built: run \`make tools\`."
@@ -76,9 +81,6 @@ if [[ -n $what ]]; then
     [[ $what == --check-crds ]] || current deploy/redislease.yaml "$scratch/redislease.yaml"
     echo "current: the generated files of the chart"
 else
-    mkdir -p $chart/templates/crds
-    rm -f $chart/templates/crds/*
-    cp "$scratch"/crds/* $chart/templates/crds/
     cp "$scratch/chart/README.md" $chart/README.md
     mkdir -p deploy
     cp "$scratch/redislease.yaml" deploy/
