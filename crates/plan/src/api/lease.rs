@@ -159,7 +159,7 @@ pub struct RedisLeaseSpec {
     /// How long the lease lasts after its last successful renewal. Default: 30s. Another pod can acquire the lease only after
     /// this time, unless the old holder is proven to have stopped. A shorter lease makes a failover faster and tolerates shorter
     /// outages of Redis. Limits: at least 3 * renewInterval + gracePeriod + 1s, at most the quorum's maxLeaseDuration, and at most 1h.
-    /// 99 % of leaseDuration must be at least 2 * renewInterval + gracePeriod + 1s, because clocks drift.
+    /// leaseDuration minus 1 % and 52 ms must be at least 2 * renewInterval + gracePeriod + 1s, because clocks drift.
     #[serde(default = "defaults::lease_duration")]
     #[x_kube(validation = rules::duration("leaseDuration", "1h"))]
     pub lease_duration: Duration,
