@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redislease_core::time::{Millis, Time};
+use redislease_core::time::Time;
 use redislease_plan::plan::{Priority, StatusOutcome};
 
 use crate::api::objects::lease_of;
@@ -14,16 +14,12 @@ pub struct Pending {
     pub sent: bool,
 }
 
-/// How long the queue remembers a call without an answer, with its longest pause.
-const UNANSWERED_KEPT: Millis = Millis(63_000);
-
 #[derive(Default)]
 pub struct Writes {
     /// By unit; with the pod or workload for a write of a role, without it for a write of the status.
     pub pending: BTreeMap<(u32, Option<u32>), Pending>,
-    /// The leases whose last write of the status was refused, or not answered twice: the next one may have to wait.
+    /// The leases whose last write of the status was refused, or not answered: the next one may have to wait.
     refused: BTreeSet<u32>,
-    unanswered: BTreeMap<u32, Time>,
 }
 
 impl Writes {
@@ -38,15 +34,10 @@ impl Writes {
         pending.and_then(|pending| pending.not_after).is_some_and(|until| until <= now)
     }
 
-    pub fn status_written(&mut self, now: Time, uid: u32, outcome: &StatusOutcome) {
+    pub fn status_written(&mut self, uid: u32, outcome: &StatusOutcome) {
         let lease = lease_of(uid);
         match outcome {
-            StatusOutcome::Written(_) => {
-                self.refused.remove(&lease);
-                self.unanswered.remove(&lease);
-            }
-            StatusOutcome::Unanswered(_)
-                if self.unanswered.insert(lease, now).is_none_or(|last| now > last + UNANSWERED_KEPT) => {}
+            StatusOutcome::Written(_) => _ = self.refused.remove(&lease),
             StatusOutcome::Withdrawn => {}
             _ => _ = self.refused.insert(lease),
         }

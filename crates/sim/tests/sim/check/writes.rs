@@ -81,8 +81,7 @@ impl World {
         match outcome {
             Outcome::LeaseStatus(outcome) => {
                 self.write_ended(process, uid, None, *outcome == StatusOutcome::Withdrawn);
-                let now = Time(self.local(process));
-                self.processes[process].writes.status_written(now, uid, outcome);
+                self.processes[process].writes.status_written(uid, outcome);
                 if let StatusOutcome::Written(lease) = outcome {
                     self.observed(process, objects::version(lease.metadata.resource_version.as_deref()));
                 }
