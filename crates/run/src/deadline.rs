@@ -35,12 +35,17 @@ impl Schedule {
     }
 
     /// When [`Self::time`] is called at the latest.
-    pub const fn next(&self) -> Option<BootTime> {
+    pub fn next(&self) -> Option<BootTime> {
         match (self.stopping, self.killing) {
-            (false, _) => Some(self.deadlines.stop_at),
+            (false, _) => Some(self.stop_at()),
             (true, false) => Some(self.kill_group_at()),
             (true, true) => None,
         }
+    }
+
+    /// The kernel ends the guard at the deadline, so with a short grace period the stop signal is sent earlier.
+    fn stop_at(&self) -> BootTime {
+        self.deadlines.stop_at.min(self.kill_group_at())
     }
 
     const fn kill_group_at(&self) -> BootTime {
@@ -62,7 +67,8 @@ impl Schedule {
             return Action::Nothing;
         }
         self.stopping = true;
-        self.deadlines.kill_at = self.deadlines.kill_at.min(now.after(self.grace));
+        let grace = self.grace.max(Duration::from_millis(KILL_BEFORE));
+        self.deadlines.kill_at = self.deadlines.kill_at.min(now.after(grace));
         Action::Stop(self.deadlines.kill_at)
     }
 
@@ -72,7 +78,7 @@ impl Schedule {
             self.killing = true;
             return Action::Kill;
         }
-        if now < self.deadlines.stop_at { Action::Nothing } else { self.stop(now) }
+        if now < self.stop_at() { Action::Nothing } else { self.stop(now) }
     }
 }
 
@@ -113,5 +119,22 @@ mod tests {
         assert_eq!((schedule.next(), schedule.time(BootTime(99))), (Some(BootTime(100)), Action::Nothing));
         assert_eq!(schedule.time(BootTime(100)), Action::Kill);
         assert_eq!((schedule.next(), schedule.time(BootTime(140))), (None, Action::Nothing));
+    }
+
+    /// The kernel ends the guard at the deadline, and a command without a time to stop has no other moment.
+    #[test]
+    fn without_a_grace_period_the_group_is_signalled_before_the_deadline() {
+        let at_once = Deadlines { stop_at: BootTime(100), kill_at: BootTime(100) };
+        let mut schedule = Schedule::new(at_once, Duration::ZERO);
+        assert_eq!((schedule.next(), schedule.time(BootTime(49))), (Some(BootTime(50)), Action::Nothing));
+        assert_eq!(schedule.time(BootTime(50)), Action::Stop(BootTime(100)));
+        assert_eq!((schedule.next(), schedule.time(BootTime(50))), (Some(BootTime(50)), Action::Kill));
+        let mut early = Schedule::new(at_once, Duration::ZERO);
+        assert_eq!(
+            early.stop(BootTime(10)),
+            Action::Stop(BootTime(60)),
+            "a timer in the past would end the guard first"
+        );
+        assert_eq!((early.next(), early.time(BootTime(10))), (Some(BootTime(10)), Action::Kill));
     }
 }

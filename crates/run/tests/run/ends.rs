@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Servers, child_of, delete_key, eventually};
+use crate::support::{Servers, child_of, delete_key, eventually, runs};
 
 /// Such a signal has no name, and wait functions that want a name fail on it.
 const REAL_TIME: u8 = 40;
@@ -114,27 +114,31 @@ fn a_proc_of_another_namespace_proves_no_end() {
 
 /// The kernel kills only the command itself with its parent, here the shell.
 #[test]
-fn after_the_end_of_run_its_guard_kills_the_process_group_of_the_command() {
+fn without_run_its_guard_kills_the_process_group_of_the_command() {
     let servers = Servers::short();
     let folder = tempfile::tempdir().unwrap();
-    let is_killed = |attempt: usize| {
-        let log = folder.path().join(attempt.to_string());
-        // It ends after a minute if the test fails.
-        let text = "trap '' TERM; timeout --foreground 60 sh -c 'while :; do echo x >> LOG; sleep 0.01; done'; true";
-        let text = text.replace("LOG", &log.display().to_string());
-        let run = servers.run(&["--lease", "test/group", "-q", "--isolate", "none"], &["sh", "-c", &text]).spawn();
-        eventually("the command", || log.exists());
-        let guard = run.guard().unwrap();
-        run.signal(Signal::KILL);
-        eventually("the end of the guard", || rustix::process::test_kill_process(guard).is_err());
-        let size = || fs::metadata(&log).unwrap().len();
-        let before = size();
-        // A process that still runs writes twenty times in this span.
-        std::thread::sleep(Duration::from_millis(200));
-        size() == before
-    };
-    // On a busy machine, guard and init may not run in time.
-    assert!((0..4).any(is_killed), "something still writes");
+    for (case, grace, signal) in [(0, "300ms", Signal::KILL), (1, "0", Signal::KILL), (2, "0", Signal::STOP)] {
+        let is_killed = |attempt: usize| {
+            let log = folder.path().join(format!("{case}-{attempt}"));
+            // It ends after a minute if the test fails.
+            let text =
+                "trap '' TERM; timeout --foreground 60 sh -c 'while :; do echo x >> LOG; sleep 0.01; done'; true";
+            let text = text.replace("LOG", &log.display().to_string());
+            let options = ["--lease", "test/group", "-q", "--isolate", "none", "--grace", grace];
+            let run = servers.run(&options, &["sh", "-c", &text]).spawn();
+            eventually("the command", || log.exists());
+            let guard = run.guard().unwrap();
+            run.signal(signal);
+            eventually("the end of the guard", || !runs(guard));
+            let size = || fs::metadata(&log).unwrap().len();
+            let before = size();
+            // A process that still runs writes twenty times in this span.
+            std::thread::sleep(Duration::from_millis(200));
+            size() == before
+        };
+        // On a busy machine, guard and init may not run in time.
+        assert!((0..4).any(is_killed), "--grace {grace}, {signal:?} of run: something still writes");
+    }
 }
 
 /// A process of the command can look at the file before each write.

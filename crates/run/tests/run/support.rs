@@ -68,7 +68,10 @@ impl Servers {
     /// A command line of the program, with short durations.
     pub fn run<S: AsRef<OsStr>>(&self, options: &[&str], user: &[S]) -> Run {
         let mut command = Command::new(program());
-        command.args(["--redis", &self.urls(), "--longest-lease", self.ttl, "--ttl", self.ttl, "--grace", "300ms"]);
+        command.args(["--redis", &self.urls(), "--longest-lease", self.ttl, "--ttl", self.ttl]);
+        if !options.contains(&"--grace") {
+            command.args(["--grace", "300ms"]);
+        }
         command.args(["--command-timeout", "1s"]).args(options).arg("--").args(user);
         Run(command)
     }
@@ -204,6 +207,12 @@ pub fn child_of(pid: Pid) -> Option<Pid> {
     let pid = pid.as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// Whether a process runs: one that nobody has waited for does not.
+pub fn runs(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 /// Polls until `probe` is true.
