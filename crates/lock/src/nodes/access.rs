@@ -89,11 +89,12 @@ impl Access {
         std::iter::once(self.tls.current.as_ref()).chain(self.earlier_clients.iter().map(Some))
     }
 
-    /// The credentials to try, in order. No earlier `None`: every server accepts a connection without a login, and refuses the first
-    /// command if it wants one.
+    /// The credentials to try, in order. An earlier `None` is the last one: every server accepts a connection without a login, and
+    /// refuses the first command if it wants one.
     pub fn credentials(&self) -> impl Iterator<Item = Option<&Credentials>> {
-        let values = self.credentials.iter().map(Option::as_ref).enumerate();
-        values.filter(|(place, value)| *place == 0 || value.is_some()).map(|(_, value)| value)
+        let earlier = || self.credentials.iter().skip(1).map(Option::as_ref);
+        let current = std::iter::once(self.credentials.current.as_ref());
+        current.chain(earlier().flatten().map(Some)).chain(earlier().filter(Option::is_none))
     }
 }
 
@@ -127,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn credentials_behind_a_time_without_a_login_are_tried() {
+    fn no_login_is_tried_after_all_credentials() {
         let user = |password: &str| Some(Credentials { username: None, password: password.into() });
         let mut access = Access::new(user("one"), None);
         access.credentials.replace(None);
         let (one, two) = (user("one"), user("two"));
         assert_eq!(access.credentials().collect::<Vec<_>>(), [None, one.as_ref()]);
         access.credentials.replace(user("two"));
-        assert_eq!(access.credentials().collect::<Vec<_>>(), [two.as_ref(), one.as_ref()]);
+        assert_eq!(access.credentials().collect::<Vec<_>>(), [two.as_ref(), one.as_ref(), None]);
     }
 
     #[test]

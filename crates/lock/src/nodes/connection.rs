@@ -38,13 +38,18 @@ pub(super) struct Opening {
 impl Opening {
     /// Connects, logs in, reads INFO, loads the scripts and tries their commands.
     pub async fn open(self) -> Result<Opened, Failure> {
-        let mut client = self.log_in().await?;
+        let (mut client, refused) = self.log_in().await?;
         let connection = &mut client;
         // The run ID is read first on every connection: with a run ID from an older connection, the marker that a
         // restarted server restored would be accepted.
         let info = self.call("INFO", &redis::cmd("INFO"), connection).await;
         let has_tls = self.access.has_tls();
-        let info = info.map_err(|failure| if has_tls { failure } else { failure.hint_at_tls() })?;
+        let info = info.map_err(|failure| match refused {
+            // Without a login, the server says only that it wants one.
+            Some(refused) if failure.reason == Reason::Auth => refused,
+            _ if has_tls => failure,
+            _ => failure.hint_at_tls(),
+        })?;
         let info: String = redis::from_redis_value(info).map_err(Failure::protocol)?;
         let info = Info::parse(&info).map_err(Failure::protocol)?;
         let marker = self.answer("GET", redis::cmd("GET").arg(self.keyspace.marker()), connection).await?;
@@ -68,13 +73,13 @@ impl Opening {
     }
 
     /// Connects with the current certificates and credentials, or with the previous ones if the server does not accept
-    /// the current ones. Returns the failure of the current ones.
-    async fn log_in(&self) -> Result<Client, Failure> {
+    /// the current ones. Returns the failure of the current ones too.
+    async fn log_in(&self) -> Result<(Client, Option<Failure>), Failure> {
         let mut first = None;
         for tls in self.access.tls() {
             for credentials in self.access.credentials() {
                 let failure = match transport::connect(&self.address, tls, credentials, self.timeout).await {
-                    Ok(client) => return Ok(client),
+                    Ok(client) => return Ok((client, first)),
                     Err(failure) => failure,
                 };
                 let reason = failure.reason;

@@ -27,3 +27,37 @@ async fn a_new_password_is_used_for_new_connections_and_the_locks_stay() {
     let with_tls = Locker::builder(["rediss://a:1", "rediss://b:1", "rediss://c:1"]).tls(Tls::new(""));
     assert!(locker.set_access(&with_tls).is_err());
 }
+
+/// The order for a password is: first in the program, then on the servers.
+#[tokio::test]
+async fn a_password_is_added_while_a_program_runs() {
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start().unwrap()).collect();
+    let with = |login: &str| {
+        let urls = servers.iter().map(|server| format!("redis://{login}{}", server.address()));
+        Locker::builder(urls).longest_lease(LONGEST).command_timeout(ms(1000))
+    };
+    let locker = with("").build().unwrap();
+    all_up(&locker).await;
+    let server = &servers[0];
+    let kill = || server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    let reconnect = async || {
+        kill();
+        eventually("another connection", || {
+            let clients = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap().text().unwrap();
+            clients.lines().any(|client| !client.contains(" cmd=client"))
+        })
+        .await;
+        all_up(&locker).await;
+    };
+    for login in ["app:one@", ":one@"] {
+        locker.set_access(&with(login)).unwrap();
+        reconnect().await;
+    }
+    server.set_password("one").unwrap();
+    reconnect().await;
+    locker.set_access(&with(":wrong@")).unwrap();
+    server.set_password("two").unwrap();
+    kill();
+    let says = |text: &str| locker.nodes()[0].message.contains(text);
+    eventually("the answer to the new password", || says("Password authentication failed")).await;
+}
