@@ -44,20 +44,23 @@ pub struct NotAcquired {
 pub fn locker(options: &RunOptions) -> Result<Locker, String> {
     let servers = servers(options)?;
     warn_of_readers(options, &servers);
-    let locker = builder(options, servers)?.build();
-    locker.map_err(|error| {
-        let text = of_option(&error.to_string());
-        let of_servers = if options.redis_file.is_some() { "--redis-file: " } else { "--redis: " };
-        if text.starts_with("--") { text } else { format!("{of_servers}{text}") }
-    })
+    builder(options, servers)?.build().map_err(|error| of_servers(options, &error.to_string()))
 }
 
-/// Reads the files of the options again, and uses what they have now for new connections. A file that is being replaced may be invalid
-/// for a moment: then nothing changes.
-pub fn read_again(locker: &Locker, options: &RunOptions) {
-    if let Ok(builder) = servers(options).and_then(|servers| builder(options, servers)) {
-        let _ = locker.set_access(&builder);
-    }
+/// Reads the files of the options again, and uses what they have now for new connections.
+///
+/// # Errors
+/// One of them cannot be used, and nothing changes. A file that is being replaced may be invalid for a moment.
+pub fn read_again(locker: &Locker, options: &RunOptions) -> Result<(), String> {
+    let builder = builder(options, servers(options)?)?;
+    locker.set_access(&builder).map_err(|error| of_servers(options, &error.to_string()))
+}
+
+/// Names the option of the servers, unless the text names another one.
+fn of_servers(options: &RunOptions, text: &str) -> String {
+    let text = of_option(text);
+    let of_servers = if options.redis_file.is_some() { "--redis-file: " } else { "--redis: " };
+    if text.starts_with("--") { text } else { format!("{of_servers}{text}") }
 }
 
 fn builder(options: &RunOptions, servers: Vec<String>) -> Result<LockerBuilder, String> {
@@ -155,6 +158,7 @@ pub fn for_options(text: &str) -> String {
         ("set the server name in tls()", "set --tls-server-name"),
         ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
         ("pass another one to tls()", "replace the files of --tls-certificate and --tls-key, which are read again"),
+        ("only with another Locker", "only when this program starts again"),
         ("in credentials() or in the URLs", "in the URLs"),
         ("from the URLs or credentials()", "from the URLs"),
         ("ttl is", "--ttl is"),

@@ -1,5 +1,6 @@
 //! Reads the files of passwords and certificates again while a server cannot be used: they may have been replaced.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use redislease_locker::{Locker, NodeState};
 
 use crate::acquire;
 use crate::options::RunOptions;
+use crate::say::say;
 
 /// The pause between two looks at the servers.
 const EVERY: Duration = Duration::from_secs(10);
@@ -17,20 +19,65 @@ const EVERY: Duration = Duration::from_secs(10);
 /// # Errors
 /// The system gives no thread.
 pub fn watch(locker: &Locker, options: &Arc<RunOptions>) -> io::Result<()> {
-    let files = [&options.redis_file, &options.tls_ca, &options.tls_certificate, &options.tls_key];
-    let mut files = files.into_iter().flatten().peekable();
-    if files.peek().is_none() || !files.all(|file| file.is_file()) {
+    let files = [
+        ("--redis-file", &options.redis_file),
+        ("--tls-ca", &options.tls_ca),
+        ("--tls-certificate", &options.tls_certificate),
+        ("--tls-key", &options.tls_key),
+    ];
+    let files: Vec<_> = files.into_iter().filter_map(|(option, file)| Some((option, file.as_ref()?))).collect();
+    if let Some((option, file)) = files.iter().find(|(_, file)| !file.is_file()) {
+        if !options.quiet {
+            let file = file.display();
+            say(&format!("{option} {file} is no regular file: replaced passwords and certificates are not read again"));
+        }
+        return Ok(());
+    }
+    if files.is_empty() {
         return Ok(());
     }
     let (locker, options) = (locker.clone(), options.clone());
     let thread = std::thread::Builder::new().name("run-files".to_owned());
     thread.spawn(move || {
+        let mut problems = Problems::default();
         loop {
             std::thread::sleep(EVERY);
-            if locker.nodes().iter().any(|node| node.state == NodeState::Down) {
-                acquire::read_again(&locker, &options);
+            if locker.nodes().iter().any(|node| node.state == NodeState::Down)
+                && let Some(text) = problems.lasting(acquire::read_again(&locker, &options).err())
+            {
+                say(&format!(
+                    "the passwords and certificates stay those before, because a file cannot be used: {text}"
+                ));
             }
         }
     })?;
     Ok(())
+}
+
+/// Why the files could not be used.
+#[derive(Debug, Default)]
+struct Problems {
+    last: Option<String>,
+    said: HashSet<String>,
+}
+
+impl Problems {
+    /// The problem of this look if the user must know it: once, and not of a file that is just being replaced.
+    fn lasting(&mut self, problem: Option<String>) -> Option<String> {
+        let before = std::mem::replace(&mut self.last, problem.clone());
+        problem.filter(|text| before.as_ref() == Some(text) && self.said.insert(text.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_of_two_looks_is_said_once() {
+        let mut problems = Problems::default();
+        let looks = ["", "a", "b", "b", "b", "", "a", "b", "b", "a", "a"];
+        let mut look = |text: &str| problems.lasting(Some(text.to_owned()).filter(|text| !text.is_empty()));
+        assert_eq!(looks.iter().filter_map(|text| look(text)).collect::<Vec<_>>(), ["b", "a"]);
+    }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 
-use redislease_lab::poll;
+use redislease_lab::{RedisServer, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 
@@ -41,13 +41,31 @@ fn a_password_that_was_replaced_is_read_from_the_file_again() {
     first.set_password("new").unwrap();
     first.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
     delete_key(first, "test/password");
+    write(":100%@");
+    let lines = || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.lines().filter(|line| line.contains("--redis-file: server 1: ") && line.contains("`%25`")).count()
+    };
+    eventually("a line about the file", || lines() == 1);
     write(":new@");
     let renewed = poll(PATIENCE, || match servers.has_key("test/password") {
         3 => Ok(()),
         count => Err(format!("{count} keys: {}", std::fs::read_to_string(&log).unwrap())),
     });
     renewed.expect("a renewal with the new password");
+    assert_eq!(lines(), 1);
     drop(run);
+}
+
+/// It has no second content.
+#[test]
+fn a_pipe_is_not_read_again_and_a_line_says_so() {
+    let server = RedisServer::start().unwrap();
+    let run = format!("exec {} --redis-file <(echo redis://{})", program().display(), server.address());
+    let options = "--single-node --lease a/b --wait 0 -- true";
+    let output = Command::new("bash").args(["-c", &format!("{run} {options}")]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("--redis-file /dev/fd/") && errors.contains("are not read again"), "{errors}");
 }
 
 #[test]
