@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -16,6 +17,40 @@ use crate::say::say;
 /// How long `run` waits for the folder, for the first content and for the removal.
 const WITHIN: Duration = Duration::from_secs(2);
 
+/// The start of a writer. A folder that hangs delays the program once, and has one thread.
+#[derive(Default)]
+pub struct Starting(Option<Pin<Box<dyn Future<Output = io::Result<DeadlineWriter>>>>>);
+
+impl Starting {
+    /// The writer of the file that `create` makes. The first call waits for it for a short time; each later one returns the same
+    /// writer if it is there by then, and otherwise none.
+    ///
+    /// # Errors
+    /// The folder cannot be created, or not in time.
+    pub async fn writer(
+        &mut self,
+        create: impl FnOnce() -> io::Result<DeadlineFile> + Send + 'static,
+    ) -> io::Result<Option<DeadlineWriter>> {
+        let within = if self.0.is_some() { Duration::ZERO } else { WITHIN };
+        self.0.get_or_insert_with(|| Box::pin(DeadlineWriter::start(create)));
+        match self.arrived(within).await? {
+            None if !within.is_zero() => Err(io::ErrorKind::TimedOut.into()),
+            writer => Ok(writer),
+        }
+    }
+
+    /// The writer of the earlier calls, if it is there within this time.
+    ///
+    /// # Errors
+    /// The folder could not be created.
+    pub async fn arrived(&mut self, within: Duration) -> io::Result<Option<DeadlineWriter>> {
+        let Some(starting) = &mut self.0 else { return Ok(None) };
+        let Ok(started) = timeout(within, starting).await else { return Ok(None) };
+        self.0 = None;
+        started.map(Some)
+    }
+}
+
 /// The thread and its file.
 #[derive(Debug)]
 pub struct DeadlineWriter {
@@ -24,6 +59,8 @@ pub struct DeadlineWriter {
     thread: Thread,
     /// The number of the content that was written last. It is closed when the file is removed.
     written: watch::Receiver<u64>,
+    /// The token for which the first content was waited for.
+    waited_for: Option<u64>,
 }
 
 /// What the thread has to do. A new content replaces one that was not written.
@@ -43,14 +80,14 @@ impl DeadlineWriter {
     /// Starts the thread, which creates the folder.
     ///
     /// # Errors
-    /// The folder cannot be created, or not in time.
-    pub async fn start() -> io::Result<Self> {
+    /// The folder cannot be created.
+    async fn start(create: impl FnOnce() -> io::Result<DeadlineFile> + Send + 'static) -> io::Result<Self> {
         let (tell_path, path) = oneshot::channel();
         let (tell_written, written) = watch::channel(0);
         let orders: Arc<Mutex<Orders>> = Arc::default();
         let of_thread = orders.clone();
         let thread = thread::Builder::new().name("run-deadline".to_owned()).spawn(move || {
-            match DeadlineFile::new() {
+            match create() {
                 Ok(file) => {
                     // If nobody waits any more, the folder is removed.
                     if tell_path.send(Ok(file.path())).is_ok() {
@@ -60,9 +97,8 @@ impl DeadlineWriter {
                 Err(error) => _ = tell_path.send(Err(error)),
             }
         })?;
-        let path = timeout(WITHIN, path).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
-        let path = path.map_err(|_| io::Error::other("its thread has failed"))??;
-        Ok(Self { path, orders, thread: thread.thread().clone(), written })
+        let path = path.await.map_err(|_| io::Error::other("its thread has failed"))??;
+        Ok(Self { path, orders, thread: thread.thread().clone(), written, waited_for: None })
     }
 
     fn order(&self, change: impl FnOnce(&mut Orders)) {
@@ -78,8 +114,11 @@ impl DeadlineWriter {
         });
     }
 
-    /// Waits until the last content is written, for a short time.
-    pub async fn is_written(&self) {
+    /// Waits until the last content is written, for a short time and once for each token.
+    pub async fn is_written(&mut self, token: u64) {
+        if self.waited_for.replace(token) == Some(token) {
+            return;
+        }
         let mut written = self.written.clone();
         let count = lock(&self.orders).count;
         // Without it, the command finds an older deadline, which is early.
@@ -121,20 +160,61 @@ fn serve(file: &DeadlineFile, orders: &Mutex<Orders>, written: &watch::Sender<u6
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[tokio::test]
     async fn the_newest_content_is_written_and_the_end_removes_it() {
-        let writer = DeadlineWriter::start().await.unwrap();
+        let mut writer = DeadlineWriter::start(DeadlineFile::new).await.unwrap();
         let until = |ms: u64| Deadlines { stop_at: BootTime(ms), kill_at: BootTime(ms) };
         for ms in 1..=50 {
             writer.write(7, until(ms));
         }
-        writer.is_written().await;
+        writer.is_written(7).await;
         let text = std::fs::read_to_string(&writer.path).unwrap();
         assert!(text.contains(r#""token":7,"stopBoottimeMs":50,"#), "{text}");
         let path = writer.path.clone();
         writer.end().await;
         assert!(!path.exists() && !path.parent().unwrap().exists());
+    }
+
+    /// The lock is held while each isolation is tried, and no thread ends before its file system answers.
+    #[tokio::test]
+    async fn a_folder_that_hangs_has_one_thread_and_delays_once() {
+        let (answers, answer) = std::sync::mpsc::channel::<()>();
+        let hangs = move || answer.recv().map_err(io::Error::other).and_then(|()| DeadlineFile::new());
+        let another = || Err(io::Error::other("another thread"));
+        let mut starting = Starting::default();
+        assert_eq!(starting.writer(hangs).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let began = Instant::now();
+        assert!(starting.writer(another).await.unwrap().is_none());
+        assert!(began.elapsed() < WITHIN / 2, "{:?}", began.elapsed());
+        answers.send(()).unwrap();
+        let writer = loop {
+            if let Some(writer) = starting.writer(another).await.unwrap() {
+                break writer;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "still no file");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        };
+        assert!(writer.path.parent().unwrap().exists());
+        writer.end().await;
+    }
+
+    /// A file system can hang later too: here, the file to write is a pipe.
+    #[tokio::test]
+    async fn a_write_that_hangs_delays_a_term_once() {
+        let mut writer = DeadlineWriter::start(DeadlineFile::new).await.unwrap();
+        let new = writer.path.with_file_name("new");
+        assert!(std::process::Command::new("mkfifo").arg(&new).status().unwrap().success());
+        writer.write(7, Deadlines { stop_at: BootTime(1), kill_at: BootTime(1) });
+        for (token, waits) in [(7, true), (7, false), (8, true)] {
+            let began = Instant::now();
+            writer.is_written(token).await;
+            assert_eq!(began.elapsed() >= WITHIN, waits, "{:?}", began.elapsed());
+        }
+        std::fs::read(&new).unwrap();
+        writer.end().await;
     }
 }

@@ -25,7 +25,7 @@ use crate::machine::{Event, Machine, Settings};
 use crate::message::{Outcome, Report};
 use crate::options::{Mode, RunOptions};
 use crate::say::{self, say};
-use crate::{exit, files, guard, limits, link, signals, terminal};
+use crate::{deadline_writer, exit, files, guard, limits, link, signals, terminal};
 
 /// Runs the command; returns the exit code.
 pub fn main(options: RunOptions) -> u8 {
@@ -128,6 +128,7 @@ struct Keeper {
     /// Whether the present guard has named its init.
     is_init_known: bool,
     hook: Option<(Pid, BootTime)>,
+    deadline_start: deadline_writer::Starting,
     deadline_file: Option<DeadlineWriter>,
     /// The servers that a warning has named.
     warned: Vec<String>,
@@ -171,6 +172,7 @@ impl Keeper {
             init: None,
             is_init_known: false,
             hook: None,
+            deadline_start: deadline_writer::Starting::default(),
             deadline_file: None,
             warned: Vec::new(),
             strangers: children::list(),

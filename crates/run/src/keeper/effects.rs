@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, killpg};
 use super::{Held, Keeper};
 use crate::children;
 use crate::clock::{BootTime, Deadlines};
-use crate::deadline_writer::DeadlineWriter;
+use crate::deadline_file::DeadlineFile;
 use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
 use crate::message::{Outcome, Report, Start, ToGuard};
@@ -72,13 +72,14 @@ impl Keeper {
         self.init = None;
         self.is_init_known = false;
         if self.deadline_file.is_none() {
-            let started = DeadlineWriter::start().await;
-            let started = started.map_err(|error| say(&format!("there is no REDISLEASE_DEADLINE_FILE: {error}")));
-            self.deadline_file = started.ok();
+            match self.deadline_start.writer(DeadlineFile::new).await {
+                Ok(started) => self.deadline_file = started,
+                Err(error) => say(&format!("there is no REDISLEASE_DEADLINE_FILE: {error}")),
+            }
         }
         self.write_deadlines();
-        if let Some(file) = &self.deadline_file {
-            file.is_written().await;
+        if let Some(file) = &mut self.deadline_file {
+            file.is_written(self.token).await;
         }
         // The folder may have taken a while.
         self.deadlines = self.held.0.as_ref().map(|held| self.deadlines_of(held)).or(self.deadlines);
@@ -197,7 +198,9 @@ impl Keeper {
         // Clients of `--listen` get the last event.
         tokio::task::yield_now().await;
         self.locker.shutdown().await;
-        if let Some(file) = self.deadline_file.take() {
+        // Its folder may have come late.
+        let late = self.deadline_start.arrived(Duration::ZERO).await.ok().flatten();
+        if let Some(file) = self.deadline_file.take().or(late) {
             file.end().await;
         }
     }
