@@ -47,7 +47,7 @@ impl DeadlineFile {
     pub fn new() -> io::Result<Self> {
         let mut last = io::ErrorKind::NotFound.into();
         for parent in parents(["XDG_RUNTIME_DIR", "TMPDIR"].map(std::env::var_os)) {
-            match create_in(&parent) {
+            match create_in(&parent, &boot_id()) {
                 Ok((folder, lock)) => return Ok(Self { folder, _lock: lock }),
                 Err(error) => last = error,
             }
@@ -81,15 +81,17 @@ fn parents(variables: [Option<OsString>; 2]) -> impl Iterator<Item = PathBuf> {
     named.chain(["/tmp".into()])
 }
 
-/// The begin of the names of the folders of this machine.
-fn prefix() -> String {
-    let boot = fs::read_to_string(BOOT_ID).unwrap_or_default();
-    format!("{PREFIX}{}-", boot.trim())
+/// Empty if it cannot be read, as with `ProcSubset=pid` of systemd.
+fn boot_id() -> String {
+    fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }
 
-fn create_in(parent: &Path) -> io::Result<(PathBuf, File)> {
-    let prefix = prefix();
-    remove_unused(parent, &prefix);
+fn create_in(parent: &Path, boot_id: &str) -> io::Result<(PathBuf, File)> {
+    let prefix = format!("{PREFIX}{boot_id}-");
+    // Without the boot ID, folders of other machines have the same prefix.
+    if !boot_id.is_empty() {
+        remove_unused(parent, &prefix);
+    }
     // In a folder that all users can write to, another user may have taken a name.
     let names = (0..100).map(|number| format!("{prefix}{}-{}-{number}", std::process::id(), BootTime::now().0));
     let mut last = io::ErrorKind::AlreadyExists.into();
@@ -162,10 +164,15 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let of_others = parent.path().join("redislease-run-01234567-89ab-cdef-0123-456789abcdef-7-1-0");
         fs::create_dir(&of_others).unwrap();
-        let unused = parent.path().join(format!("{}7-1-0", prefix()));
+        let unused = parent.path().join(format!("{PREFIX}{}-7-1-0", boot_id()));
         fs::create_dir(&unused).unwrap();
-        let (folder, _lock) = create_in(parent.path()).unwrap();
+        let (folder, _lock) = create_in(parent.path(), &boot_id()).unwrap();
         assert!(of_others.exists() && folder.exists() && !unused.exists());
+        // All machines without a readable boot ID use the same names.
+        let unnamed = parent.path().join("redislease-run--7-1-0");
+        fs::create_dir(&unnamed).unwrap();
+        let (folder, _lock) = create_in(parent.path(), "").unwrap();
+        assert!(unnamed.exists() && folder.exists());
     }
 
     #[test]
