@@ -60,12 +60,6 @@ async fn keep(options: RunOptions) -> Result<u8, (u8, String)> {
     let blocked = signals::blocked();
     let incoming = Incoming::new().map_err(failed)?;
     children::adopt_orphans().map_err(failed)?;
-    if !children::proc_is_ours() && !options.quiet {
-        say(
-            "/proc shows another PID namespace: processes that the command leaves behind cannot be found there, and the lock stays \
-             until its TTL has passed if there are some. Mount another /proc, as `unshare --mount-proc` does",
-        );
-    }
     let (status, statuses) = watch::channel(Status::new(&options.lease, &owner));
     if let Some(address) = options.listen {
         let problem = |error| (exit::USAGE, format!("--listen {address}: {error}: choose another address"));
@@ -310,6 +304,10 @@ impl Keeper {
                 self.init = Some(Pid::from_raw(*pid));
                 self.is_init_known = true;
             }
+            Report::Launching if !self.isolation.has_namespace() && !children::proc_is_ours() => say(
+                "/proc shows another PID namespace: processes that leave the process group of the command cannot be found there, go on \
+                 after a loss, and otherwise keep the lock until its TTL has passed. Mount another /proc, as `unshare --mount-proc` does",
+            ),
             // The guard has waited for init.
             Report::Ended(_) => self.init = None,
             _ => {}

@@ -90,26 +90,29 @@ fn after_a_loss_and_the_end_of_the_command_no_server_has_a_key() {
     }
 }
 
-/// The numbers in it belong to other processes, so it proves nothing and names nobody to kill.
+/// The numbers in it belong to other processes, so it proves nothing and names nobody to kill. The end of a namespace is a proof.
 #[test]
 fn a_proc_of_another_namespace_proves_no_end() {
     let servers = Servers::start();
     let folder = tempfile::tempdir().unwrap();
-    let ready = folder.path().join("ready").display().to_string();
-    // A process that has not left the group yet would be killed with it.
-    let text = format!("setsid sh -c 'echo > {ready}; exec sleep 30' & until [ -e {ready} ]; do sleep 0.05; done");
-    let inner = servers.run(&["--lease", "test/proc", "--isolate", "none"], &["sh", "-c", &text]).0;
-    let mut shell = Command::new("unshare");
-    // Not as the first process, whose end would be that of all.
-    shell.args(["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "\"$@\"; echo code $?", "sh"]);
-    let output = shell.arg(inner.get_program()).args(inner.get_args()).output().unwrap();
-    let errors = String::from_utf8(output.stderr).unwrap();
-    if errors.starts_with("unshare: ") {
-        return redislease_lab::skipped(&errors);
+    for (isolate, is_blind) in [("pid", false), ("none", true)] {
+        let lease = format!("test/proc-{isolate}");
+        let ready = folder.path().join(isolate).display().to_string();
+        // A process that has not left the group yet would be killed with it.
+        let text = format!("setsid sh -c 'echo > {ready}; exec sleep 30' & until [ -e {ready} ]; do sleep 0.05; done");
+        let inner = servers.run(&["--lease", &lease, "-q", "--isolate", isolate], &["sh", "-c", &text]).0;
+        let mut shell = Command::new("unshare");
+        // Not as the first process, whose end would be that of all.
+        shell.args(["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "\"$@\"; echo code $?", "sh"]);
+        let output = shell.arg(inner.get_program()).args(inner.get_args()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        if errors.starts_with("unshare: ") {
+            return redislease_lab::skipped(&errors);
+        }
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "code 0", "{errors}");
+        assert_eq!(errors.contains("/proc shows another PID namespace"), is_blind, "{isolate}: {errors}");
+        assert_eq!(servers.is_locked(&lease), is_blind, "{isolate}: {errors}");
     }
-    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "code 0", "{errors}");
-    assert!(errors.contains("/proc shows another PID namespace"), "{errors}");
-    assert!(servers.is_locked("test/proc"), "{errors}");
 }
 
 /// The kernel kills only the command itself with its parent, here the shell.
