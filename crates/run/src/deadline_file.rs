@@ -27,14 +27,14 @@ struct Content {
     token: u64,
     /// `CLOCK_BOOTTIME`: when the command gets the stop signal unless the lock is renewed before.
     stop_boottime_ms: u64,
-    /// `CLOCK_BOOTTIME`: when the kernel kills the command unless the lock is renewed before.
+    /// `CLOCK_BOOTTIME`: the deadline unless the lock is renewed before. The process group of the command is killed 50 ms earlier.
     deadline_boottime_ms: u64,
     /// The time from the writing of the file to the deadline.
     remaining_ms: u64,
 }
 
-/// A file in a folder of its own, which only this user can read. Both are removed when it is dropped, or by a later process if this
-/// one is killed.
+/// A file in a folder of its own, which only this user can read. Both are removed when it is dropped. If this process is killed, a
+/// later one removes them, until the machine restarts and if its boot ID can be read.
 #[derive(Debug)]
 pub struct DeadlineFile {
     folder: PathBuf,
