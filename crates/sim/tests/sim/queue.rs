@@ -36,6 +36,11 @@ impl<E> Queue<E> {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
+    /// The events, in any order.
+    pub fn iter(&self) -> impl Iterator<Item = &E> {
+        self.slots.iter().flatten()
+    }
+
     pub fn pop(&mut self) -> Option<(Micros, E)> {
         let Reverse((at, _, slot)) = self.heap.pop()?;
         self.free.push(slot);

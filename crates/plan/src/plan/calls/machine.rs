@@ -248,11 +248,6 @@ impl<T> Calls<T> {
         Some((request, judged))
     }
 
-    /// The requests of the calls in flight.
-    pub fn in_flight(&self) -> impl Iterator<Item = &Request> {
-        self.in_flight.values().map(|sent| &*sent.job.request)
-    }
-
     /// Whether the call with this number has no answer yet.
     pub fn waits_for(&self, number: u64) -> bool {
         self.probe == Some(number) || self.in_flight.contains_key(&number)

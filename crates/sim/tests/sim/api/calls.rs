@@ -190,7 +190,6 @@ impl World {
         }
         self.tell(cluster, change);
         if verdict == Verdict::Written {
-            self.withdrawal_is_stored((cluster, place), write, has_changed);
             self.start_or_delete(cluster, place, write, has_changed);
         }
         let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();

@@ -52,8 +52,6 @@ pub enum Bug {
     DeletedTooEarly,
     /// A pod that lost the lease is not deleted.
     LostPodRuns,
-    /// A withdrawal of a pod with a scheduling gate changes nothing if the pod already has the label and the token.
-    StartNotFenced,
     /// A workload whose cluster lost the lease is not stopped.
     WorkloadRunsOn,
     /// A lease that acquired a term never gives its permit back.
@@ -62,8 +60,6 @@ pub enum Bug {
     WritePermitKept,
     /// A process that was paused acts with the authority of before the pause, although its leader lock has ended.
     AuthorityDoesNotEnd,
-    /// A withdrawal of a workload changes nothing if the workload is already as it must be.
-    WithdrawnByObject,
     /// The read of the status before a start is answered from what the watch showed last.
     StartFromCachedStatus,
     /// The next pod does not wait for the grace period of a started one that is being deleted.
@@ -84,8 +80,8 @@ pub enum Bug {
     AnswerToAnotherUnit,
 }
 
-/// The broken rules of the operator that random search finds. `RolesWithoutVersion`, `StartNotFenced` and `WithdrawnByObject` need one
-/// exact interleaving, which `scenario::late_writes` sets up, and `AuthorityDoesNotEnd` pauses as in `scenario::replicas`.
+/// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
+/// `scenario::late_writes` sets up, and `AuthorityDoesNotEnd` pauses as in `scenario::replicas`.
 const OF_THE_OPERATOR: [Bug; 32] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,

@@ -99,12 +99,6 @@ impl World {
         if self.is(Bug::DeletedTooEarly) && was_started && write.role == Some(PodRole::Standby) {
             write.change = PodChange::Delete;
         }
-        if self.is(Bug::StartNotFenced) && matches!(write.change, PodChange::Fence(_)) {
-            write.change = PodChange::None;
-        }
-        if self.is(Bug::WithdrawnByObject) {
-            write.marks.retain(|(mark, _)| !mark.starts_with("withdrawn."));
-        }
         if self.is(Bug::WorkloadRunsOn) && write.change == PodChange::Run(Run::Replicas(0)) {
             write.change = PodChange::None;
         }

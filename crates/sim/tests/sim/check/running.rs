@@ -36,12 +36,10 @@ impl World {
         let is_named = named.is_some_and(|named| named.token == token && named.pod == objects::number(&write.uid));
         let version = objects::version(write.version.as_deref());
         let was_named = self.running.named_until.get(&(of, token)).is_some_and(|until| *until > version);
-        let is_withdrawn = self.running.withdrawn.get(&(of.0, objects::number(&write.uid))) == Some(&version);
-        if !is_named && (!was_named || is_withdrawn) {
+        if !is_named && !was_named {
             let pod = &write.pod;
-            let why = if was_named { "it was withdrawn since then" } else { "the version is newer" };
             self.check.fail(format!(
-                "R4: {pod} of cluster {} is started in version {version} for {token:?}, which the status names no more: {why}",
+                "R4: {pod} of cluster {} is started in version {version} for {token:?}, which the status names no more",
                 of.0
             ));
         }
@@ -177,7 +175,6 @@ impl World {
 
     /// R3 and R4 of a write to a workload that was stored.
     pub fn workload_written(&mut self, of: Of, before: &WorkloadFacts, after: &WorkloadFacts, write: &RoleWrite) {
-        self.withdrawal_is_stored(of, write, before != after);
         let switches = matches!(write.change, PodChange::Run(_));
         let name = objects::lease_name(of.1);
         // A write from before a restore of etcd meets a version that is used again.
@@ -193,14 +190,6 @@ impl World {
         }
         if switches && before.run != after.run {
             self.replicas_change((of.0, place_of(&write.pod)), replicas(after), Some(of.1));
-        }
-    }
-
-    /// A write of `standby` is answered. If it has changed nothing, a start of the same version may still be under way.
-    pub fn withdrawal_is_stored(&mut self, of: Of, write: &RoleWrite, has_changed: bool) {
-        if write.role == Some(PodRole::Standby) && !has_changed {
-            let version = objects::version(write.version.as_deref());
-            self.running.withdrawn.insert((of.0, objects::number(&write.uid)), version);
         }
     }
 

@@ -103,8 +103,6 @@ pub struct Running {
     pub workloads: BTreeMap<Of, Workload>,
     /// The version at which a status ceased to name a term.
     pub named_until: BTreeMap<(Of, Token), u64>,
-    /// The version of an object to which `standby` was written, by cluster and the number of its UID, if the write changed nothing.
-    pub withdrawn: BTreeMap<(usize, u32), u64>,
     /// The workloads for which a term was published, by the numbers of their UIDs.
     pub terms: BTreeSet<(usize, u32)>,
     /// When a term of another holder last refused an attempt of the lease.
@@ -121,12 +119,8 @@ impl Running {
         if let Some(token) = term(before).filter(|token| term(after) != Some(*token)) {
             self.named_until.insert((of, token), version);
         }
-        // A withdrawal from before a term says nothing about the start for it.
-        if let Some(named) = after.filter(|_| term(after) != term(before)) {
-            self.withdrawn.remove(&(of.0, named.pod));
-            if term(after).is_some() {
-                self.terms.insert((of.0, named.pod));
-            }
+        if let Some(named) = after.filter(|_| term(after).is_some()) {
+            self.terms.insert((of.0, named.pod));
         }
     }
 
@@ -162,7 +156,6 @@ impl Running {
     pub fn versions_go_back(&mut self, cluster: usize, named: impl Iterator<Item = (usize, Token)>) {
         self.named_until.retain(|((of, _), _), _| *of != cluster);
         self.named_until.extend(named.map(|(place, token)| (((cluster, place), token), u64::MAX)));
-        self.withdrawn.retain(|(of, _), _| *of != cluster);
     }
 
     pub fn disturbed(&mut self, cluster: usize, now: Micros) {
