@@ -6,7 +6,6 @@ mod cut_off;
 mod late_writes;
 mod pauses;
 mod replicas;
-mod restores;
 mod returns;
 mod storms;
 
