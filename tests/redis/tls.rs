@@ -1,4 +1,4 @@
-//! TLS to real servers: certificates that are right, wrong, missing and replaced.
+//! TLS to real servers: certificates that are right, wrong and missing. tests/kube/certificates.rs replaces them.
 
 use std::collections::BTreeSet;
 
@@ -167,63 +167,6 @@ async fn without_certificates_nothing_is_sent() {
     );
     let stats = servers[0].command(&["INFO", "commandstats"]).unwrap().text().unwrap();
     assert!(!stats.contains("cmdstat_auth"), "{stats}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_and_password_are_replaced_while_a_lease_is_held() {
-    let Authorities { ours: first, other: second } = Authorities::new();
-    let tls = |authority: &Authority| RedisTls {
-        identity: on_localhost(authority),
-        client_ca: Some(authority.certificate()),
-    };
-    let servers: Vec<_> = (0..2).map(|_| start(tls(&first), Some("one"))).collect();
-    let access = |authority: &Authority| files(authority, Some(&authority.sign(&["redislease"]).unwrap()));
-    let config = Config { credentials: Some(password("one")), ..tls_config(&servers, access(&first)) };
-    let world = World::start(&config);
-    world.all_up().await;
-    let tokens = [hold(&world, 0).await, hold(&world, 1).await];
-    let held = async |world: &World, node: usize| {
-        assert!(matches!(world.ask(node, extend(tokens[node])).await, Vote::Extended), "node {node}");
-    };
-    // Closes the connection of this node, and waits for another one on which it votes.
-    let reconnect = async |server: &RedisServer, node: usize| {
-        let before = tls_clients(server);
-        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
-        eventually("another connection", || async {
-            let clients = tls_clients(server);
-            (!clients.is_empty() && clients.is_disjoint(&before)).then_some(())
-        })
-        .await;
-        world.up(node).await;
-        held(&world, node).await;
-    };
-
-    // A new authority alone: a server whose certificate is of the old one is not trusted any more. Open connections stay.
-    let refuses = |status: &NodeStatus| status.message.contains("add the authority that signed it to `ca.crt`");
-    world.nodes.set_tls(Some(Tls::new(access(&second)).unwrap()));
-    held(&world, 0).await;
-    servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
-    world.wait(0, "refused", refuses).await;
-
-    // Both authorities, and the new certificate of the client: a server that does not accept it yet is reached with the old
-    // one.
-    world.nodes.set_tls(Some(Tls::new(access(&first)).unwrap()));
-    world.up(0).await;
-    let both = [first.certificate(), second.certificate()].concat().into_bytes();
-    world.nodes.set_tls(Some(Tls::new(TlsFiles { ca: both, ..access(&second) }).unwrap()));
-    world.nodes.set_credentials(Some(password("two")));
-    held(&world, 0).await;
-    reconnect(&servers[0], 0).await;
-
-    // One server after the other is replaced. Each is reached again while the other still has the old values.
-    for (node, server) in servers.iter().enumerate() {
-        server.set_tls(&tls(&second)).unwrap();
-        server.set_password("two").unwrap();
-        held(&world, node).await;
-        reconnect(server, node).await;
-        held(&world, 1 - node).await;
-    }
-    assert_eq!(world.metric(r#"redislease_redis_restarts_total{quorum="q",redis_node="a"}"#), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
