@@ -4,6 +4,7 @@
 
 #![allow(clippy::format_push_string, reason = "a page is short, and `format!` shows what it contains")]
 
+mod annotations;
 mod api;
 mod commands;
 mod conditions;

@@ -1,6 +1,5 @@
 //! Runs the commands of docs/annotations.md, in their order.
 
-use std::collections::BTreeSet;
 use std::fs;
 
 use redislease_lab::{Block, Reader, Result, read};
@@ -52,31 +51,4 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
         reader.run(&check, cluster, &[]).unwrap_or_else(|error| panic!("{error}"));
     }
     operator.stop().map(drop)
-}
-
-#[test]
-fn the_page_lists_every_annotation_and_event() {
-    let page = read("docs/annotations.md");
-    let parse = read("crates/plan/src/annotations/parse.rs");
-    let known = read("crates/plan/src/api/spelling.rs");
-    let known = known
-        .split_once("pub const WORKLOAD_ANNOTATIONS")
-        .and_then(|(_, rest)| rest.split_once("];"))
-        .expect("the list")
-        .0;
-    let known: Vec<&str> = known.split('"').skip(1).step_by(2).collect();
-    assert!(known.contains(&"lease") && known.len() >= 6, "{known:?}");
-    let section = page.split("## The annotations of a workload").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let rows = section.expect("the section").lines().filter(|line| line.starts_with("| `redislease.io/"));
-    let listed: Vec<&str> = rows.filter_map(|row| row.split(['`', '/']).nth(2)).collect();
-    assert_eq!(listed, known);
-    let others = ["decide.rs", "problem.rs"].map(|file| read(&format!("crates/plan/src/annotations/{file}")));
-    let texts = [parse.clone(), others.concat()].concat();
-    let reasons = texts.split("NoticeReason::").skip(1);
-    let reasons: BTreeSet<&str> =
-        reasons.filter_map(|rest| rest.split(|c: char| !c.is_ascii_alphabetic()).next()).collect();
-    assert!(reasons.len() >= 4, "{reasons:?}");
-    for reason in reasons {
-        assert!(page.contains(&format!("\n| {reason} | ")), "{reason} is missing");
-    }
 }
