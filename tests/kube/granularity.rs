@@ -6,7 +6,7 @@ use std::time::Duration;
 use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result};
 use serde_json::{Value, json};
 
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, throughout, two_control_planes};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, two_control_planes};
 
 const ROLE: &str = "lease.redislease.io/billing";
 const TOKEN: &str = "token.redislease.io/billing";
@@ -153,21 +153,6 @@ fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> R
     assert!(!ended.is_active(), "{ended}");
     lease.wait("the reference is invalid", READ_AGAIN, |now| now.reason("Ready") == "InvalidReference")?;
     Ok(())
-}
-
-#[test]
-fn an_operator_without_the_flags_leaves_workloads_as_they_are() -> Result<()> {
-    let installation = &crate::support::shared().installation;
-    let lease = scaled(installation, "untouched", "Deployment", 2)?;
-    let refused = lease.wait("refused", FIRST_ELECTION, |now| now.reason("Ready") == "ActivationNotAllowed")?;
-    let message = refused.to_string();
-    assert!(message.contains("--allow-scale (rbac.allowScale in the chart)"), "{message}");
-    throughout(Duration::from_secs(3), |after| {
-        let now = workload(installation, "untouched", "Deployment")?;
-        let found = (&now["spec"]["replicas"], &now["metadata"]["labels"][ROLE]);
-        assert_eq!(found, (&json!(2), &Value::Null), "after {after:?}");
-        Ok(())
-    })
 }
 
 /// What the operator has written to a workload, by the keys of its labels and annotations.

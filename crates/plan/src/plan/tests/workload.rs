@@ -333,7 +333,7 @@ fn without_the_flag_the_workload_is_not_touched() {
     assert_eq!((story.wanted(), story.switches()), (None, Vec::new()));
     let ready = status.condition(ConditionType::Ready).unwrap();
     assert_eq!(ready.reason, LeaseReady::ActivationNotAllowed.as_str());
-    assert!(ready.message.contains("--allow-scale"), "{}", ready.message);
+    assert!(ready.message.contains("--allow-scale (rbac.allowScale in the chart)"), "{}", ready.message);
 }
 
 #[test]
