@@ -45,11 +45,10 @@ pub(super) fn role_of<'a>(pod: Object<'a>, label: &str) -> Option<&'a str> {
     pod.labels.get(label).map(String::as_str)
 }
 
-/// Whether the operator has written this pod for the lease. `active` without a token is a label of the pod template: if the selector of
-/// the workload names it too, a pod without it is replaced.
+/// Whether the operator has written this pod for the lease: it writes no label without a token. A label alone is one of the pod template:
+/// if the selector of the workload names it too, a pod without it is replaced.
 pub fn is_written(pod: Object<'_>, lease: &str) -> bool {
-    let is_standby = role_of(pod, &names::role_label(lease)) == Some(PodRole::Standby.as_str());
-    is_standby || pod.annotations.get(&names::token_annotation(lease)).is_some()
+    pod.annotations.get(&names::token_annotation(lease)).is_some()
 }
 
 /// Whether the pod or workload, as last observed, has the desired role.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use redislease_core::lease::Standing;
+use redislease_core::op::Token;
 use redislease_core::time::Time;
 
 use super::activation::{Activator, may_write_candidates};
@@ -271,7 +272,9 @@ fn desired_roles(
     let held = entitlement.holder.as_ref().map(|(_, token)| *token);
     let token = if activator.starts_pods() { entitlement.newest_token() } else { held };
     let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
-    let desired = |pod: &PodFacts, role| activator.desired(pod, role, token);
+    // Before the first term it is 0: it shows that the label is not one of the template.
+    let first = |pod: &PodFacts| (!is_written(pod.object(), &identity.name)).then_some(Token(0));
+    let desired = |pod: &PodFacts, role| activator.desired(pod, role, token.or_else(|| first(pod)));
     let mut desired_roles = Vec::new();
     let mut add = |pod: &Arc<PodFacts>, candidate: bool| {
         // A pod that was started keeps its label until it has stopped: without it, the pod would not be found again, and the

@@ -64,10 +64,12 @@ fn a_label_from_a_pod_template_stays() {
             let writes = story.role_writes().into_iter().filter(|write| write.pod == "c");
             writes.map(|write| write.role).collect::<Vec<_>>()
         };
-        assert_eq!(roles("active", None), []);
-        // A pod of an earlier spec. One that has never held the lease has no token.
+        for label in ["active", "standby"] {
+            assert_eq!(roles(label, None), []);
+        }
+        // A pod of an earlier spec. Before the first term, the token is 0.
         assert_eq!(roles("active", Some("5")), [role]);
-        assert_eq!(roles("standby", None), if role.is_none() { vec![None] } else { vec![] });
+        assert_eq!(roles("standby", Some("0")), if role.is_none() { vec![None] } else { vec![] });
     }
 }
 
