@@ -89,6 +89,7 @@ fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
     })?;
     lease.wait_for_roles(&first, 3, SOON)?;
     let holder = first.holder().unwrap_or_default();
+    cluster.kubectl(&["annotate", "pod", "-n", "malformed", holder, "token.redislease.io/broken=1"])?;
     cluster.kubectl(&["label", "pod", "-n", "malformed", holder, "lease.redislease.io/broken=active"])?;
     let patched = json!({"spec": {"gracePeriod": 7}});
     lease.patch(&patched)?;

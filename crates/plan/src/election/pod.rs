@@ -102,6 +102,8 @@ pub struct PodFacts {
     pub deletion_grace: Option<Duration>,
     /// Whether the pod's status proves that all its processes have ended.
     pub stopped: bool,
+    /// Whether a controller has made it, and none owns it any more.
+    pub released: bool,
 }
 
 #[cfg(test)]
@@ -123,6 +125,7 @@ impl PodFacts {
             finished: false,
             deletion_grace: None,
             stopped: false,
+            released: false,
         }
     }
 }
@@ -132,6 +135,7 @@ impl From<&PodObject> for PodFacts {
         let is_ours = |key: &str| key.starts_with(names::ANNOTATION_PREFIX) || names::lease_of_mark(key).is_some();
         let annotations = pod.annotations().iter().filter(|(key, _)| is_ours(key));
         let PodObject { metadata, spec, status } = pod;
+        let mut owners = metadata.owner_references.iter().flatten();
         let grace = metadata.deletion_grace_period_seconds.unwrap_or(0);
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
         Self {
@@ -149,6 +153,7 @@ impl From<&PodObject> for PodFacts {
             finished: finished(status),
             deletion_grace: metadata.deletion_timestamp.as_ref().map(|_| grace),
             stopped: stopped(pod),
+            released: metadata.generate_name.is_some() && !owners.any(|owner| owner.controller == Some(true)),
         }
     }
 }

@@ -247,12 +247,24 @@ fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
 /// single leases do not count.
 fn differs(before: &PodFacts, now: &PodFacts) -> bool {
     let PodFacts {
-        namespace, name, uid, gates, created, node, ready, running, finished, deletion_grace, stopped, ..
+        namespace,
+        name,
+        uid,
+        gates,
+        created,
+        node,
+        ready,
+        running,
+        finished,
+        deletion_grace,
+        stopped,
+        released,
+        ..
     } = before;
     let same = (namespace, name, uid, created) == (&now.namespace, &now.name, &now.uid, &now.created)
         && (gates, node) == (&now.gates, &now.node)
         && (ready, running, finished) == (&now.ready, &now.running, &now.finished)
-        && (deletion_grace, stopped) == (&now.deletion_grace, &now.stopped);
+        && (deletion_grace, stopped, released) == (&now.deletion_grace, &now.stopped, &now.released);
     !same
         || !without(before.labels.iter(), names::lease_of_role_label)
             .eq(without(now.labels.iter(), names::lease_of_role_label))

@@ -6,6 +6,7 @@ use redislease_core::time::Time;
 
 use super::activation;
 use super::keeper_link::KeeperLink;
+use super::template_label;
 use super::workload::{Missing, missing_consent};
 use super::{CandidateFacts, Facts, Identity, OpenQuorum};
 use crate::api::conditions::LeaseReady;
@@ -63,6 +64,8 @@ pub(super) struct Inputs {
     pub unstartable: bool,
     /// The workload names the lease, and its annotations ask for another activation.
     pub differs: bool,
+    /// Whether the controller of the candidates replaces each pod whose label changes.
+    pub replaces_pods: bool,
     /// Why no new term may start.
     pub obstacle: Option<(LeaseReady, String)>,
 }
@@ -91,8 +94,11 @@ impl Inputs {
             refused: matches!(missing, Some(Missing::Name(_))),
             unstartable: forbidden.is_some() && workload.is_some_and(|workload| workload.run.is_stopped()),
             differs: matches!(missing, Some(Missing::Way(_))),
+            replaces_pods: false,
             obstacle: None,
         };
+        let selected = template_label::obstacle(electorate.as_deref(), &facts.strays, &turn.identity.name);
+        inputs.replaces_pods = selected.is_some();
         let suspension = "spec.suspend is true: no pod is elected until it is false.";
         let not_published = Obstacle::NOT_PUBLISHED;
         let obstacles = [
@@ -104,6 +110,7 @@ impl Inputs {
             facts.quorum.obstacle.clone(),
             block.map(|message| (LeaseReady::QuorumUnavailable, message)),
             unusable,
+            selected,
             cools_down.then(|| (not_published.reason, not_published.message.to_owned())),
             yields.map(|message| (LeaseReady::Unheld, message)),
         ];

@@ -56,6 +56,7 @@ mod role_writer;
 mod roles;
 mod spec;
 mod start;
+mod template_label;
 #[cfg(test)]
 mod tests;
 mod verification;

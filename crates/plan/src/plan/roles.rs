@@ -22,6 +22,7 @@ use super::recorded::{Recorded, latest_token};
 use super::refusals::Refusals;
 use super::role_writer::RoleWriter;
 use super::start::StartState;
+use super::template_label;
 use super::workload::{Assignment, WorkloadState, unmark_strays};
 use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
 use crate::api::RedisLease;
@@ -168,6 +169,9 @@ impl Roles {
         let writer = &mut self.writer;
         let mut desired_roles = desired_roles(turn, entitlement, activator);
         writer.fence(activator, &mut desired_roles);
+        if inputs.replaces_pods {
+            desired_roles.retain(|(pod, desired)| !template_label::changes(pod, &turn.identity.name, desired));
+        }
         desired_roles.retain(|(pod, desired)| writer.needed(pod.object(), desired));
         let (grants, others): (Vec<_>, Vec<_>) =
             desired_roles.into_iter().partition(|(_, desired)| desired.role == Some(PodRole::Active));

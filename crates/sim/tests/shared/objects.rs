@@ -189,6 +189,7 @@ pub fn pod(pod: u32, place: usize, gated: bool, now: u64) -> PodFacts {
         finished: false,
         deletion_grace: None,
         stopped: false,
+        released: false,
     };
     if !gated {
         return running;

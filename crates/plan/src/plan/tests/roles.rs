@@ -98,6 +98,41 @@ fn at_most_eight_pods_of_a_lease_are_written_at_a_time() {
     assert_eq!(story.pods().len(), 20);
 }
 
+/// The selector of a ReplicaSet has the label too. It releases each pod whose label changes, and makes another one.
+#[test]
+fn pods_that_are_replaced_because_of_their_label_are_left_alone() {
+    let mut story = Story::new();
+    let of_template = |name: &str| {
+        let mut pod = pod(name);
+        pod.labels.insert("lease.redislease.io/billing".into(), "active".into());
+        pod
+    };
+    let write = |story: &mut Story, pods: &[PodFacts]| {
+        story.candidates(pods);
+        story.view(idle(story.now.0 + 5000));
+        story.role_writes().into_iter().map(|write| (write.pod, write.role, write.token)).collect::<Vec<_>>()
+    };
+    let standby = |pod: &str| (pod.to_owned(), Some(PodRole::Standby), Some("0".to_owned()));
+    let first = [of_template("a"), of_template("b")];
+    assert_eq!(write(&mut story, &first), [standby("a"), standby("b")]);
+    story.pods();
+    let CandidateFacts::Known(known) = &story.facts.candidates else { panic!() };
+    let mut pods: Vec<PodFacts> = known.pods().map(|pod| PodFacts { released: true, ..PodFacts::clone(pod) }).collect();
+    pods.push(of_template("c"));
+    assert_eq!(write(&mut story, &pods), []);
+    let status = story.status_write().unwrap().status;
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert_eq!(ready.reason, "InvalidReference");
+    assert!(ready.message.starts_with("Pod c has the label lease.redislease.io/billing from its"), "{}", ready.message);
+    // Somebody has deleted them.
+    assert_eq!(write(&mut story, &pods[2..]), [standby("c")]);
+    // A pod that somebody has taken from its controller is no sign without a label of the template.
+    let mut taken = pod("d");
+    taken.released = true;
+    taken.annotations.set("token.redislease.io/billing", Some("0"));
+    assert_eq!(write(&mut story, &[taken, pod("e")]).len(), 2);
+}
+
 #[test]
 fn the_pod_that_was_active_does_not_wait_for_the_writes_to_the_others() {
     let mut story = Story::held_by_a();

@@ -1,0 +1,43 @@
+//! Pods whose controller selects them by the role label.
+//!
+//! If selector and template of a controller have the label, the controller releases each pod whose label the operator changes, and makes
+//! another one, whose label is changed in turn. The operator cannot read every kind of controller. It sees what follows: pods of which it
+//! has written the label, that no controller owns any more, beside pods that have the label from their template.
+
+use std::sync::Arc;
+
+use super::desired_role::{DesiredRole, is_written, role_of};
+use crate::api::conditions::LeaseReady;
+use crate::api::names::{self, PodRole};
+use crate::election::{Electorate, PodFacts};
+
+/// Whether the label of the pod is one of its template.
+fn is_of_template(pod: &PodFacts, lease: &str) -> bool {
+    role_of(pod.object(), &names::role_label(lease)).is_some() && !is_written(pod.object(), lease)
+}
+
+/// Why no label of a template is changed, if controllers have released pods because of that.
+pub(super) fn obstacle(
+    electorate: Option<&Electorate>,
+    strays: &[Arc<PodFacts>],
+    lease: &str,
+) -> Option<(LeaseReady, String)> {
+    let electorate = electorate?;
+    let replaced = electorate.pods().find(|pod| is_of_template(pod, lease))?;
+    let mut written = electorate.pods().chain(strays).filter(|pod| is_written(pod.object(), lease));
+    let released = written.find(|pod| pod.released)?;
+    let label = names::role_label(lease);
+    let message = format!(
+        "Pod {} has the label {label} from its template, and pod {} belongs to no controller any more since the operator wrote this \
+         label: the selector of the controller names it. Remove the label from the selector and the template, and delete the pods \
+         without a controller. Until then the operator changes the label of no such pod, and no term begins.",
+        replaced.name, released.name
+    );
+    Some((LeaseReady::InvalidReference, message))
+}
+
+/// Whether the write would change a label of the template.
+pub(super) fn changes(pod: &PodFacts, lease: &str, desired: &DesiredRole) -> bool {
+    let role = role_of(pod.object(), &names::role_label(lease));
+    is_of_template(pod, lease) && role != desired.role.map(PodRole::as_str)
+}
