@@ -1,12 +1,13 @@
 //! The role labels on the pods, as a watch shows them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use redislease_lab::{Installation, Lease, LeaseState, Result, Watch, WatchEvent, refuse, refuse_statuses};
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared, throughout};
 
 /// Event, pod, role and token, in the order of the events.
 fn roles_in(watch: &mut Watch) -> Vec<[String; 4]> {
@@ -134,4 +135,35 @@ fn a_former_holder_is_labelled_standby_although_the_status_cannot_be_written() -
     let after = lease.wait("another holder", FIRST_ELECTION, |now| now.is_active() && now.token() > before.token())?;
     assert_ne!(after.holder(), Some(pod));
     lease.wait_for_roles(&after, 3, AFTER_ONE_LEASE)
+}
+
+/// Selector and template have the label of a lease: a ReplicaSet releases each pod whose label changes, and makes another one.
+#[test]
+fn pods_that_are_selected_by_the_label_are_not_replaced_without_end() -> Result<()> {
+    let installation = &shared().installation;
+    for (name, role) in [("looped", "active"), ("stranger", "standby")] {
+        let labels = json!({"lease.redislease.io/looped": role});
+        let spec =
+            json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}});
+        installation.workload("Deployment", "looped", name, &json!({ "spec": spec }))?;
+    }
+    let candidates = json!({"selector": {"matchLabels": {"app": "looped"}}});
+    let spec = json!({"candidates": candidates, "election": {"requireReady": false}});
+    let lease = installation.lease("looped", "looped", &spec)?;
+    lease.wait("the condition", AFTER_ONE_LEASE, |now| {
+        now.reason("Ready") == "InvalidReference" && now.message("Ready").contains("from its template")
+    })?;
+    let cluster = installation.control_plane();
+    let pods = |app: &str| -> Result<Vec<String>> {
+        let args = ["get", "pods", "-n", "looped", "-l", &format!("app={app}"), "-o", "name"];
+        Ok(cluster.kubectl(&args)?.lines().map(str::to_owned).collect())
+    };
+    let stranger = pods("stranger")?;
+    assert_eq!(stranger.len(), 2);
+    throughout(Duration::from_secs(5), |after| {
+        assert_eq!(pods("stranger")?, stranger, "after {after:?}");
+        let looped = pods("looped")?;
+        assert!(looped.len() <= 6, "after {after:?}: {looped:?}");
+        Ok(())
+    })
 }
