@@ -88,7 +88,7 @@ fn stay_up(installation: &Installation, replicas: &[Operator], narrator: &mut Na
     let stop = std::process::id();
     narrator.say("Everything keeps running because KEEP=1 is set. In another terminal:");
     narrator.quote(&format!(
-        "export KUBECONFIG={}\n{} get redislease -A -w\n{} status -A -w\n{}{}kill {stop}   # stops all of it, as Ctrl-C does here",
+        "export KUBECONFIG={}\n{} get redislease -A -w\n{} why billing -n shop\n{}{}kill {stop}   # stops all of it, as Ctrl-C does here",
         installation.control_plane().kubeconfig().display(),
         kubectl.display(),
         operator_binary()?.display(),
