@@ -12,7 +12,7 @@ use super::selectors::GroupId;
 use super::workloads::{Known, Workloads};
 use crate::api::ValidLease;
 use crate::api::validated::Candidates;
-use crate::election::{Electorate, Eligibility, WorkloadFacts};
+use crate::election::{Electorate, Eligibility};
 use crate::plan::calls::WorkloadKey;
 use crate::plan::{CandidateFacts, PodKnowledge};
 
@@ -127,12 +127,12 @@ impl Selection {
             Some(Known::Nothing | Known::Selector(_)) | None => CandidateFacts::Unknown,
         };
         if let Some(key) = self.itself() {
-            // If it does not exist, there is a message.
-            let workload = workloads.object(key).filter(|_| pods_listed && workloads.was_read(key));
-            let of = |workload: &Arc<WorkloadFacts>| {
-                CandidateFacts::Known(Arc::new(Electorate::of_workload(workload.clone())))
-            };
-            return (workload.map_or(unknown, of), None);
+            // If it does not exist, there is a message. What its selector lacks is no matter.
+            let Some(workload) = workloads.object(key) else { return (unknown, None) };
+            if !pods_listed || !workloads.was_read(key) {
+                return (CandidateFacts::Unknown, None);
+            }
+            return (CandidateFacts::Known(Arc::new(Electorate::of_workload(workload.clone()))), None);
         }
         let group = self.group.filter(|_| pods_listed);
         let electorate = group.and_then(|group| pods.electorate(group));

@@ -59,6 +59,18 @@ fn the_workload_is_the_only_candidate_and_is_read_often() {
     assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(3))]);
 }
 
+/// Such a workload, for example a CronJob without labels, was called unusable at each start of the operator.
+#[test]
+fn a_workload_needs_no_selector_to_be_the_candidate() {
+    let mut index = Index::new("redislease-system");
+    let id = index.lease_seen(of_cluster("a", 1), NOW).unwrap();
+    let key = index.next_workload(NOW).unwrap();
+    index.workload_read(&key, WorkloadFound { read: WorkloadRead::SelectsNothing, ..deployment("u1", 5, 3) }, NOW);
+    assert!(matches!(index.facts(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown), "the pods are not listed");
+    list(&mut index, Vec::new());
+    assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(3))]);
+}
+
 #[test]
 fn a_workload_that_is_deleted_or_created_again_is_no_proof() {
     let mut index = index();
