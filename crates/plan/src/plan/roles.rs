@@ -276,8 +276,9 @@ fn desired_roles(
     let held = entitlement.holder.as_ref().map(|(_, token)| *token);
     let token = if activator.starts_pods() { entitlement.newest_token() } else { held };
     let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
-    // Before the first term it is 0: it shows that the label is not one of the template.
-    let first = |pod: &PodFacts| (!is_written(pod.object(), &identity.name)).then_some(Token(0));
+    // A label without a token would be one of the template. Before the first term, the token is 0.
+    let latest = entitlement.newest_token().unwrap_or(Token(0));
+    let first = |pod: &PodFacts| (!is_written(pod.object(), &identity.name)).then_some(latest);
     let desired = |pod: &PodFacts, role| activator.desired(pod, role, token.or_else(|| first(pod)));
     let mut desired_roles = Vec::new();
     let mut add = |pod: &Arc<PodFacts>, candidate: bool| {

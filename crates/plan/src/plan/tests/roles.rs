@@ -98,6 +98,22 @@ fn at_most_eight_pods_of_a_lease_are_written_at_a_time() {
     assert_eq!(story.pods().len(), 20);
 }
 
+/// A label without a token would be one of the pod template.
+#[test]
+fn a_pod_that_comes_after_the_end_of_a_term_gets_its_token() {
+    let mut story = Story::held_by_a();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    story.pods();
+    story.candidates(&[pod("d")]);
+    story.view(idle(story.now.0 + 5000));
+    if story.wants(&Effect::Read(Read::Lease)) {
+        story.read_lease();
+    }
+    let writes = story.role_writes();
+    assert_eq!((writes[0].role, writes[0].token.as_deref()), (Some(PodRole::Standby), Some("7")));
+}
+
 /// The selector of a ReplicaSet has the label too. It releases each pod whose label changes, and makes another one.
 #[test]
 fn pods_that_are_replaced_because_of_their_label_are_left_alone() {
