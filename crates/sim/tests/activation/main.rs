@@ -19,7 +19,7 @@ mod process;
 mod rules;
 mod runs;
 mod search;
-#[path = "../shared/objects.rs"]
+#[path = "../common/objects.rs"]
 mod shared;
 mod step;
 mod tables;

@@ -37,7 +37,7 @@ mod chaos;
 mod check;
 mod core_check;
 mod event;
-#[path = "../shared/objects.rs"]
+#[path = "../common/objects.rs"]
 mod objects;
 mod operator;
 mod programs;
