@@ -207,6 +207,7 @@ fn outage(servers: &[RedisServer], leases: &Leases, number: usize) -> Instant {
         server.process().pause().unwrap();
     }
     let client = Cpu::own();
+    // The duration of the fault.
     std::thread::sleep(OUTAGE);
     let (cores, lost) = (client.cores(), leases.lost() - lost);
     eprintln!("{number} leases, client's cores in the outage: {cores:.3}, lost in it: {lost}");
@@ -229,6 +230,7 @@ fn measure(number: usize) {
     leases.reset();
     let (client, theirs, commands) = (Cpu::own(), Cpu::of(&servers), Commands::of(&servers));
     let threads = Threads::now();
+    // The duration that is measured.
     std::thread::sleep(STEADY.max(Duration::from(interval(number))));
     let cores = [client.cores(), theirs.cores()];
     let steady = commands.per_second();
@@ -265,6 +267,7 @@ fn aftermath(servers: &[RedisServer], leases: &Leases, number: usize, back: Inst
     let mut held_again = None;
     for _ in 0..AFTERWARDS {
         let one = Commands::of(servers);
+        // The rate of each second is measured.
         std::thread::sleep(Duration::from_secs(1));
         busiest = busiest.max(one.per_second());
         if held_again.is_none() && leases.held() == number {
