@@ -71,7 +71,10 @@ impl StatusWrites {
         match written {
             Ok(()) => self.stored(write),
             Err(error) => {
-                self.unanswered = error.unknown().map(|_| write);
+                // A conflict may be the answer to a write whose version the earlier one has changed.
+                if error.unknown().is_some() {
+                    self.unanswered = Some(write);
+                }
                 Vec::new()
             }
         }
@@ -123,6 +126,12 @@ mod tests {
         assert_eq!(writes.shown(None).len(), 0);
         assert_eq!(writes.shown(Some(&status)).len(), 1);
         assert_eq!(writes.shown(Some(&status)).len(), 0);
+        // It conflicts with the next one, before it is seen.
+        let (mut writes, status, _) = written(Err(&unanswered));
+        let next: RedisQuorumStatus = serde_json::from_value(serde_json::json!({"votes": "0/3"})).unwrap();
+        writes.begin(next, Vec::new());
+        writes.ended(Err(&CallError::Conflict));
+        assert_eq!(writes.shown(Some(&status)).len(), 1);
         // What was refused is composed again.
         let (mut writes, status, events) = written(Err(&CallError::Conflict));
         assert_eq!((events.len(), writes.shown(Some(&status)).len()), (0, 0));
