@@ -14,7 +14,8 @@ pub struct Node {
     pub name: String,
     /// Whether it votes.
     pub state: NodeState,
-    /// One sentence that says why it does not vote and what to do; empty while it votes.
+    /// One sentence that says why it does not vote and what to do. While it votes, it is empty, unless the server did not accept the
+    /// current password or certificate and an earlier one is in use.
     pub message: String,
 }
 

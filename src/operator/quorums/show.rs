@@ -43,7 +43,7 @@ pub(super) fn compose(
 
 fn report(node: &NodeStatus) -> NodeReport<'_> {
     let (state, message) = match node.state {
-        NodeState::Up => (ShownState::Up, None),
+        NodeState::Up => (ShownState::Up, Some(node.message.clone())),
         NodeState::Down => (ShownState::Down, Some(node.message.clone())),
         NodeState::Quarantined { until } => {
             let until = jiff::Timestamp::try_from(clock::wall(until)).unwrap_or_default();

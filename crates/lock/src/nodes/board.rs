@@ -73,11 +73,13 @@ fn report(before: &NodeStatus, after: &NodeStatus) {
     }
     let NodeStatus { name, address, state, message, .. } = after;
     match state {
-        NodeState::Up => tracing::info!(node = %name, %address, %state, "node {} votes", named(name, address)),
+        NodeState::Up if message.is_empty() => {
+            tracing::info!(node = %name, %address, %state, "node {} votes", named(name, address));
+        }
         NodeState::Quarantined { .. } => {
             tracing::info!(node = %name, %address, %state, "{message}");
         }
-        NodeState::Down | NodeState::Misconfigured(_) => {
+        NodeState::Up | NodeState::Down | NodeState::Misconfigured(_) => {
             tracing::warn!(node = %name, %address, %state, "{message}");
         }
     }

@@ -22,6 +22,8 @@ pub(super) struct Opened {
     pub run_id: RunId,
     /// The script commands that the server refuses.
     pub refusal: Option<Failure>,
+    /// Why the current password or certificate does not serve, if the connection uses an earlier one.
+    pub refused: Option<Failure>,
 }
 
 /// The parameters for opening a connection to one node.
@@ -44,9 +46,9 @@ impl Opening {
         // restarted server restored would be accepted.
         let info = self.call("INFO", &redis::cmd("INFO"), connection).await;
         let has_tls = self.access.has_tls();
-        let info = info.map_err(|failure| match refused {
+        let info = info.map_err(|failure| match &refused {
             // Without a login, the server says only that it wants one.
-            Some(refused) if failure.reason == Reason::Auth => refused,
+            Some(refused) if failure.reason == Reason::Auth && refused.reason == Reason::Auth => refused.clone(),
             _ if has_tls => failure,
             _ => failure.hint_at_tls(),
         })?;
@@ -69,7 +71,7 @@ impl Opening {
             Some((Misconfiguration::Eviction, _)) => self.retract(&run_id, marker, connection).await,
             Some(_) => {}
         }
-        Ok(Opened { client, info, run_id, refusal })
+        Ok(Opened { client, info, run_id, refusal, refused })
     }
 
     /// Connects with the current certificates and credentials, or with the previous ones if the server does not accept

@@ -55,6 +55,8 @@ pub(super) struct NodeTask {
     pub last_process: Option<Process>,
     /// What the server currently refuses.
     pub refusal: Option<Failure>,
+    /// Why the current password or certificate does not serve for the connection, which uses an earlier one.
+    pub outdated: Option<Failure>,
     received: Vec<Message>,
 }
 
@@ -97,6 +99,7 @@ impl NodeTask {
             failures: 0,
             last_process: None,
             refusal: None,
+            outdated: None,
             received: Vec::new(),
             context,
         })
@@ -288,7 +291,7 @@ impl NodeTask {
 
     fn opened(&mut self, opened: Result<Opened, Failure>) {
         let now = clock::now();
-        let Opened { client, info, run_id, refusal } = match opened {
+        let Opened { client, info, run_id, refusal, refused } = match opened {
             Ok(opened) => opened,
             Err(failure) => return self.close(failure.into()),
         };
@@ -303,6 +306,7 @@ impl NodeTask {
         if let Some((why, sentence)) = info.misconfiguration.or_else(|| self.duplicate()) {
             return self.close(End::Misconfigured(why, sentence));
         }
+        self.outdated = refused;
         self.refused(refusal);
         self.link = Link::Open(Box::new(Open {
             client,

@@ -9,6 +9,9 @@ use super::node::NodeTask;
 use super::status::{Misconfiguration, NodeState};
 use crate::clock;
 
+/// Precedes the answer of the server to the current password or certificate.
+const EARLIER: &str = "is connected with an earlier password or certificate, or without a login, because of the answer to the current one: ";
+
 impl NodeTask {
     pub(super) fn show_clock(&self) {
         let Some(offset) = self.context.shared.judge().offset(self.context.node) else { return };
@@ -31,7 +34,10 @@ impl NodeTask {
                 about + &mismatch(marker, &self.context.membership.name(), key),
             ),
             (_, Some(refusal)) => (NodeState::Misconfigured(Misconfiguration::Refusing), about + &refusal.text),
-            (Standing::Admitted, None) => (NodeState::Up, String::new()),
+            (Standing::Admitted, None) => {
+                let outdated = self.outdated.as_ref().map(|failure| about + EARLIER + &failure.text);
+                (NodeState::Up, outdated.unwrap_or_default())
+            }
             (Standing::Doubted, None) => (
                 NodeState::Quarantined { until: clock::now() + self.context.shared.longest_lease },
                 about

@@ -18,7 +18,7 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Why it is [`NodeState::Down`].
     pub reason: Option<Reason>,
-    /// One sentence for users; empty while the node is up.
+    /// One sentence for users; empty while the node is up, unless an earlier password or certificate is in use.
     pub message: String,
     /// The server's last refusal, in one sentence. It stays after the refusal has ended.
     pub last_refusal: Option<String>,

@@ -49,12 +49,15 @@ async fn a_password_is_added_while_a_program_runs() {
         .await;
         all_up(&locker).await;
     };
+    let message = || locker.nodes()[0].message.clone();
     for login in ["app:one@", ":one@"] {
         locker.set_access(&with(login)).unwrap();
         reconnect().await;
+        assert!(message().contains("is connected with an earlier password"), "{}", message());
     }
     server.set_password("one").unwrap();
     reconnect().await;
+    assert_eq!(message(), "");
     locker.set_access(&with(":wrong@")).unwrap();
     server.set_password("two").unwrap();
     kill();

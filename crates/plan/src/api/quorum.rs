@@ -266,7 +266,8 @@ pub struct NodeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_offset_millis: Option<i64>,
 
-    /// Why the node does not vote, and what to do. Absent if the state is Up.
+    /// Why the node does not vote, and what to do. In the state Up: that the node did not accept the current password or certificate, and
+    /// an earlier one is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
