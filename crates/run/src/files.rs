@@ -62,8 +62,11 @@ struct Problems {
 }
 
 impl Problems {
-    /// The problem of this look if the user must know it: once, and not of a file that is just being replaced.
+    /// The problem of this look if the user must know it: once while there is one, and not of a file that is just being replaced.
     fn lasting(&mut self, problem: Option<String>) -> Option<String> {
+        if problem.is_none() {
+            self.said.clear();
+        }
         let before = std::mem::replace(&mut self.last, problem.clone());
         problem.filter(|text| before.as_ref() == Some(text) && self.said.insert(text.clone()))
     }
@@ -78,6 +81,6 @@ mod tests {
         let mut problems = Problems::default();
         let looks = ["", "a", "b", "b", "b", "", "a", "b", "b", "a", "a"];
         let mut look = |text: &str| problems.lasting(Some(text.to_owned()).filter(|text| !text.is_empty()));
-        assert_eq!(looks.iter().filter_map(|text| look(text)).collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(looks.iter().filter_map(|text| look(text)).collect::<Vec<_>>(), ["b", "b", "a"]);
     }
 }
