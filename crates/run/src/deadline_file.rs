@@ -1,9 +1,9 @@
 //! The file that tells the command until when it may run.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
@@ -98,6 +98,8 @@ fn create_in(parent: &Path, boot_id: &str) -> io::Result<(PathBuf, File)> {
     for folder in names.map(|name| parent.join(name)) {
         match DirBuilder::new().mode(0o700).create(&folder) {
             Ok(()) => {
+                // An umask without rights for the owner would keep this process out of it.
+                let _ = fs::set_permissions(&folder, Permissions::from_mode(0o700));
                 // Until then, another process can take the folder for an unused one.
                 if let Some(lock) = lock(&folder).filter(|_| folder.exists()) {
                     return Ok((folder, lock));

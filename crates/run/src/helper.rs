@@ -5,6 +5,7 @@
 use std::ffi::{CStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 use nix::unistd::{getegid, getgid};
@@ -24,6 +25,11 @@ pub fn command(role: &str, user: &[OsString]) -> Command {
     command.arg0("redislease").arg(role).arg("--").args(user);
     keep_signals(&mut command);
     command
+}
+
+/// Why this program cannot start a helper process.
+pub fn problem(error: &io::Error) -> String {
+    if Path::new(THIS_PROGRAM).exists() { error.to_string() } else { format!("{error}: {THIS_PROGRAM} must be there") }
 }
 
 /// Lets the new process inherit the signals of this one. The function `posix_spawn` of glibc makes it ignore the signals 32 and 33; with

@@ -18,7 +18,7 @@ impl Incoming {
         SigSet::from(Signal::SIGCHLD).thread_unblock()?;
         let ignored = signals::ignored_at_start();
         let wanted = signals::FORWARDED.into_iter().filter(|signal| !ignored.contains(signal));
-        for signal in signals::OF_BACKGROUND.into_iter().filter(|signal| !ignored.contains(signal)) {
+        for signal in signals::SURVIVED.into_iter().filter(|signal| !ignored.contains(signal)) {
             // A handler stays, and a program that is executed does not inherit it.
             drop(unix::signal(SignalKind::from_raw(signal as i32))?);
         }

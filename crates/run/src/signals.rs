@@ -18,9 +18,9 @@ pub const FORWARDED: [Signal; 9] = [
     Signal::SIGWINCH,
 ];
 
-/// The signals with which the kernel stops a process group of the background that uses the terminal, as another program of a pipeline
-/// can. `run` goes on, because it must renew the lock.
-pub const OF_BACKGROUND: [Signal; 2] = [Signal::SIGTTIN, Signal::SIGTTOU];
+/// The signals at which `run` goes on, because it must renew the lock: those with which the kernel stops a process group of the background
+/// that uses the terminal, as another program of a pipeline can, and that of a write beyond `ulimit -f`.
+pub const SURVIVED: [Signal; 3] = [Signal::SIGTTIN, Signal::SIGTTOU, Signal::SIGXFSZ];
 
 /// Whether a program without handlers ends at this signal: then `run` ends at it while it waits for the lock.
 pub const fn ends_a_wait(signal: Signal) -> bool {
@@ -42,7 +42,7 @@ pub fn ignored_at_start() -> Vec<Signal> {
 fn ignored(status: &str) -> Vec<Signal> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    FORWARDED.into_iter().chain(OF_BACKGROUND).filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
+    FORWARDED.into_iter().chain(SURVIVED).filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
 }
 
 /// The numbers of the blocked signals that have a name.

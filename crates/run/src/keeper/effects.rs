@@ -13,7 +13,7 @@ use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
 use crate::message::{Outcome, Report, Start, ToGuard};
 use crate::say::say;
-use crate::{exit, hook, link, terminal};
+use crate::{exit, helper, hook, link, terminal};
 
 /// How long processes of the command get to disappear after SIGKILL.
 const CLEAR_WITHIN: Duration = Duration::from_secs(5);
@@ -96,7 +96,7 @@ impl Keeper {
         match link::Guard::start(start, deadlines, &self.options.command, &self.variables()) {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => {
-                let why = format!("cannot start the guard process: {error}");
+                let why = format!("cannot start the guard process: {}", helper::problem(&error));
                 let outcome = Outcome::NotStarted { code: exit::FAILED, why };
                 self.events.extend([Event::Guard(Report::Ended(outcome)), Event::GuardEnded]);
             }

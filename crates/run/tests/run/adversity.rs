@@ -111,6 +111,20 @@ fn with_too_few_descriptors_nothing_starts_and_nothing_panics() {
     }
 }
 
+/// The kernel ends a program that writes to a file all the same, unless it has a handler.
+#[test]
+fn a_limit_of_the_size_of_files_only_takes_the_deadline_file() {
+    let servers = Servers::start();
+    let run = servers.run(&["--lease", "test/size"], &["sh", "-c", "kill -XFSZ $$"]).0;
+    let mut shell = Command::new("bash");
+    shell.args(["-c", "ulimit -f 0; exec \"$@\"", "bash"]).arg(run.get_program()).args(run.get_args());
+    let output = shell.stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(128 + 25), "the command has the default action: {errors}");
+    assert!(errors.contains("deadline.json: File too large"), "{errors}");
+    assert!(!servers.is_locked("test/size"));
+}
+
 /// The writing end of a pipe that is full, and the reading end, which nobody reads.
 fn full_pipe() -> (io::PipeReader, io::PipeWriter) {
     let (reader, mut writer) = io::pipe().unwrap();
