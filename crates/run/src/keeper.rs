@@ -343,18 +343,18 @@ impl Keeper {
                     let event = self.reported(report);
                     self.events.push_back(event);
                 }
-                self.events.extend(self.not_started(change).map(Event::Guard));
+                self.events.extend(self.not_started(&guard, change).map(Event::Guard));
                 self.events.push_back(Event::GuardEnded);
                 self.take_terminal();
             }
         }
     }
 
-    /// Why a guard that was killed has started no command: init gets the command only after the guard has named it. At the deadline it is
-    /// a loss.
-    fn not_started(&self, end: Change) -> Option<Report> {
+    /// Why a guard that was killed has started no command: init gets the command only after the guard has named it. At its deadline it is
+    /// a loss. A guard that starts slowly on a busy machine knows of no renewal.
+    fn not_started(&self, guard: &link::Guard, end: Change) -> Option<Report> {
         let Change::Killed(signal) = end else { return None };
-        if self.is_init_known || self.deadlines.is_some_and(|deadlines| deadlines.kill_at <= BootTime::now()) {
+        if self.is_init_known || guard.first_deadline <= BootTime::now() {
             return None;
         }
         let is_filtered = i32::from(signal) == Signal::SIGSYS as i32;

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use tokio::io::unix::AsyncFd;
 
 use crate::channel::Channel;
-use crate::clock::Deadlines;
+use crate::clock::{BootTime, Deadlines};
 use crate::helper;
 use crate::message::{Report, Start, ToGuard};
 
@@ -21,6 +21,8 @@ const OPTIONS: &str = "REDISLEASE_RUN_";
 pub struct Guard {
     channel: AsyncFd<Channel>,
     pub pid: Pid,
+    /// Its deadline when it was started.
+    pub first_deadline: BootTime,
 }
 
 /// Removes the variables of options from the environment of `command`, and adds `variables`.
@@ -53,7 +55,7 @@ impl Guard {
         ours.send(&ToGuard::Start(start, deadlines), Some(stdin.as_fd()))?;
         #[allow(deprecated, reason = "its replacement is unsafe; OwnedFd already guarantees what it requires")]
         let channel = AsyncFd::new(ours)?;
-        Ok(Self { channel, pid })
+        Ok(Self { channel, pid, first_deadline: deadlines.kill_at })
     }
 
     /// Sends a message. A guard that is stopped does not read: then its deadline stays as it was, which is safe, because it is
