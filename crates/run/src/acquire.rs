@@ -85,12 +85,22 @@ fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
                     REDISLEASE_RUN_REDIS_FILE: use one of them"
             .to_owned());
     }
+    if !options.misplaced.is_empty() {
+        return Err("--redis: a part of the list of servers, or the command, stands apart: write the list without spaces or in quotes, and -- \
+                    before the command"
+            .to_owned());
+    }
     let Some(file) = &options.redis_file else {
         return Ok(options.redis.iter().flat_map(|list| split(list)).map(str::to_owned).collect());
     };
     let text = read("--redis-file", file)?;
     let text = String::from_utf8_lossy(&text);
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    // Some editors put a byte order mark before the first line.
+    let lines = text
+        .trim_start_matches('\u{feff}')
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(lines.map(str::to_owned).collect())
 }
 
@@ -131,6 +141,10 @@ fn with_tls(builder: LockerBuilder, options: &RunOptions) -> Result<LockerBuilde
 
 fn read(option: &str, file: &Path) -> Result<Vec<u8>, String> {
     let problem = |error: std::io::Error| format!("{option} {}: {error}", file.display());
+    if file.as_os_str().to_string_lossy().contains("://") {
+        // It can contain a password.
+        return Err(format!("{option}: this is a URL and must be a file: use --redis for URLs"));
+    }
     let mut bytes = Vec::new();
     fs::File::open(file).and_then(|open| open.take(LONGEST_FILE + 1).read_to_end(&mut bytes)).map_err(problem)?;
     if bytes.len() as u64 > LONGEST_FILE {

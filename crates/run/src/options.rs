@@ -138,7 +138,7 @@ pub struct RunOptions {
     #[arg(short, long, env = "REDISLEASE_RUN_QUIET", value_parser = BoolishValueParser::new())]
     pub quiet: bool,
 
-    /// A command without -- before it. No value is accepted
+    /// A command without -- before it, or a part of a list of servers. No value is accepted
     #[arg(hide = true, num_args = 0.., value_name = "COMMAND", value_parser = without_dashes)]
     pub misplaced: Vec<String>,
 
@@ -186,7 +186,11 @@ fn owner(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// An error would show a part of a list of servers, which can contain a password: it is reported without the text.
 fn without_dashes(text: &str) -> Result<String, String> {
+    if text.contains("://") || text.contains('@') {
+        return Ok(text.to_owned());
+    }
     Err(format!("write -- before the command, as in: -- {text}"))
 }
 

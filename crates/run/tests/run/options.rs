@@ -85,6 +85,17 @@ fn no_error_shows_a_part_of_a_password() {
     }
 }
 
+#[test]
+fn a_misplaced_url_is_not_shown() {
+    for line in [&["--redis-file", "redis://:secret@h:1"][..], &["--redis", "redis://a:1,", "redis://:secret@h:1"]] {
+        let mut run = Command::new(program());
+        let output = run.args(line).args(["--lease", "a/b", "--", "true"]).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{line:?}: {err}");
+        assert!(err.contains("--redis") && !err.contains("secret"), "{line:?}: {err}");
+    }
+}
+
 /// A server with a comma in its password, and the options for it.
 fn server_with_password() -> (RedisServer, String) {
     let options = RedisOptions { password: Some("sec,ret".into()), ..RedisOptions::default() };
@@ -115,7 +126,7 @@ fn single(command: &mut Command) -> (Option<i32>, String) {
 fn servers_and_passwords_can_be_in_a_file_that_only_this_user_reads() {
     let (_server, url) = server_with_password();
     let file = tempfile::NamedTempFile::new().unwrap();
-    fs::write(file.path(), format!("# the only one\n\n {url}\n")).unwrap();
+    fs::write(file.path(), format!("\u{feff}# the only one\n\n {url}\n")).unwrap();
     let run = || single(Command::new(program()).arg("--redis-file").arg(file.path()));
     let warning = format!("other users can read the passwords in --redis-file {}", file.path().display());
     for (mode, warns) in [(0o600, false), (0o640, true), (0o604, true)] {
