@@ -28,7 +28,7 @@ use redislease_lock::clock;
 use redislease_plan::annotations::decide::Change;
 use redislease_plan::engine::PodName;
 use redislease_plan::index::{ListCount, WorkloadKey};
-use redislease_plan::plan::calls::{CONCURRENCY, Calls, Key, Outcome, Request};
+use redislease_plan::plan::calls::{Calls, Key, Limits, Outcome, Request};
 use redislease_plan::status::{Notice, NoticeReason};
 use tokio::sync::Notify;
 
@@ -88,7 +88,8 @@ impl Writer {
         authorities: Authorities,
         on_answer: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let state = WriterState { calls: Calls::new(CONCURRENCY), events: Events::default(), changes: BTreeMap::new() };
+        let state =
+            WriterState { calls: Calls::new(Limits::STANDARD), events: Events::default(), changes: BTreeMap::new() };
         let shared = Shared {
             state: Mutex::new(state),
             wake: Notify::new(),

@@ -40,12 +40,13 @@ impl<T: Clone + Ord> FairQueue<T> {
 
     /// The next item.
     pub fn pop(&mut self) -> Option<T> {
-        self.pop_with_level().map(|(_, item)| item)
+        self.pop_of(|_| true).map(|(_, item)| item)
     }
 
-    /// The next item and its level.
-    pub fn pop_with_level(&mut self) -> Option<(usize, T)> {
-        let tenant = self.turns.pop_front()?;
+    /// The next item of a tenant that may have one, and its level.
+    pub fn pop_of(&mut self, may: impl Fn(&Arc<str>) -> bool) -> Option<(usize, T)> {
+        let place = self.turns.iter().position(may)?;
+        let tenant = self.turns.remove(place)?;
         let levels = self.by_tenant.get_mut(&tenant)?;
         let mut first = levels.first_entry()?;
         let level = *first.key();
@@ -66,6 +67,11 @@ impl<T: Clone + Ord> FairQueue<T> {
     /// How many items are queued.
     pub fn len(&self) -> usize {
         self.queued.len()
+    }
+
+    /// Whether an item of a tenant is queued that may have it.
+    pub fn has_of(&self, may: impl Fn(&Arc<str>) -> bool) -> bool {
+        self.turns.iter().any(may)
     }
 
     /// Whether no item is queued.
@@ -105,7 +111,7 @@ mod tests {
         }
         queue.push_at(&small, 2, 40);
         assert!(queue.push_at(&large, 2, 10), "queued at another level only");
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop_with_level()).collect();
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop_of(|_| true)).collect();
         assert_eq!(order, [(0, 20), (2, 40), (0, 21), (1, 10), (1, 11), (2, 30), (2, 10)]);
     }
 }

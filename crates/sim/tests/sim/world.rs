@@ -340,7 +340,7 @@ fn new_processes(swarm: &Swarm, rng: &mut Rng) -> Vec<Process> {
     let new = |&cluster| {
         let clock = Clock::new(rng.between(SECOND, 1000 * SECOND), swarm.rate(rng));
         let wall = Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE);
-        Process::new(cluster, swarm.quorum, clock, wall, swarm.calls_at_once)
+        Process::new(cluster, swarm.quorum, clock, wall, swarm.calls)
     };
     swarm.processes.iter().map(new).collect()
 }

@@ -8,6 +8,7 @@ use redislease_core::time::{Millis, Time};
 
 use super::answer::{Answer, CallError, Changed, Found, Outcome, RoleAnswer};
 use super::judge::{Judged, judge};
+use super::limits::Limits;
 use super::queue::{Queue, Retry};
 use super::request::{Key, Request};
 use super::submission::{Next, Priority, Submission, Verdict};
@@ -79,10 +80,10 @@ pub struct Calls<T> {
 }
 
 impl<T> Calls<T> {
-    /// Creates a machine without calls, that has at most `concurrency` calls in flight, besides a probe.
-    pub fn new(concurrency: usize) -> Self {
+    /// Creates a machine without calls.
+    pub fn new(limits: Limits) -> Self {
         Self {
-            queue: Queue::new(concurrency),
+            queue: Queue::new(limits),
             in_flight: BTreeMap::new(),
             probe: None,
             last_number: 0,

@@ -11,6 +11,10 @@ use crate::plan::{PodChange, Priority, StatusWrite};
 const MIDDLE: Entropy = Entropy(u64::MAX / 2 + 1);
 const CALLER: u32 = 7;
 
+fn new(calls: usize) -> Calls<u32> {
+    Calls::new(Limits { calls, spare: 0, ..Limits::STANDARD })
+}
+
 fn lease(uid: &str) -> Arc<RedisLease> {
     let object = json!({
         "apiVersion": "redislease.io/v1alpha1",
@@ -124,7 +128,7 @@ fn shown(outcome: &Outcome) -> String {
 
 /// Sends one request and gives it the answers, one after the other. Returns the last verdict and the outcome.
 fn ends(request: Request, answers: Vec<Answer>) -> (Option<Verdict>, String) {
-    let mut calls = Calls::new(4);
+    let mut calls = new(4);
     calls.submit(Time(0), request, CALLER);
     let mut verdict = None;
     for answer in answers {
@@ -197,7 +201,7 @@ fn a_read_of_an_object_with_another_uid_finds_nothing() {
 
 #[test]
 fn the_answer_to_the_read_of_a_lease_serves_all_whose_read_it_replaced() {
-    let mut calls = Calls::new(4);
+    let mut calls = new(4);
     calls.submit(Time(0), read(Read::Lease), 1);
     calls.submit(Time(0), read(Read::Lease), 2);
     let (sent, numbers) = effects(&mut calls, Time(0));
@@ -222,7 +226,7 @@ fn the_answer_to_the_read_of_a_lease_serves_all_whose_read_it_replaced() {
 
 #[test]
 fn a_write_that_is_not_sent_has_an_outcome() {
-    let mut calls = Calls::new(4);
+    let mut calls = new(4);
     let withdrawn = |calls: &mut Calls<u32>, now| effects(calls, Time(now)).0;
     calls.submit(Time(0), status(Priority::Counts), 1);
     calls.submit(Time(0), status(Priority::End), 2);
@@ -242,7 +246,7 @@ fn workload() -> crate::api::validated::Workload {
 
 #[test]
 fn a_process_that_leads_no_more_sends_no_decision() {
-    let mut calls = Calls::new(4);
+    let mut calls = new(4);
     let submit = |calls: &mut Calls<u32>, now| {
         calls.submit(Time(now), status(Priority::End), 1);
         calls.submit(Time(now), role("lease", "4"), 2);
@@ -257,7 +261,7 @@ fn a_process_that_leads_no_more_sends_no_decision() {
 
 #[test]
 fn a_role_write_moves_the_version_of_those_of_other_leases() {
-    let mut calls = Calls::new(4);
+    let mut calls = new(4);
     for (lease, version) in [("a", "4"), ("b", "4"), ("c", "3")] {
         calls.submit(Time(0), role(lease, version), 1);
     }
@@ -282,7 +286,7 @@ fn a_role_write_moves_the_version_of_those_of_other_leases() {
 
 #[test]
 fn who_waits_for_an_answer_gets_the_next_one_of_any_call() {
-    let mut calls = Calls::new(4);
+    let mut calls = new(4);
     calls.await_answer();
     calls.probe();
     let (sent, numbers) = effects(&mut calls, Time(5));
@@ -311,7 +315,7 @@ fn who_waits_for_an_answer_gets_the_next_one_of_any_call() {
 fn a_secret_that_is_never_read_is_given_up_and_other_reads_go_on() {
     let secret = Request::Secret { namespace: "n".into(), quorum: "q".into(), name: "s".into() };
     for (request, outcome) in [(secret, Some("1 Secret(Err(Unanswered(\"late\")))")), (read(Read::Lease), None)] {
-        let mut calls = Calls::new(4);
+        let mut calls = new(4);
         let mut now = Time(0);
         calls.submit(now, request, 1);
         let mut seen: Vec<(Time, String)> = Vec::new();
@@ -342,7 +346,7 @@ fn a_secret_that_is_never_read_is_given_up_and_other_reads_go_on() {
 /// An admission webhook hangs on each write of a pod.
 #[test]
 fn a_write_that_is_never_answered_waits_longer_and_is_told_apart_from_an_outage() {
-    let mut calls = Calls::new(4);
+    let mut calls = new(4);
     let (mut now, mut waits, mut outcomes) = (Time(0), Vec::new(), Vec::new());
     for _ in 0..40 {
         let Request::Role { lease, mut write, quorum } = role("lease", "4") else { unreachable!() };
@@ -380,7 +384,7 @@ fn quorum() -> crate::api::RedisQuorum {
 /// The terms of a tenant end, all at once.
 #[test]
 fn the_name_of_the_leader_waits_for_one_call_of_a_tenant_with_many_ending_terms() {
-    let mut calls = Calls::new(1);
+    let mut calls = new(1);
     for number in 0..50 {
         let mut ending = status(Priority::End);
         if let Request::LeaseStatus { object, .. } = &mut ending {
@@ -422,7 +426,7 @@ fn calls_that_decide_who_is_active_are_more_urgent_than_counts_and_events() {
     for (request, priority) in &priorities {
         assert_eq!(request.priority(), *priority, "{request}");
     }
-    let mut calls = Calls::new(1);
+    let mut calls = new(1);
     calls.submit(Time(0), event(3), 1);
     calls.submit(Time(0), status(Priority::Counts), 2);
     calls.submit(Time(0), read(holder()), 3);

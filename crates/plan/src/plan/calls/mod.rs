@@ -14,16 +14,19 @@
 //! | [`request`] | the calls, and what each is about |
 //! | [`answer`] | the answers, and the outcomes for the callers |
 //! | [`judge`], [`managers`] | what an answer means; who manages a field |
-//! | [`queue`] | the order of the calls, limits, backoff |
+//! | [`queue`], [`refusal`] | the order of the calls, backoff |
+//! | [`limits`] | how many calls may be in flight |
 //! | [`submission`] | a job to be queued, how urgent it is, and its verdict |
 //! | [`gate`] | closed while the API server does not answer |
 
 mod answer;
 mod gate;
 mod judge;
+mod limits;
 mod machine;
 mod managers;
 mod queue;
+mod refusal;
 mod request;
 mod submission;
 
@@ -32,7 +35,7 @@ pub use answer::{
     WorkloadRead,
 };
 pub use judge::Judged;
+pub use limits::Limits;
 pub use machine::{Calls, Effect};
-pub use queue::CONCURRENCY;
 pub use request::{CLUSTER_NAMESPACE, EventKey, Key, LeaseName, Request};
 pub use submission::{Priority, Verdict};

@@ -12,18 +12,12 @@ use redislease_core::backoff::{Backoff, Entropy};
 use redislease_core::time::{Millis, Time};
 
 use super::gate::Gate;
+use super::limits::Limits;
+use super::refusal::{REFUSAL_KEPT, Refusal};
 use super::submission::{Next, Priority, Submission, Verdict};
 use crate::plan::bucket::Bucket;
 use crate::plan::fair_queue::FairQueue;
 
-/// How many calls the operator has in flight at most, besides a probe. More would increase etcd's batches and the latency
-/// of each answer.
-pub const CONCURRENCY: usize = 24;
-
-/// How many of them may be repetitions of a call that was not answered, in all and of one tenant. Each of them may wait for a webhook
-/// that hangs, and the other calls must not wait for it.
-const UNSURE: usize = CONCURRENCY / 2;
-const UNSURE_OF_TENANT: usize = 4;
 /// The pause of a repetition that finds no place.
 const NO_PLACE: Millis = Millis(50);
 
@@ -38,10 +32,6 @@ const RACES: u32 = 4;
 /// How many failures in a row show that the object is the reason for one more without an answer, and not the API server, if other
 /// calls were answered in between: its encryption key is lost, for example.
 const AT_FAULT: u32 = 2;
-/// How long a refusal counts after its pause.
-const REFUSAL_KEPT: Millis = Millis(10_000);
-/// The same for a call without an answer: longer than the pause between two reads of a secret.
-const UNANSWERED_KEPT: Millis = Millis(60_000);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Lane<K> {
@@ -74,32 +64,10 @@ struct Job<K, P> {
     delayed_until: Option<Time>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Refusal {
-    failures: u32,
-    races: u32,
-    priority: Priority,
-    until: Time,
-    /// If there was no answer: how many calls had been answered before, and whether the object is the reason.
-    unanswered: Option<(u64, bool)>,
-}
-
-impl Refusal {
-    /// A failure without a pause.
-    const fn of(priority: Priority, now: Time) -> Self {
-        Self { failures: 0, races: 0, priority, until: now, unanswered: None }
-    }
-
-    fn counts(&self, now: Time) -> bool {
-        now < self.until + if self.unanswered.is_some() { UNANSWERED_KEPT } else { REFUSAL_KEPT }
-    }
-}
-
 /// The queue.
 #[derive(Debug)]
 pub struct Queue<K, P> {
-    /// How many calls are in flight at most, besides a probe.
-    concurrency: usize,
+    limits: Limits,
     /// Boxed, because the nodes of a large map are half empty.
     jobs: BTreeMap<K, Box<Job<K, P>>>,
     /// By [`Priority::class`].
@@ -120,10 +88,10 @@ pub struct Queue<K, P> {
 }
 
 impl<K: Clone + Ord, P> Queue<K, P> {
-    /// Creates an empty queue that has at most `concurrency` calls in flight, besides a probe.
-    pub fn new(concurrency: usize) -> Self {
+    /// Creates an empty queue.
+    pub fn new(limits: Limits) -> Self {
         Self {
-            concurrency,
+            limits,
             jobs: BTreeMap::new(),
             ready: Default::default(),
             delayed: BTreeSet::new(),
@@ -232,7 +200,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             (self.probing, self.probe_wanted) = (true, false);
             return Some(Next::Probe);
         }
-        if !self.gate.is_open() || self.under_way.len() >= self.concurrency || !self.bucket.has(now, 1) {
+        if !self.gate.is_open() || !self.bucket.has(now, 1) {
             return None;
         }
         let (key, job) = self.pop_ready(now)?;
@@ -244,9 +212,18 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         self.ready[terms.priority.class()].push_at(&terms.tenant, terms.priority.index(), key);
     }
 
+    fn pop_of_class(&mut self, class: usize) -> Option<(usize, K)> {
+        let Self { limits, ready, under_way, .. } = self;
+        // Without this, thousands of tenants would be looked at for each answer.
+        if !limits.have_place(under_way.len(), class == 0) {
+            return None;
+        }
+        ready[class].pop_of(|tenant| limits.allow(tenants(under_way), tenant))
+    }
+
     fn pop_ready(&mut self, now: Time) -> Option<(K, P)> {
         for class in 0..self.ready.len() {
-            while let Some((priority, key)) = self.ready[class].pop_with_level() {
+            while let Some((priority, key)) = self.pop_of_class(class) {
                 // The entry of a job that was withdrawn, or replaced by one of another priority, is skipped.
                 let Some(job) = self.jobs.get(&key) else { continue };
                 if job.terms.priority.index() != priority || job.delayed_until.is_some() {
@@ -284,7 +261,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             return true;
         }
         let unsure = || self.under_way.iter().filter(|(key, _)| self.was_unanswered(key));
-        unsure().count() < UNSURE && unsure().filter(|(_, of)| of.tenant == *tenant).count() < UNSURE_OF_TENANT
+        let Limits { unsure: most, unsure_of_tenant: most_of_tenant, .. } = self.limits;
+        unsure().count() < most && unsure().filter(|(_, of)| of.tenant == *tenant).count() < most_of_tenant
     }
 
     /// Records that a job was not sent after all.
@@ -415,8 +393,11 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         let delayed = self.delayed.first().map(|(until, _)| *until).filter(|_| self.gate.is_open());
         let expiring = self.expiring.first().map(|(at, _)| *at);
         let probe = self.gate.probe_at().filter(|_| !self.probing);
-        let is_ready = self.ready.iter().any(|priority| !priority.is_empty());
-        let may_send = self.gate.is_open() && self.under_way.len() < self.concurrency && is_ready;
+        let may_send = |class: usize| {
+            self.limits.have_place(self.under_way.len(), class == 0)
+                && self.ready[class].has_of(|tenant| self.limits.allow(tenants(&self.under_way), tenant))
+        };
+        let may_send = self.gate.is_open() && (0..self.ready.len()).any(may_send);
         let token = may_send.then(|| self.bucket.available_at(1));
         [delayed, expiring, probe, token].into_iter().flatten().min()
     }
@@ -438,6 +419,11 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.withdraw(&key);
         }
     }
+}
+
+/// The tenants of calls.
+fn tenants<K>(calls: &BTreeMap<K, Terms<K>>) -> impl ExactSizeIterator<Item = &Arc<str>> {
+    calls.values().map(|terms| &terms.tenant)
 }
 
 /// See [`Queue::retry`].

@@ -27,7 +27,7 @@ fn done(queue: &mut Calls, now: Time, keys: &[&'static str]) {
 
 #[test]
 fn urgent_jobs_go_first_and_tenants_take_turns() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     for (key, priority) in [("event", Priority::Events), ("publish", Priority::Publication), ("end", Priority::End)] {
         queue.submit(Time(0), job(key, priority, 0));
     }
@@ -41,7 +41,7 @@ fn urgent_jobs_go_first_and_tenants_take_turns() {
 
 #[test]
 fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     queue.submit(Time(0), job("s", Priority::Counts, 1));
     queue.submit(Time(0), job("s", Priority::End, 2));
     assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 2)));
@@ -58,7 +58,7 @@ fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
 
 #[test]
 fn one_job_of_a_lane_at_a_time() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     let lane: Arc<str> = "pod".into();
     for key in ["a", "b", "c"] {
         queue.submit(Time(0), Submission { lane: Some(lane.clone()), ..job(key, Priority::Standby, 0) });
@@ -77,7 +77,7 @@ fn one_job_of_a_lane_at_a_time() {
 
 #[test]
 fn without_an_answer_everything_waits_for_one_probe() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     queue.submit(Time(0), job("a", Priority::End, 1));
     queue.submit(Time(0), job("b", Priority::End, 2));
     assert_eq!(sent(&mut queue, Time(0)), ["a", "b"]);
@@ -102,7 +102,7 @@ fn without_an_answer_everything_waits_for_one_probe() {
 
 #[test]
 fn a_probe_is_sent_once_for_all_and_not_when_a_call_is_answered_anyway() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     (0..100).for_each(|_| queue.want_probe());
     assert_eq!(sent(&mut queue, Time(0)), ["probe"]);
     queue.want_probe();
@@ -113,7 +113,7 @@ fn a_probe_is_sent_once_for_all_and_not_when_a_call_is_answered_anyway() {
 
 #[test]
 fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     let mut now = Time(0);
     for pause in [200, 400, 800, 1600, 2000, 2000] {
         queue.submit(now, job("a", Priority::Standby, 0));
@@ -133,7 +133,7 @@ fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
 
 #[test]
 fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     for _ in 0..2 {
         queue.submit(Time(0), job("a", Priority::End, 0));
         assert_eq!(sent(&mut queue, Time(0)), ["a"], "the first conflict delays nothing");
@@ -151,7 +151,7 @@ fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
 /// Each pause makes the version older that the job names.
 #[test]
 fn a_job_that_another_writer_overtakes_is_repeated_at_once_a_few_times() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     let mut now = Time(0);
     for pause in [200, 400, 800, 1600, 2000, 2000] {
         for _ in 0..4 {
@@ -168,13 +168,17 @@ fn a_job_that_another_writer_overtakes_is_repeated_at_once_a_few_times() {
 
 #[test]
 fn a_job_past_its_deadline_is_not_sent() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     queue.submit(Time(0), Submission { not_after: Some(Time(50)), ..job("late", Priority::Publication, 7) });
-    for number in 0..u32::try_from(CONCURRENCY).unwrap() {
+    for number in 0..u32::try_from(Limits::STANDARD.calls).unwrap() {
         let key = Box::leak(number.to_string().into_boxed_str());
         queue.submit(Time(0), job(key, Priority::End, number));
     }
-    assert_eq!(sent(&mut queue, Time(0)).len(), CONCURRENCY, "as many as may be in flight, urgent ones first");
+    assert_eq!(
+        sent(&mut queue, Time(0)).len(),
+        Limits::STANDARD.calls,
+        "as many as may be in flight, urgent ones first"
+    );
     assert_eq!(queue.next_deadline(), Some(Time(50)));
     assert_eq!(queue.next(Time(50)), Some(Next::Expired(7)));
     assert_eq!(queue.next_deadline(), None);
@@ -182,7 +186,7 @@ fn a_job_past_its_deadline_is_not_sent() {
 
 #[test]
 fn the_rate_is_limited_after_a_burst() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     let keys: Vec<&'static str> = (0..300).map(|number| &*Box::leak(format!("k{number}").into_boxed_str())).collect();
     for key in &keys {
         queue.submit(Time(1000), job(key, Priority::Active, 0));
@@ -202,7 +206,7 @@ fn the_rate_is_limited_after_a_burst() {
 
 #[test]
 fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     for newer in [false, true] {
         queue.submit(Time(0), job("s", Priority::Counts, 1));
         assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 1)));
@@ -221,7 +225,7 @@ fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
 /// The API server answers every other call.
 #[test]
 fn an_object_whose_calls_are_never_answered_waits_longer_and_closes_the_gate_no_more() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     let mut now = Time(0);
     for (closes, pause) in [(true, 0), (true, 200), (false, 400), (false, 800), (false, 1600), (false, 2000)] {
         queue.submit(now, job("x", Priority::Active, 1));
@@ -254,8 +258,9 @@ fn an_object_whose_calls_are_never_answered_waits_longer_and_closes_the_gate_no_
 /// A webhook of one tenant hangs on each write.
 #[test]
 fn calls_that_were_not_answered_before_leave_room_for_others() {
-    let mut queue = Calls::new(CONCURRENCY);
-    let keys: Vec<&'static str> = (0..CONCURRENCY).map(|number| &*format!("{number:02}").leak()).collect();
+    let Limits { calls, unsure, unsure_of_tenant, .. } = Limits::STANDARD;
+    let mut queue = Calls::new(Limits::STANDARD);
+    let keys: Vec<&'static str> = (0..calls).map(|number| &*format!("{number:02}").leak()).collect();
     let submit = |queue: &mut Calls| keys.iter().for_each(|key| queue.submit(Time(0), job(key, Priority::Active, 0)));
     submit(&mut queue);
     assert_eq!(sent(&mut queue, Time(0)), keys);
@@ -265,29 +270,58 @@ fn calls_that_were_not_answered_before_leave_room_for_others() {
     assert_eq!(sent(&mut queue, Time(100)), ["probe"]);
     queue.probe_done(Time(100), true, MIDDLE);
     submit(&mut queue);
-    assert_eq!(sent(&mut queue, Time(100)), keys[..UNSURE_OF_TENANT]);
+    assert_eq!(sent(&mut queue, Time(100)), keys[..unsure_of_tenant]);
     queue.submit(Time(100), Submission { tenant: "other".into(), ..job("end", Priority::End, 0) });
     assert_eq!(sent(&mut queue, Time(100)), ["end"]);
     // One is answered: another one takes its place.
     done(&mut queue, Time(120), &keys[..1]);
     let due = queue.next_deadline().unwrap();
     assert!(due <= Time(150), "{due:?}");
-    assert_eq!(sent(&mut queue, due), keys[UNSURE_OF_TENANT..=UNSURE_OF_TENANT]);
+    assert_eq!(sent(&mut queue, due), keys[unsure_of_tenant..=unsure_of_tenant]);
     // Other tenants have their share of such calls, up to half of all places.
     for tenant in ["a", "b", "c"] {
-        for number in 0..UNSURE_OF_TENANT {
+        for number in 0..unsure_of_tenant {
             let key: &'static str = format!("{tenant}{number}").leak();
             queue.refusals.insert(key, Refusal { unanswered: Some((0, false)), ..Refusal::of(Priority::Active, due) });
             queue.submit(due, Submission { tenant: tenant.into(), ..job(key, Priority::Active, 0) });
         }
     }
-    assert_eq!(sent(&mut queue, due).len(), UNSURE - UNSURE_OF_TENANT);
+    assert_eq!(sent(&mut queue, due).len(), unsure - unsure_of_tenant);
+}
+
+/// A webhook of a tenant with many leases hangs, and nothing has shown it yet.
+#[test]
+fn a_tenant_that_holds_all_places_delays_no_urgent_call_of_another_one() {
+    let Limits { calls, spare, spare_of_tenant, .. } = Limits::STANDARD;
+    let mut queue = Calls::new(Limits::STANDARD);
+    let submit = |queue: &mut Calls, tenant: &str, priority| {
+        for number in 0..2 * calls {
+            let key: &'static str = format!("{tenant}{number:02}{priority:?}").leak();
+            queue.submit(Time(0), Submission { tenant: tenant.into(), ..job(key, priority, 0) });
+        }
+    };
+    submit(&mut queue, "a", Priority::Active);
+    assert_eq!(sent(&mut queue, Time(0)).len(), calls, "it is alone, and has all of them");
+    submit(&mut queue, "b", Priority::Standby);
+    assert_eq!((queue.next(Time(0)), queue.next_deadline()), (None, None), "they are not urgent");
+    submit(&mut queue, "b", Priority::Active);
+    let of_b = sent(&mut queue, Time(0));
+    assert_eq!(of_b, ["b00Active", "b01Active"]);
+    assert_eq!(of_b.len(), spare_of_tenant);
+    assert_eq!(queue.next_deadline(), None);
+    done(&mut queue, Time(1), &of_b);
+    assert_eq!(sent(&mut queue, Time(1)), ["b02Active", "b03Active"]);
+    // Several tenants with such a webhook.
+    for tenant in ["c", "d", "e", "f"] {
+        submit(&mut queue, tenant, Priority::Active);
+    }
+    assert_eq!(sent(&mut queue, Time(1)).len(), spare - spare_of_tenant);
 }
 
 /// Its answer shows that reads work: a server whose disk is full refuses every write.
 #[test]
 fn an_answer_to_the_probe_alone_blames_no_object() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     let mut now = Time(0);
     for _ in 0..6 {
         queue.submit(now, job("x", Priority::Active, 1));
@@ -312,7 +346,7 @@ fn an_answer_to_the_probe_alone_blames_no_object() {
 
 #[test]
 fn a_call_that_panicked_says_nothing_about_the_api_server() {
-    let mut queue = Calls::new(CONCURRENCY);
+    let mut queue = Calls::new(Limits::STANDARD);
     for key in ["a", "b"] {
         queue.submit(Time(0), job(key, Priority::End, 0));
     }
@@ -331,7 +365,7 @@ fn a_call_that_panicked_says_nothing_about_the_api_server() {
 
 #[test]
 fn a_job_that_is_not_sent_after_all_says_nothing_about_the_api_server() {
-    let mut queue = Calls::new(1);
+    let mut queue = Calls::new(Limits { calls: 1, spare: 0, ..Limits::STANDARD });
     queue.done(Time(0), &"x", Verdict::Unanswered, MIDDLE);
     queue.submit(Time(0), Submission { lane: Some("pod".into()), ..job("a", Priority::Active, 1) });
     assert_eq!(queue.next(Time(0)), None, "the gate is closed");

@@ -18,7 +18,7 @@ impl World {
         self.check.leads_no_more(process);
         self.running.disturbed(self.processes[process].cluster, self.now);
         let Process { cluster, boot, clock, wall, api_cut, saw_workloads, .. } = self.processes[process];
-        let new = Process::new(cluster, self.swarm.quorum, clock, wall, self.swarm.calls_at_once);
+        let new = Process::new(cluster, self.swarm.quorum, clock, wall, self.swarm.calls);
         self.processes[process] = Process { boot: boot + 1, api_cut, saw_workloads, ..new };
     }
 

@@ -5,6 +5,7 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use redislease_core::wire::Limits;
 use redislease_plan::plan::PERMITS;
+use redislease_plan::plan::calls::Limits as CallLimits;
 
 use crate::api::objects::{Keys, LeaseSpec};
 use crate::chaos::bug::Bug;
@@ -68,7 +69,7 @@ pub struct Swarm {
     /// How many of 1000 writes lose their answer.
     pub api_loss: u64,
     /// How many calls of one operator are in flight at most.
-    pub calls_at_once: usize,
+    pub calls: CallLimits,
     /// The longest delay of a watch event.
     pub watch_lag: Micros,
     /// How many of 1000 watches must list again when they are opened again.
@@ -144,7 +145,7 @@ impl Swarm {
             api_delay: (MILLI, rng.pick(&[5 * MILLI, 50 * MILLI])),
             api_timeout: rng.pick(&[SECOND, 3 * SECOND]),
             api_loss: if has(Fault::ApiLoss) { rng.pick(&[50, 200, 500]) } else { 0 },
-            calls_at_once: rng.pick(&[1, 4, 16]),
+            calls: CallLimits { calls: rng.pick(&[1, 4, 16]), spare: 0, ..CallLimits::STANDARD },
             watch_lag: rng.pick(&[5 * MILLI, 50 * MILLI, 3 * SECOND]),
             watch_expired: if has(Fault::WatchExpired) { rng.pick(&[50, 300]) } else { 0 },
             stale_lists: if has(Fault::StaleList) { rng.pick(&[200, 700]) } else { 0 },
@@ -179,7 +180,7 @@ impl Swarm {
         self.keys = (0..WORKLOADS).map(|key| 1 << key).collect();
         (self.gated, self.clustered) = (0, u8::MAX);
         self.permits = PERMITS;
-        self.calls_at_once = 24;
+        self.calls = CallLimits::STANDARD;
         self.api_delay = (MILLI, 5 * MILLI);
         self.engine_delay = (20, 200);
         self.chaos = self.chaos.min(60 * SECOND);

@@ -14,7 +14,7 @@ use redislease_core::seed::FenceReport;
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_plan::engine::{self, Caller, Engine, Subject};
 use redislease_plan::index::{Index, LeaseId};
-use redislease_plan::plan::calls::{Calls, Request};
+use redislease_plan::plan::calls::{Calls, Limits, Request};
 use redislease_plan::plan::{
     Allowed, Effect as Planned, Leadership, LeadershipEffect, News, OpenQuorum, PERMITS, QuorumFacts,
 };
@@ -98,7 +98,7 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn new(cluster: usize, quorum: Quorum, clock: Clock, wall: Clock, calls_at_once: usize) -> Self {
+    pub fn new(cluster: usize, quorum: Quorum, clock: Clock, wall: Clock, calls: Limits) -> Self {
         Self {
             cluster,
             boot: 0,
@@ -119,7 +119,7 @@ impl Process {
             held_back: None,
             floor_complete: false,
             quorum: Arc::default(),
-            calls: Calls::new(calls_at_once),
+            calls: Calls::new(calls),
             writes: Writes::default(),
             leader: None,
             streams: [Stream::default(); 2],

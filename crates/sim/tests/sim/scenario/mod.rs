@@ -13,6 +13,7 @@ use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use redislease_core::wire::Limits;
+use redislease_plan::plan::calls::Limits as CallLimits;
 use redislease_plan::plan::{Authority, PERMITS};
 
 use crate::api::objects;
@@ -64,7 +65,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         api_delay: (MILLI, 5 * MILLI),
         api_timeout: SECOND,
         api_loss: 0,
-        calls_at_once: 16,
+        calls: CallLimits { calls: 16, spare: 0, ..CallLimits::STANDARD },
         watch_lag: 5 * MILLI,
         watch_expired: 0,
         stale_lists: 0,
