@@ -7,7 +7,7 @@ use redislease_lab::{Installation, Lease, LeaseState, Result, Watch, WatchEvent,
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared, throughout};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, shared, throughout};
 
 /// Event, pod, role and token, in the order of the events.
 fn roles_in(watch: &mut Watch) -> Vec<[String; 4]> {
@@ -166,4 +166,49 @@ fn pods_that_are_selected_by_the_label_are_not_replaced_without_end() -> Result<
         assert!(looped.len() <= 6, "after {after:?}: {looped:?}");
         Ok(())
     })
+}
+
+/// A label of a template is none of the operator, also if no lease has its name.
+#[test]
+fn a_start_of_the_operator_takes_no_pod_from_its_controller() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
+    let cluster = installation.control_plane();
+    let labels = json!({"lease.redislease.io/ghost": "active"});
+    for kind in ["StatefulSet", "Deployment"] {
+        let spec =
+            json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}});
+        installation.workload(kind, "ghosts", &kind.to_lowercase(), &json!({ "spec": spec }))?;
+    }
+    let pods = || -> Result<Vec<Value>> {
+        let list = cluster.get("/api/v1/namespaces/ghosts/pods?labelSelector=app")?.unwrap_or_default();
+        let pods = list["items"].as_array().cloned().unwrap_or_default().into_iter();
+        let parts =
+            |pod: Value| json!([pod["metadata"]["uid"], pod["metadata"]["labels"], pod["metadata"]["annotations"]]);
+        Ok(pods.map(parts).collect())
+    };
+    installation.wait_for("four pods", FIRST_ELECTION, || match pods() {
+        Ok(pods) if pods.len() == 4 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    let before = pods()?;
+    // The operator has written the label of this one, and the lease is deleted.
+    let marked = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {
+        "name": "marked", "namespace": "ghosts", "labels": {"lease.redislease.io/gone": "active"},
+        "annotations": {"token.redislease.io/gone": "7"}},
+        "spec": {"containers": [{"name": "main", "image": "none"}]}});
+    for start in ["first", "second"] {
+        operator.stop()?;
+        installation.apply(&marked)?;
+        operator.start_again()?;
+        installation.wait_for("the label of the lease that is gone is removed", FIRST_ELECTION, || {
+            let pod = cluster.get("/api/v1/namespaces/ghosts/pods/marked").map_err(|error| error.to_string())?;
+            let labels = &pod.unwrap_or_default()["metadata"]["labels"];
+            if labels["lease.redislease.io/gone"].is_null() { Ok(()) } else { Err(labels.to_string()) }
+        })?;
+        throughout(Duration::from_secs(2), |after| {
+            assert_eq!(pods()?, before, "{after:?} after the {start} start");
+            Ok(())
+        })?;
+    }
+    operator.stop().map(drop)
 }
