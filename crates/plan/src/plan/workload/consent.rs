@@ -93,16 +93,20 @@ fn misspelt(workload: &WorkloadFacts) -> Option<String> {
 
 /// What the annotations of the workload must say for this activation; `None` if they say it.
 fn differs<'a>(activation: ClusterActivation, value: &impl Fn(&str) -> Option<&'a str>) -> Option<String> {
-    let has = |way| value(ACTIVATION_ANNOTATION).is_some_and(|ways| ways.split(',').any(|one| one.trim() == way));
+    // With another word the annotation is invalid, and it is unclear what the workload allows.
+    let is = |way: &str| {
+        let ways: Vec<&str> = value(ACTIVATION_ANNOTATION).unwrap_or_default().split(',').map(str::trim).collect();
+        ways.contains(&way) && ways.iter().all(|one| ["label", way].contains(one))
+    };
     match activation {
         ClusterActivation::Scale(replicas) => {
             let named = value(REPLICAS_ANNOTATION).and_then(|named| named.trim().parse().ok());
-            (!has("scale") || named != Some(replicas)).then(|| {
-                format!("the spec scales it to {replicas}, so {ACTIVATION_ANNOTATION} must contain scale, and {REPLICAS_ANNOTATION} must be {replicas}")
+            (!is("scale") || named != Some(replicas)).then(|| {
+                format!("the spec scales it to {replicas}, so {ACTIVATION_ANNOTATION} must be scale, and {REPLICAS_ANNOTATION} must be {replicas}")
             })
         }
-        ClusterActivation::Suspend => (!has("suspend"))
-            .then(|| format!("the spec suspends and resumes it, so {ACTIVATION_ANNOTATION} must contain suspend")),
+        ClusterActivation::Suspend => (!is("suspend"))
+            .then(|| format!("the spec suspends and resumes it, so {ACTIVATION_ANNOTATION} must be suspend")),
     }
 }
 
@@ -156,6 +160,10 @@ mod tests {
             json!({"redislease.io/lease": lease, "redislease.io/activation": "label, scale",
             "redislease.io/active-replicas": replicas})
         };
+        let activated = |ways: &str| {
+            json!({"redislease.io/lease": "billing", "redislease.io/activation": ways,
+            "redislease.io/active-replicas": "3"})
+        };
         for (annotations, why) in [
             (json!({}), Some("redislease.io/activated-by=billing on the Deployment")),
             (json!({"redislease.io/activated-by": "billing"}), None),
@@ -169,7 +177,12 @@ mod tests {
             (scaled("billing", "3"), None),
             (scaled("billing", "2"), Some("active-replicas must be 3")),
             (scaled("true", "3"), Some("names the lease web")),
-            (json!({"redislease.io/lease": "billing"}), Some("activation must contain scale")),
+            (json!({"redislease.io/lease": "billing"}), Some("activation must be scale")),
+            (activated("scale,label"), None),
+            // It is not clear what the workload allows.
+            (activated("scale,suspend"), Some("activation must be scale")),
+            (activated("scale,gate"), Some("activation must be scale")),
+            (activated("scale,"), Some("activation must be scale")),
             (scaled("Billing", "3"), Some("redislease.io/lease=Billing must be corrected")),
             (
                 json!({"redislease.io/lease": "false", "redislease.io/activated_by": "billing"}),

@@ -107,6 +107,31 @@ fn a_consent_that_is_removed_ends_the_term_and_leaves_the_replicas() {
 }
 
 #[test]
+fn an_invalid_activation_ends_no_term_and_begins_none() {
+    for ways in ["scale,suspend", "scale,gate"] {
+        let mistake = |story: &mut Story| {
+            let mut workload = story.workload();
+            workload.annotations.set("redislease.io/activated-by", None);
+            workload.annotations.set("redislease.io/lease", Some("true"));
+            workload.annotations.set("redislease.io/activation", Some(ways));
+            workload.annotations.set("redislease.io/active-replicas", Some("3"));
+            workload.resource_version = Some("30".into());
+            story.workload_is(workload);
+            story.turn();
+        };
+        let mut story = Story::running();
+        mistake(&mut story);
+        assert_eq!((story.commands(), story.switches()), (vec![], vec![]), "{ways}");
+        let status = story.status_write().unwrap().status;
+        assert_eq!(status.condition(ConditionType::Ready).unwrap().reason, "NotPermitted", "{ways}");
+        let mut story = Story::of_cluster(0);
+        mistake(&mut story);
+        story.answer();
+        assert_eq!((story.wanted(), story.switches()), (None, vec![]), "{ways}");
+    }
+}
+
+#[test]
 fn an_edit_of_the_annotations_ends_no_term_before_the_lease_follows() {
     let mut story = Story::running();
     let edited = |replicas: &str, version: &str, story: &Story| {
