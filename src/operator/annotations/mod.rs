@@ -267,6 +267,7 @@ impl Controller {
                 let notice = Notice { reason: problem.reason, note: problem.note, on_pods: Vec::new() };
                 self.writer.report_once(notice, object);
             }
+            Effect::Withdraw(uid, problem) => self.writer.withdraw_report(&uid, problem.reason, &problem.note),
         }
     }
 

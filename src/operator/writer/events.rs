@@ -11,7 +11,7 @@ use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use redislease_core::time::{Millis, Time};
 use redislease_plan::plan::calls::EventKey;
-use redislease_plan::status::Notice;
+use redislease_plan::status::{Notice, NoticeReason};
 
 use super::pod_events::PodEvents;
 
@@ -84,9 +84,18 @@ impl Events {
         object: ObjectReference,
     ) -> Accepted {
         let uid: Arc<str> = object.uid.as_deref().unwrap_or_default().into();
-        let text = format!("{:016x}", digest(&[&uid, notice.reason.as_str(), &notice.note]));
-        let key = (format!("{uid}/{text}").into(), notice.reason);
+        let (text, key) = once(&uid, notice.reason, &notice.note);
         self.put(now, happened, uid, key, Pending::new(happened, notice, object, Some(text)))
+    }
+
+    /// Withdraws a pending event of [`Events::add_once`]. Its object may send another one instead. Returns its key.
+    pub fn withdraw_once(&mut self, uid: &str, reason: NoticeReason, note: &str) -> Option<EventKey> {
+        let (_, key) = once(uid, reason, note);
+        self.remove(&key)?;
+        if let Some(until) = self.sent.get_mut(uid) {
+            *until = *until - ONE_MORE;
+        }
+        Some(key)
     }
 
     fn put(&mut self, now: Time, happened: jiff::Timestamp, uid: Arc<str>, key: EventKey, new: Pending) -> Accepted {
@@ -149,6 +158,13 @@ impl Events {
     }
 }
 
+/// The last part of the name of an event that is made from its text, and its key.
+fn once(uid: &str, reason: NoticeReason, note: &str) -> (String, EventKey) {
+    let text = format!("{:016x}", digest(&[uid, reason.as_str(), note]));
+    let key = (format!("{uid}/{text}").into(), reason);
+    (text, key)
+}
+
 fn namespace_of(pending: &Pending) -> Arc<str> {
     pending.object.namespace.as_deref().unwrap_or_default().into()
 }
@@ -197,7 +213,6 @@ fn digest(texts: &[&str]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redislease_plan::status::NoticeReason;
 
     fn notice(note: &str, reason: NoticeReason) -> Notice {
         Notice { reason, note: note.into(), on_pods: Vec::new() }
@@ -269,6 +284,35 @@ mod tests {
         assert_eq!(dues[10..], [31_000, 61_000, 91_000]);
         let later = events.add(Time(1_000_000), at(0), notice("x", NoticeReason::Acquired), on("a"));
         assert!(matches!(later, Accepted::New(_, Time(1_000_000))), "{later:?}");
+    }
+
+    #[test]
+    fn an_event_that_is_withdrawn_is_not_sent_and_leaves_its_place_to_another_one() {
+        let mut events = Events::default();
+        let mut due = Vec::new();
+        let mut add = |events: &mut Events, note: &str| match events.add_once(
+            Time(1000),
+            at(0),
+            notice(note, NoticeReason::InvalidAnnotation),
+            on("a"),
+        ) {
+            Accepted::New(key, at) => {
+                due.push(at.0);
+                key
+            }
+            other => panic!("{other:?}"),
+        };
+        for number in 0..10 {
+            let key = add(&mut events, &number.to_string());
+            events.take(&key, "i");
+        }
+        let waits = add(&mut events, "waits");
+        let withdraw = |events: &mut Events, note| events.withdraw_once("a", NoticeReason::InvalidAnnotation, note);
+        assert_eq!(withdraw(&mut events, "0"), None, "it was sent");
+        assert_eq!(withdraw(&mut events, "waits"), Some(waits.clone()));
+        assert_eq!((events.take(&waits, "i"), withdraw(&mut events, "waits")), (None, None));
+        add(&mut events, "another");
+        assert_eq!(due[10..], [31_000, 31_000]);
     }
 
     #[test]

@@ -165,6 +165,14 @@ impl Writer {
         self.shared.wake.notify_one();
     }
 
+    /// Withdraws an event of [`Writer::report_once`] on the object with this UID, if it was not sent yet.
+    pub fn withdraw_report(&self, uid: &str, reason: NoticeReason, note: &str) {
+        let mut state = self.state();
+        if let Some(key) = state.events.withdraw_once(uid, reason, note) {
+            state.calls.withdraw(&Key::Event(key));
+        }
+    }
+
     /// As [`Writer::report_once`], on a pod. Returns `false` if many pods had such events just before: nothing is reported.
     pub fn report_once_on_pod(&self, reason: NoticeReason, note: &str, pod: &PodName) -> bool {
         let now = clock::now();

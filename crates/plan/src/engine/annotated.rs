@@ -81,8 +81,10 @@ impl Extend<WorkloadKey> for Due {
 pub enum Effect {
     /// Make this change: answered by [`AnnotatedWorkloads::changed`].
     Change(WorkloadKey, Change),
-    /// Report this problem on the workload.
+    /// Report this problem on the workload with this UID.
     Report(WorkloadKey, String, Problem),
+    /// Withdraw this report on the workload with this UID, if it was not sent yet: the problem does not exist any more.
+    Withdraw(String, Problem),
 }
 
 /// All facts.
@@ -311,8 +313,8 @@ impl AnnotatedWorkloads {
         let created: Vec<&LeaseFacts> = entry.leases.iter().filter_map(|name| lease(name)).collect();
         let Decision { mut change, mut problems } = decide(key, entry.workload.as_ref(), &created, lease);
         if entry.workload.is_none() && entry.leases.is_empty() {
-            self.entries.remove(key);
-            return effects;
+            let reported = self.entries.remove(key).map(|entry| entry.reported).unwrap_or_default();
+            return reported.into_iter().map(|(uid, problem)| Effect::Withdraw(uid, problem)).collect();
         }
         if let Some((quorum, _)) = &change {
             if entry.writes > WRITES {
@@ -345,6 +347,8 @@ impl AnnotatedWorkloads {
                 entry.again_at = Some(now + FOLLOW);
             }
         }
+        let corrected = entry.reported.difference(&current).cloned();
+        effects.extend(corrected.map(|(uid, problem)| Effect::Withdraw(uid, problem)));
         entry.reported = current;
         match change {
             Some((quorum, change)) if leads(&quorum) => {

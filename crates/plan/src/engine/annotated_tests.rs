@@ -44,6 +44,23 @@ fn a_lease_follows_its_annotation() {
 }
 
 #[test]
+fn the_report_of_a_mistake_that_does_not_exist_any_more_is_withdrawn() {
+    let mut world = World::new();
+    let durations =
+        |lease, renew| workload("a", &[("lease", "true"), ("lease-duration", lease), ("renew-interval", renew)]);
+    world.apply(durations("x", "y"));
+    assert_eq!((world.reports.len(), world.withdrawn.len()), (2, 0));
+    world.apply(durations("30s", "y"));
+    assert_eq!(world.withdrawn, world.reports[..1], "the other one stays");
+    world.apply(durations("30s", "z"));
+    assert_eq!((&world.withdrawn[..], world.reports.len()), (&world.reports[..2], 3), "another value");
+    // All annotations are removed, with the mistake.
+    world.apply(workload("a", &[]));
+    assert_eq!(world.withdrawn, world.reports);
+    assert!(world.state.is_empty(), "{:?}", world.state);
+}
+
+#[test]
 fn a_change_by_hand_of_an_annotated_field_is_reverted() {
     let mut world = World::new();
     world.apply(workload("a", &[("lease", "true")]));
@@ -257,6 +274,7 @@ fn a_refusal_is_reported_and_tried_again_later() {
         for effect in world.decide(|_| true) {
             match effect {
                 Effect::Report(_, _, problem) => world.reports.push((problem.reason, problem.note)),
+                Effect::Withdraw(..) => panic!("the refusal lasts"),
                 Effect::Change(key, _) => {
                     tries.push(world.now);
                     world.state.changed(world.now, &key, Changed::Refused("quota exceeded".into()), Entropy(1 << 63));

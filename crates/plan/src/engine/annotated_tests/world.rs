@@ -32,6 +32,7 @@ pub struct World {
     pub now: Time,
     pub version: u64,
     pub reports: Vec<(NoticeReason, String)>,
+    pub withdrawn: Vec<(NoticeReason, String)>,
     pub writes: Vec<String>,
     pub leads: RefCell<BTreeSet<String>>,
 }
@@ -52,6 +53,7 @@ impl World {
             now: Time(1000),
             version: 1,
             reports: Vec::new(),
+            withdrawn: Vec::new(),
             writes: Vec::new(),
             leads: RefCell::new(["default".to_owned()].into()),
         }
@@ -125,6 +127,7 @@ impl World {
             for effect in effects {
                 match effect {
                     Effect::Report(_, _, problem) => self.reports.push((problem.reason, problem.note)),
+                    Effect::Withdraw(_, problem) => self.withdrawn.push((problem.reason, problem.note)),
                     Effect::Change(key, change) => {
                         let outcome = self.make(change);
                         self.state.changed(self.now, &key, outcome, Entropy(1 << 63));
