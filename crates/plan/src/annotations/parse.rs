@@ -127,8 +127,10 @@ impl Parser<'_> {
     /// Reports a value of `activated-by` that no lease has as its name. Returns whether it is one.
     fn activated_by(&mut self) -> bool {
         let Some(value) = self.value("activated-by").filter(|value| !names_a_lease(value)) else { return false };
-        let must = format!("be the name of a RedisLease, of at most {MAX_LEASE_NAME} characters");
-        self.invalid("activated-by", value, &must, &suggest::object_name(value, MAX_LEASE_NAME, "leader"));
+        let must =
+            format!("be the name of a RedisLease, of at most {MAX_LEASE_NAME} characters, and not true or false");
+        let instead = suggest::object_name(value, MAX_LEASE_NAME).filter(|name| names_a_lease(name));
+        self.invalid("activated-by", value, &must, instead.as_deref());
         true
     }
 
@@ -145,15 +147,11 @@ impl Parser<'_> {
             let must = format!(
                 "be a name, because the name of the workload is longer than the {MAX_LEASE_NAME} characters of a lease"
             );
-            self.invalid("lease", value, &must, &suggest::object_name(workload, MAX_LEASE_NAME, "leader"));
+            self.invalid("lease", value, &must, suggest::object_name(workload, MAX_LEASE_NAME).as_deref());
             return None;
         }
-        let instead = match value.trim().to_ascii_lowercase() {
-            word if word == "true" || word == "false" => word,
-            _ if is_lease_name(value) => suggest::truth(value).to_owned(),
-            _ => suggest::object_name(value, MAX_LEASE_NAME, "true"),
-        };
-        self.invalid("lease", value, &must, &instead);
+        let name = suggest::object_name(value, MAX_LEASE_NAME).filter(|name| names_a_lease(name));
+        self.invalid("lease", value, &must, Some(name.as_deref().unwrap_or_else(|| suggest::truth(value))));
         None
     }
 
@@ -162,7 +160,9 @@ impl Parser<'_> {
         if is_object_name(value) {
             value.clone_into(&mut settings.quorum);
         } else {
-            self.invalid("quorum", value, "be the name of a RedisQuorum", &suggest::object_name(value, 253, "default"));
+            let instead = suggest::object_name(value, 253);
+            let instead = instead.as_deref().unwrap_or(default_quorum());
+            self.invalid("quorum", value, "be the name of a RedisQuorum", Some(instead));
         }
     }
 
@@ -179,7 +179,7 @@ impl Parser<'_> {
             } else {
                 let must =
                     "be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s or 1m30s";
-                self.problems.push(invalid(name, Some(value), must, &suggest::duration(value, field.as_str())));
+                self.invalid(name, value, must, Some(&suggest::duration(value, field.as_str())));
             }
         }
     }
@@ -204,14 +204,14 @@ fn check(workload: &WorkloadFacts, name: &str, settings: &Settings) -> Result<()
         return Err(Problem { reason: NoticeReason::InvalidAnnotation, note });
     }
     let value = workload.annotations.get("lease-duration").map(String::as_str);
-    Err(invalid("lease-duration", value, &must, &shortest(settings)))
+    Err(invalid("lease-duration", value, &must, shortest(settings).as_deref()))
 }
 
-/// The shortest valid lease duration with these settings, in whole seconds.
-fn shortest(settings: &Settings) -> String {
+/// The shortest valid lease duration with these settings, in whole seconds. `None`: it is longer than any lease may last.
+fn shortest(settings: &Settings) -> Option<String> {
     let millis = |duration: &Duration| duration.parse().map_or(0, |duration| duration.as_millis());
     let (renew, stop) = (millis(&settings.renew_interval), millis(&settings.grace_period) + 1000);
     let shortest = (3 * renew + stop).max(((2 * renew + stop) * 100).div_ceil(99));
-    let seconds = u64::try_from(shortest.div_ceil(1000)).unwrap_or_default();
-    Duration::from(core::time::Duration::from_secs(seconds)).to_string()
+    let shortest = core::time::Duration::from_secs(u64::try_from(shortest.div_ceil(1000)).ok()?);
+    (shortest <= LONGEST).then(|| Duration::from(shortest).to_string())
 }

@@ -67,7 +67,7 @@ fn annotations_become_the_spec_of_a_lease() {
 }
 
 /// A wrong annotation, its value, and what is reported about it.
-const WRONG: [(&str, &str, NoticeReason, &[&str]); 19] = [
+const WRONG: [(&str, &str, NoticeReason, &[&str]); 20] = [
     (
         "lease-duraton",
         "20s",
@@ -129,6 +129,7 @@ const WRONG: [(&str, &str, NoticeReason, &[&str]); 19] = [
     ("activated-by", "Billing", InvalidAnnotation, &["redislease.io/activated-by is \"Billing\"", "use \"billing\""]),
     ("lease", "True", InvalidAnnotation, &["redislease.io/lease is \"True\"", "use \"true\""]),
     ("lease", "yes", InvalidAnnotation, &["redislease.io/lease is \"yes\"", "use \"true\""]),
+    ("lease", " No", InvalidAnnotation, &["use \"false\""]),
     ("lease", "off", InvalidAnnotation, &["redislease.io/lease is \"off\"", "use \"false\""]),
     ("lease", "My Lease", InvalidAnnotation, &["use \"my-lease\""]),
     ("lease", "", InvalidAnnotation, &["redislease.io/lease is \"\"", "use \"true\""]),
@@ -156,6 +157,40 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
     }
     assert_eq!(parse(&workload("b", &[("topology", "zone")])).request, Request::None);
     assert_eq!(notes(&workload("b", &[("leese", "true"), ("quorums", "x")])).len(), 2, "one event for each");
+}
+
+/// A suggestion that is wrong does harm: whoever follows it scales a workload, or makes the next mistake.
+#[test]
+fn nothing_is_suggested_if_no_valid_value_is_similar() {
+    for value in ["true", "True", "false", "Off", "", "___"] {
+        let (_, note) = only_problem(&workload("b", &[("activated-by", value)]));
+        let must =
+            "and must be the name of a RedisLease, of at most 63 characters, and not true or false. The operator";
+        assert!(note.contains(must), "{value:?}: {note}");
+    }
+    for (value, instead) in [
+        ("3.0", Some("3")),
+        ("3.9", Some("3")),
+        ("0", Some("1")),
+        ("-5", Some("1")),
+        ("10001", Some("10000")),
+        ("20000", Some("10000")),
+        ("99999999999999999999", Some("10000")),
+        ("1e3", None),
+        ("three", None),
+        ("inf", None),
+        ("NaN", None),
+        ("-", None),
+        ("", None),
+    ] {
+        let (_, note) =
+            only_problem(&workload("b", &[("lease", "true"), ("activation", "scale"), ("active-replicas", value)]));
+        let advice = instead.map(|instead| format!(": use {instead:?}")).unwrap_or_default();
+        assert!(note.contains(&format!("a whole number from 1 to 10000{advice}. The operator")), "{value:?}: {note}");
+    }
+    // No duration is long enough.
+    let (_, note) = only_problem(&workload("b", &[("lease", "true"), ("renew-interval", "1h")]));
+    assert!(!note.contains("use "), "{note}");
 }
 
 #[test]
@@ -243,13 +278,14 @@ fn a_cluster_holds_the_lease_of_a_workload_that_is_switched() {
 type Annotations = &'static [(&'static str, &'static str)];
 
 /// Annotations that do not fit each other or the kind of the workload, and what is reported.
-const NOT_SWITCHED: [(WorkloadKind, Annotations, &str); 13] = [
+const NOT_SWITCHED: [(WorkloadKind, Annotations, &str); 14] = [
     (
         Deployment,
         &[("activation", "scale")],
         "redislease.io/active-replicas is not set and must be the number of replicas",
     ),
     (Deployment, &[("activation", "scale"), ("active-replicas", "0")], "from 1 to 10000: use \"1\""),
+    (Deployment, &[("activation", "scale")], "a whole number from 1 to 10000. The operator"),
     (
         Deployment,
         &[("active-replicas", "3")],

@@ -17,15 +17,15 @@ impl<'a> Parser<'a> {
         self.annotations.get(name).map(String::as_str)
     }
 
-    pub fn invalid(&mut self, name: &str, value: &str, must: &str, instead: &str) {
-        self.report(name, Some(value), must, instead);
+    pub fn invalid(&mut self, name: &str, value: &str, must: &str, instead: Option<&str>) {
+        self.problems.push(invalid(name, Some(value), must, instead));
     }
 
     pub fn report(&mut self, name: &str, value: Option<&str>, must: &str, instead: &str) {
-        self.problems.push(invalid(name, value, must, instead));
+        self.problems.push(invalid(name, value, must, Some(instead)));
     }
 }
 
-pub(super) fn invalid(name: &str, value: Option<&str>, must: &str, instead: &str) -> Problem {
+pub(super) fn invalid(name: &str, value: Option<&str>, must: &str, instead: Option<&str>) -> Problem {
     Problem::invalid(name, value, must, instead, UNCHANGED)
 }

@@ -24,13 +24,13 @@ pub fn problems(annotations: &Annotations) -> Vec<Problem> {
             PRIORITY_ANNOTATION => {
                 let value = cut(value);
                 let must = "be an integer that fits into 64 bits";
-                Some(Problem::invalid(name, Some(&value), must, &suggest::integer(&value), NOT_ELECTED))
+                Some(Problem::invalid(name, Some(&value), must, Some(&suggest::integer(&value)), NOT_ELECTED))
             }
             EXCLUDE_ANNOTATION if matches!(value.as_str(), "true" | "false") => None,
             EXCLUDE_ANNOTATION => {
                 let value = cut(value);
                 let must = "be \"true\" or \"false\"";
-                Some(Problem::invalid(name, Some(&value), must, suggest::truth(&value), NOT_EXCLUDED))
+                Some(Problem::invalid(name, Some(&value), must, Some(suggest::truth(&value)), NOT_EXCLUDED))
             }
             _ => Some(Problem::unknown(name, &cut(value), Place::Pod, IGNORED)),
         }

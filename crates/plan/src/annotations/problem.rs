@@ -30,10 +30,11 @@ impl Problem {
         Self { reason: NoticeReason::UnknownAnnotation, note }
     }
 
-    /// The annotation has an invalid value, or is not set and must be.
-    pub fn invalid(name: &str, value: Option<&str>, must: &str, instead: &str, until: &str) -> Self {
+    /// The annotation has an invalid value, or is not set and must be. `instead` is the nearest valid value, if any is near.
+    pub fn invalid(name: &str, value: Option<&str>, must: &str, instead: Option<&str>, until: &str) -> Self {
         let is = value.map_or_else(|| "is not set".to_owned(), |value| format!("is {value:?}"));
-        let note = format!("Annotation {ANNOTATION_PREFIX}{name} {is} and must {must}: use {instead:?}. {until}");
+        let advice = instead.map(|instead| format!(": use {instead:?}")).unwrap_or_default();
+        let note = format!("Annotation {ANNOTATION_PREFIX}{name} {is} and must {must}{advice}. {until}");
         Self { reason: NoticeReason::InvalidAnnotation, note }
     }
 }

@@ -4,14 +4,14 @@ use crate::api::{Duration, names};
 
 pub use crate::api::spelling::nearest;
 
-/// A valid object name of at most `longest` characters that resembles `text`; `default` if no character is usable.
-pub fn object_name(text: &str, longest: usize, default: &str) -> String {
+/// A valid object name of at most `longest` characters that resembles `text`; `None` if no character is usable.
+pub fn object_name(text: &str, longest: usize) -> Option<String> {
     let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     let replaced: String =
         text.to_ascii_lowercase().chars().map(|c| if valid(c) { c } else { '-' }).take(longest).collect();
     let parts = replaced.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty());
     let name = parts.collect::<Vec<_>>().join(".");
-    if names::is_object_name(&name) { name } else { default.to_owned() }
+    names::is_object_name(&name).then_some(name)
 }
 
 /// A valid duration of at most 1 h that resembles `text`; `default` if it has no number.
@@ -100,10 +100,10 @@ mod tests {
 
     #[test]
     fn a_suggested_name_is_valid() {
-        assert_eq!(object_name("Billing_Job", 63, "x"), "billing-job");
-        assert_eq!(object_name("-a..b-", 63, "x"), "a.b");
-        assert_eq!(object_name("___", 63, "x"), "x");
-        assert_eq!(object_name(&"a".repeat(70), 63, "x"), "a".repeat(63));
+        assert_eq!(object_name("Billing_Job", 63).as_deref(), Some("billing-job"));
+        assert_eq!(object_name("-a..b-", 63).as_deref(), Some("a.b"));
+        assert_eq!(object_name("___", 63), None);
+        assert_eq!(object_name(&"a".repeat(70), 63), Some("a".repeat(63)));
     }
 
     #[test]

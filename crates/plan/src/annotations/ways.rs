@@ -3,7 +3,7 @@
 use crate::api::lease::{ActivationSpec, Granularity, ScaleSpec};
 use crate::api::validated::WorkloadKind;
 
-use super::parser::Parser;
+use super::parser::{Parser, invalid};
 use super::suggest;
 
 /// The pod gets the label `active`. This is always so.
@@ -103,10 +103,18 @@ fn replicas(parser: &mut Parser<'_>) -> Option<ScaleSpec> {
     let value = parser.value("active-replicas");
     let replicas = value.and_then(|value| value.trim().parse().ok()).filter(|replicas| (1..=MOST).contains(replicas));
     if replicas.is_none() {
-        let must = "be the number of replicas where the workload is active, from 1 to 10000";
-        parser.report("active-replicas", value, must, "1");
+        let must = "be the number of replicas where the workload is active, a whole number from 1 to 10000";
+        let instead = value.and_then(nearest_replicas);
+        parser.problems.push(invalid("active-replicas", value, must, instead.as_deref()));
     }
     replicas.map(|replicas| ScaleSpec { replicas })
+}
+
+/// The valid number that is nearest to a decimal one. Another text has none: whoever follows a guess scales the workload to it.
+fn nearest_replicas(value: &str) -> Option<String> {
+    let is_decimal = value.trim().chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
+    let number: f64 = value.trim().parse().ok().filter(|_| is_decimal)?;
+    Some(number.floor().clamp(1.0, MOST.into()).to_string())
 }
 
 fn of_pod(parser: &mut Parser<'_>, value: Option<&str>, items: &[&str], kind: WorkloadKind) -> Option<ActivationSpec> {
