@@ -63,10 +63,13 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
                 "The spec of the lease differs from the annotations of {title}, which choose how it is activated: {want}."
             ))
         }),
-        (Some(other), _) | (_, Some(other)) => Some(Missing::Name(format!(
-            "{title} names the lease {other}, and only that lease may start and stop it. To let this lease do it, set its annotation \
-             {ACTIVATED_BY_ANNOTATION}={lease} and remove {LEASE_ANNOTATION}."
-        ))),
+        (Some(other), _) | (_, Some(other)) => {
+            let rest = if generated.is_some() { format!(" and remove {LEASE_ANNOTATION}") } else { String::new() };
+            Some(Missing::Name(format!(
+                "{title} names the lease {other}, and only that lease may start and stop it. To let this lease do it, set its \
+                 annotation {ACTIVATED_BY_ANNOTATION}={lease}{rest}."
+            )))
+        }
         (None, None) => Some(Missing::Name(format!(
             "{title} does not allow this lease to start and stop it. Its owner allows it with the annotation \
              {ACTIVATED_BY_ANNOTATION}={lease} on the {kind}."
@@ -167,7 +170,13 @@ mod tests {
         for (annotations, why) in [
             (json!({}), Some("redislease.io/activated-by=billing on the Deployment")),
             (json!({"redislease.io/activated-by": "billing"}), None),
-            (json!({"redislease.io/activated-by": "other"}), Some("names the lease other")),
+            (
+                json!({"redislease.io/activated-by": "other"}),
+                Some(
+                    "names the lease other, and only that lease may start and stop it. To let this lease do it, set its annotation \
+                      redislease.io/activated-by=billing.",
+                ),
+            ),
             (json!({"redislease.io/activated-by": "billing", "redislease.io/lease": "false"}), None),
             (json!({"redislease.io/activated-by": "billing", "redislease.io/lease": "billing"}), None),
             (
@@ -177,6 +186,10 @@ mod tests {
             (scaled("billing", "3"), None),
             (scaled("billing", "2"), Some("active-replicas must be 3")),
             (scaled("true", "3"), Some("names the lease web")),
+            (
+                scaled("true", "3"),
+                Some("set its annotation redislease.io/activated-by=billing and remove redislease.io/lease."),
+            ),
             (json!({"redislease.io/lease": "billing"}), Some("activation must be scale")),
             (activated("scale,label"), None),
             // It is not clear what the workload allows.
