@@ -168,8 +168,10 @@ impl Gate {
     fn check(&self, pod: &PodFacts) -> Result<(), Ineligible> {
         // A mark with the UID of another pod was copied from it.
         let is_its = |mark: &String| names::uid_in_started_mark(mark).is_none_or(|uid| uid == pod.uid);
-        if pod.gates.contains(&self.name) {
-            if pod.gates.len() == 1 { Ok(()) } else { Err(Ineligible::OtherGate) }
+        if pod.gates.iter().any(|gate| *gate != self.name) {
+            Err(Ineligible::OtherGate)
+        } else if !pod.gates.is_empty() {
+            Ok(())
         } else if pod.annotations.get(&self.started).is_some_and(is_its) {
             Err(Ineligible::Started)
         } else {
@@ -272,7 +274,7 @@ mod tests {
         let pods = [
             gated("waits", &[ours]),
             gated("two-gates", &[ours, "example.com/quota"]),
-            gated("other-lease", &["lease.redislease.io/reports"]),
+            gated("misspelt", &["lease.redislease.io/Billing"]),
             annotated("copied", 0, "started.redislease.io/billing", "7.uid-started"),
             annotated("started", 0, "started.redislease.io/billing", "7.uid-started"),
             pod("without", 0),
@@ -286,7 +288,7 @@ mod tests {
             [
                 ("copied", Ineligible::NotGated),
                 ("deleted", Ineligible::Terminating),
-                ("other-lease", Ineligible::NotGated),
+                ("misspelt", Ineligible::OtherGate),
                 ("started", Ineligible::Started),
                 ("two-gates", Ineligible::OtherGate),
                 ("without", Ineligible::NotGated),
