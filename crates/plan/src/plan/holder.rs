@@ -5,13 +5,13 @@ use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
 
 use super::handover::Handovers;
-use super::inputs::{Inputs, Turn};
+use super::inputs::Turn;
 use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::recorded::{Recorded, latest_token};
 use super::{Effect, PodKnowledge, Read};
-use crate::api::RedisLease;
-use crate::api::validated::WorkloadKind;
+use crate::api::validated::{Candidates, WorkloadKind};
+use crate::api::{RedisLease, ValidLease};
 use crate::election::{Electorate, EndCause, HandoverOrder, HolderName, HolderPod, Sighting};
 
 /// The pause before repeating an unanswered read.
@@ -108,8 +108,9 @@ pub(super) fn holder_pod<'a>(
     knowledge: &'a PodKnowledge,
     waiting: Option<&'a Sighting>,
     name: Option<&HolderName>,
-    inputs: &Inputs,
+    turn: &Turn<'_>,
 ) -> HolderPod<'a> {
+    let inputs = &turn.inputs;
     match knowledge {
         PodKnowledge::Unseen => HolderPod::Unseen,
         PodKnowledge::Here(sighting) => {
@@ -119,8 +120,18 @@ pub(super) fn holder_pod<'a>(
         PodKnowledge::Workload => {
             HolderPod::Workload { candidate: name.is_some_and(|holder| inputs.is_candidate(&holder.pod_uid)) }
         }
+        // It may exist: the lease names another workload.
+        PodKnowledge::Gone { stopped: false } if name.is_some_and(|holder| names_another(turn.spec, &holder.pod)) => {
+            HolderPod::Workload { candidate: false }
+        }
         PodKnowledge::Gone { stopped } => HolderPod::Gone { stopped: *stopped },
     }
+}
+
+/// Whether the only candidate is a workload with another name.
+fn names_another(spec: Option<&ValidLease>, name: &str) -> bool {
+    let spec = spec.filter(|spec| spec.cluster.is_some());
+    spec.is_some_and(|spec| matches!(&spec.candidates, Candidates::Workload(workload) if workload.name != name))
 }
 
 /// Why a running term must end regardless of its holder's state.

@@ -255,7 +255,7 @@ impl Reconciler {
         let decision = decide(&Situation {
             now: *now,
             view: &view,
-            holder: holder_pod(&facts.holder, waiting.as_ref(), holder_name.as_ref(), inputs),
+            holder: holder_pod(&facts.holder, waiting.as_ref(), holder_name.as_ref(), turn),
             electorate,
             handover: self.handover.order().or_else(|| never_started(lease, electorate)),
             readiness: spec.map_or(Readiness::UNKNOWN, |spec| spec.readiness),

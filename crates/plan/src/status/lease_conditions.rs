@@ -35,8 +35,7 @@ impl LeaseConditions<'_> {
             }
             TermState::Ending(end) => {
                 let reason = if end.is_loss() { LeaseActive::LeaseLost } else { LeaseActive::Stopping };
-                let (pod, token) = self.pod_and_token();
-                self.conditions.set(reason, terms::end_message(pod, token, end) + " It must stop.");
+                self.conditions.set(reason, terms::end_message(self.status, end, self.inputs) + " It must stop.");
             }
             TermState::Ended(_) | TermState::NoTerm => self.no_term_here(),
         }

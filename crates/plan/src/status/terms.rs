@@ -120,15 +120,15 @@ pub(super) fn update(
 ) -> Update {
     let mut changes = Update::default();
     match term {
-        TermState::Ending(end) => record_end(status, end, false, now, &mut changes),
+        TermState::Ending(end) => record_end(status, (end, false), inputs, now, &mut changes),
         TermState::Ended(end) => {
-            record_end(status, end, true, now, &mut changes);
+            record_end(status, (end, true), inputs, now, &mut changes);
             remove_holder(status, &mut changes);
         }
         TermState::Held(id) if attempt_in(status) != Some(id.attempt) => {
             if let Some(before) = attempt_in(status) {
                 let end = inputs.observed_terms.cause(before).map_or(TermEnd::Unobserved, TermEnd::Decided);
-                record_end(status, end, true, now, &mut changes);
+                record_end(status, (end, true), inputs, now, &mut changes);
                 remove_holder(status, &mut changes);
             }
             record_begin(status, id, inputs, now, &mut changes);
@@ -139,7 +139,13 @@ pub(super) fn update(
 }
 
 /// Records the end of the term in status, once. `free`: whether its keys are free already.
-fn record_end(status: &mut RedisLeaseStatus, end: TermEnd, free: bool, now: Timestamp, changes: &mut Update) {
+fn record_end(
+    status: &mut RedisLeaseStatus,
+    (end, free): (TermEnd, bool),
+    inputs: &Inputs<'_>,
+    now: Timestamp,
+    changes: &mut Update,
+) {
     let token = status.fencing_token.unwrap_or_default();
     if status.history.first().is_some_and(|past| past.fencing_token == token) {
         return;
@@ -161,19 +167,19 @@ fn record_end(status: &mut RedisLeaseStatus, end: TermEnd, free: bool, now: Time
     status.last_transition = Some(Transition {
         time: Time(now),
         reason: end.as_str().into(),
-        message: end_message(&pod, token, end),
+        message: end_message(status, end, inputs),
         from: Some(pod),
         to: None,
     });
     changes.ended = Some(end);
-    changes.events.extend(end_event(status, end, free));
+    changes.events.extend(end_event(status, (end, free), inputs));
 }
 
 /// The event for the end of the term in status. Without a reason to worry, a term whose keys are free gets the event `Released`
 /// only; see [`remove_holder`].
-fn end_event(status: &RedisLeaseStatus, end: TermEnd, free: bool) -> Option<Notice> {
+fn end_event(status: &RedisLeaseStatus, (end, free): (TermEnd, bool), inputs: &Inputs<'_>) -> Option<Notice> {
     let who = term_and_holder(status);
-    let why = end.explanation();
+    let why = why(status, end, inputs);
     let (reason, note) = match end {
         TermEnd::Decided(EndCause::HolderVanished) if free => {
             (NoticeReason::HolderVanished, format!("{who} vanished: it does not exist any more"))
@@ -197,9 +203,23 @@ fn end_event(status: &RedisLeaseStatus, end: TermEnd, free: bool) -> Option<Noti
     Some(Notice { reason, note, on_pods: holder_pods(status) })
 }
 
-/// One sentence about the end of a term.
-pub(super) fn end_message(pod: &str, token: i64, end: TermEnd) -> String {
-    let why = end.explanation();
+/// Why the term in status ended, as a clause that follows a colon. A workload that is no candidate any more is not stopped.
+fn why(status: &RedisLeaseStatus, end: TermEnd, inputs: &Inputs<'_>) -> &'static str {
+    let of_workload = inputs.electorate.is_some_and(|electorate| electorate.workload().is_some())
+        && status.holder.as_ref().is_some_and(|holder| holder.node.is_none());
+    match end {
+        TermEnd::Decided(EndCause::NoLongerCandidate) if of_workload => {
+            "the workload is no longer the candidate of the lease; the operator does not stop it, so stop it yourself if it runs"
+        }
+        _ => end.explanation(),
+    }
+}
+
+/// One sentence about the end of the term in status.
+pub(super) fn end_message(status: &RedisLeaseStatus, end: TermEnd, inputs: &Inputs<'_>) -> String {
+    let pod = status.holder.as_ref().map_or("", |holder| &holder.pod);
+    let token = status.fencing_token.unwrap_or_default();
+    let why = why(status, end, inputs);
     if end.is_loss() {
         format!("{pod} lost the lease with fencing token {token}: {why}.")
     } else {

@@ -2,6 +2,40 @@
 
 use super::*;
 
+/// The running term ends in the next turn: its reason, and the message about it.
+fn ended(story: &mut Story) -> (String, String) {
+    story.turn();
+    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    story.view(ending(held_by_here(), EndReason::Decided));
+    let transition = story.status_write().unwrap().status.last_transition.clone().unwrap();
+    (transition.reason, transition.message)
+}
+
+const RUNS_ON: &str =
+    "the workload is no longer the candidate of the lease; the operator does not stop it, so stop it yourself";
+
+#[test]
+fn a_lease_that_names_another_workload_says_that_the_first_one_runs_on() {
+    for (name, reason, says) in [
+        ("orders", "NoLongerCandidate", RUNS_ON),
+        // It was deleted, and created again.
+        ("billing", "HolderVanished", "is gone"),
+    ] {
+        let mut story = Story::running();
+        let mut other = spec();
+        other["candidates"]["workloadRef"]["name"] = json!(name);
+        let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+        story.store(&other, &status);
+        story.workload_is(WorkloadFacts { name: name.into(), uid: "uid-2".into(), ..deployment(0) });
+        story.facts.holder = PodKnowledge::Gone { stopped: false };
+        let (why, message) = ended(&mut story);
+        assert_eq!(why, reason);
+        assert!(message.contains(says), "{message}");
+        let status = story.status_write().unwrap().status;
+        assert!(status.condition(ConditionType::Active).unwrap().message.contains(says), "{status:?}");
+    }
+}
+
 #[test]
 fn a_spelling_mistake_in_the_annotation_ends_no_term_and_begins_none() {
     for (key, value) in include!("mistakes.rs") {
@@ -96,9 +130,9 @@ fn a_consent_that_is_removed_ends_the_term_and_leaves_the_replicas() {
     workload.annotations.set("redislease.io/activated-by", None);
     workload.resource_version = Some("30".into());
     story.workload_is(workload);
-    story.turn();
-    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
-    story.view(ending(held_by_here(), EndReason::Decided));
+    let (reason, message) = ended(&mut story);
+    assert_eq!(reason, "NoLongerCandidate");
+    assert!(message.contains(RUNS_ON), "{message}");
     story.finish();
     assert_eq!(story.run(), (None, Run::Replicas(3)));
     assert_eq!(story.workload().annotations, Annotations::default());
