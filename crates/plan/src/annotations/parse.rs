@@ -3,7 +3,10 @@
 use std::sync::LazyLock;
 
 use crate::api::lease::{CandidatesSpec, WorkloadRef};
-use crate::api::names::{ANNOTATION_PREFIX, MAX_LEASE_NAME, is_lease_name, is_object_name, names_a_lease};
+use crate::api::names::{
+    ACTIVATED_BY_ANNOTATION, ANNOTATION_PREFIX, LEASE_ANNOTATION, MAX_LEASE_NAME, is_lease_name, is_object_name,
+    names_a_lease,
+};
 use crate::api::spelling::{WORKLOAD_ANNOTATIONS, is_meant_as_name};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
@@ -52,12 +55,16 @@ pub fn parse(workload: &WorkloadFacts) -> Parsed {
     let mut settings = defaults(workload);
     parser.quorum(&mut settings);
     let quorum = settings.quorum.clone();
+    if !is_unclear && matches!(parser.value("lease"), None | Some("false")) {
+        parser.without_effect();
+        return parser.done(Request::None, quorum);
+    }
     parser.durations(&mut settings);
     let (granularity, activation) = ways::parse(&mut parser, workload.key.1.kind);
     (settings.granularity, settings.activation) = (granularity, activation);
     let name = match parser.value("lease") {
-        None if is_unclear => return parser.done(Request::Invalid, quorum),
-        None | Some("false") => return parser.done(Request::None, quorum),
+        None => return parser.done(Request::Invalid, quorum),
+        Some("false") => return parser.done(Request::None, quorum),
         Some(value) => parser.name(value, &workload.key.1.name),
     };
     let Some(name) = name.filter(|_| parser.problems.is_empty()) else {
@@ -132,6 +139,28 @@ impl Parser<'_> {
         let instead = suggest::object_name(value, MAX_LEASE_NAME).filter(|name| names_a_lease(name));
         self.invalid("activated-by", value, &must, instead.as_deref());
         true
+    }
+
+    /// Reports the annotations of a workload that requests no lease: they have no effect, whatever their values are.
+    fn without_effect(&mut self) {
+        let others = self.annotations.keys().filter(|name| !["lease", "activated-by"].contains(&name.as_str()));
+        let others = others.filter(|name| WORKLOAD_ANNOTATIONS.contains(&name.as_str()));
+        let others: Vec<String> = others.map(|name| format!("{ANNOTATION_PREFIX}{name}")).collect();
+        let others = others.join(", ");
+        let note = match (self.value("activated-by"), self.value("lease")) {
+            _ if others.is_empty() => return,
+            (Some(lease), _) => format!(
+                "With {ACTIVATED_BY_ANNOTATION}, RedisLease {lease} decides, and these annotations have no effect: {others}. \
+                 Remove them."
+            ),
+            (None, None) => format!(
+                "Without {LEASE_ANNOTATION}, these annotations have no effect: {others}. Set {LEASE_ANNOTATION} to \"true\", or \
+                 remove them."
+            ),
+            // It is switched off.
+            (None, Some(_)) => return,
+        };
+        self.problems.push(Problem { reason: NoticeReason::UnknownAnnotation, note });
     }
 
     /// The name of the lease.

@@ -60,7 +60,7 @@ fn annotations_become_the_spec_of_a_lease() {
     assert_eq!((desired.name.as_str(), parsed.quorum.as_str()), ("invoices", "default"));
     assert_eq!(durations.map(Duration::as_str), ["30s", "5s", "10s"], "the defaults of the API");
 
-    for annotations in [&[][..], &[("lease", "false")], &[("lease-duration", "20s")]] {
+    for annotations in [&[][..], &[("lease", "false"), ("lease-duration", "20s")], &[("activated-by", "orders")]] {
         let parsed = parse(&workload("billing", annotations));
         assert_eq!((parsed.request, parsed.problems), (Request::None, vec![]), "{annotations:?}");
     }
@@ -191,6 +191,40 @@ fn nothing_is_suggested_if_no_valid_value_is_similar() {
     // No duration is long enough.
     let (_, note) = only_problem(&workload("b", &[("lease", "true"), ("renew-interval", "1h")]));
     assert!(!note.contains("use "), "{note}");
+}
+
+#[test]
+fn annotations_without_effect_are_reported_and_their_values_are_not() {
+    for (annotations, says) in [
+        (
+            &[("activation", "scale"), ("active-replicas", "0"), ("lease-duration", "20s")][..],
+            "Without redislease.io/lease, these annotations have no effect: redislease.io/activation, \
+             redislease.io/active-replicas, redislease.io/lease-duration. Set redislease.io/lease to \"true\", or remove them.",
+        ),
+        (
+            &[("quorum", "west")],
+            "Without redislease.io/lease, these annotations have no effect: redislease.io/quorum. Set redislease.io/lease to \
+             \"true\", or remove them.",
+        ),
+        (
+            &[("activated-by", "orders"), ("lease", "false"), ("active-replicas", "7")],
+            "With redislease.io/activated-by, RedisLease orders decides, and these annotations have no effect: \
+             redislease.io/active-replicas. Remove them.",
+        ),
+    ] {
+        let workload = workload("b", annotations);
+        let notes = notes(&workload);
+        let [(UnknownAnnotation, note)] = &notes[..] else { panic!("{annotations:?}: {notes:?}") };
+        assert_eq!((note.as_str(), parse(&workload).request), (says, Request::None));
+    }
+    for kind in [CronJob, Job] {
+        let (reason, note) = only_problem(&switched(kind, &[("active-replicas", "2")]));
+        assert_eq!(reason, UnknownAnnotation);
+        let says = "redislease.io/active-replicas (value \"2\") has no effect on this kind of workload: remove it. The operator";
+        assert!(note.contains(says), "{note}");
+    }
+    let (_, note) = only_problem(&switched(CronJob, &[("activation", "suspend"), ("active-replicas", "2")]));
+    assert!(note.contains("(value \"2\") has no effect on this kind of workload: remove it"), "{note}");
 }
 
 #[test]

@@ -25,7 +25,11 @@ impl Problem {
     /// The annotation has no effect on this kind of object. `name` is its key without the prefix; `until` says what happens
     /// until it is corrected.
     pub fn unknown(name: &str, value: &str, on: Place, until: &str) -> Self {
-        let advice = on.advice(name);
+        Self::without_effect(name, value, &on.advice(name), until)
+    }
+
+    /// As [`Problem::unknown`], with what to do: a clause about the annotation.
+    pub fn without_effect(name: &str, value: &str, advice: &str, until: &str) -> Self {
         let note = format!("Annotation {ANNOTATION_PREFIX}{name} (value {value:?}) {advice}. {until}");
         Self { reason: NoticeReason::UnknownAnnotation, note }
     }

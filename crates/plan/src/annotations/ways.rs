@@ -3,7 +3,8 @@
 use crate::api::lease::{ActivationSpec, Granularity, ScaleSpec};
 use crate::api::validated::WorkloadKind;
 
-use super::parser::{Parser, invalid};
+use super::parser::{Parser, UNCHANGED, invalid};
+use super::problem::Problem;
 use super::suggest;
 
 /// The pod gets the label `active`. This is always so.
@@ -22,11 +23,17 @@ const SUSPEND: &str = "suspend";
 /// The ways in which the holder becomes active.
 const WAYS: [&str; 4] = [LABEL, GATE, SCALE, SUSPEND];
 
+/// The annotation with the number of replicas.
+const REPLICAS: &str = "active-replicas";
 /// The greatest number of replicas in the spec of a lease.
 const MOST: i32 = 10_000;
 
 /// Parses the annotations of a workload of this kind.
 pub fn parse(parser: &mut Parser<'_>, kind: WorkloadKind) -> (Granularity, Option<ActivationSpec>) {
+    if let Some(value) = parser.value(REPLICAS).filter(|_| switch_of(kind) != Some(SCALE)) {
+        let advice = "has no effect on this kind of workload: remove it";
+        parser.problems.push(Problem::without_effect(REPLICAS, value, advice, UNCHANGED));
+    }
     let granularity = match parser.value("granularity") {
         None => None,
         Some("pod") => Some(Granularity::Pod),
@@ -100,12 +107,12 @@ fn of_cluster(
 }
 
 fn replicas(parser: &mut Parser<'_>) -> Option<ScaleSpec> {
-    let value = parser.value("active-replicas");
+    let value = parser.value(REPLICAS);
     let replicas = value.and_then(|value| value.trim().parse().ok()).filter(|replicas| (1..=MOST).contains(replicas));
     if replicas.is_none() {
         let must = "be the number of replicas where the workload is active, a whole number from 1 to 10000";
         let instead = value.and_then(nearest_replicas);
-        parser.problems.push(invalid("active-replicas", value, must, instead.as_deref()));
+        parser.problems.push(invalid(REPLICAS, value, must, instead.as_deref()));
     }
     replicas.map(|replicas| ScaleSpec { replicas })
 }
@@ -118,7 +125,7 @@ fn nearest_replicas(value: &str) -> Option<String> {
 }
 
 fn of_pod(parser: &mut Parser<'_>, value: Option<&str>, items: &[&str], kind: WorkloadKind) -> Option<ActivationSpec> {
-    if parser.value("active-replicas").is_some() {
+    if parser.value(REPLICAS).is_some() && switch_of(kind) == Some(SCALE) {
         let must = "contain scale, because redislease.io/active-replicas is set";
         parser.report("activation", value, must, SCALE);
         return None;
