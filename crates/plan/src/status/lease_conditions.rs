@@ -58,6 +58,8 @@ impl LeaseConditions<'_> {
     pub fn ready(&mut self) {
         if let Some(obstacle) = self.inputs.obstacle.filter(Obstacle::is_shown_while_held) {
             self.conditions.set(obstacle.reason, obstacle.message);
+        } else if self.is_workload_unread() {
+            self.conditions.keep(ConditionType::Ready);
         } else if self.conditions.has_reason(LeaseActive::HeldHere) {
             self.held_here();
         } else if self.conditions.has_reason(LeaseActive::Starting) {
@@ -65,6 +67,14 @@ impl LeaseConditions<'_> {
         } else {
             self.not_held_here();
         }
+    }
+
+    /// Whether the last process that decided knew that the workload cannot be used, and this one does not know the workload yet.
+    fn is_workload_unread(&self) -> bool {
+        let mut was_unusable = [LeaseReady::NotPermitted, LeaseReady::InvalidReference].into_iter();
+        self.inputs.electorate.is_none()
+            && self.inputs.obstacle.is_none()
+            && was_unusable.any(|reason| self.conditions.had_reason(reason))
     }
 
     fn held_here(&mut self) {

@@ -58,6 +58,25 @@ fn a_workload_that_cannot_be_read_leaves_a_held_lease_ready() {
 }
 
 #[test]
+fn what_is_wrong_with_the_workload_is_shown_until_it_is_read_again() {
+    for reason in [LeaseReady::NotPermitted, LeaseReady::InvalidReference] {
+        for mut scenario in [Scenario::new(), Scenario::held_by_a()] {
+            scenario.obstacle = Some((reason, "Why.".into()));
+            scenario.step();
+            let before = scenario.condition(ConditionType::Ready).clone();
+            // Another replica leads.
+            scenario.restart();
+            scenario.obstacle = None;
+            assert_eq!(events(&scenario.step()), NOTHING);
+            assert_eq!(scenario.condition(ConditionType::Ready), &before);
+            scenario.pods = Some(vec![pod("a", true)]);
+            scenario.step();
+            assert_ne!(scenario.condition(ConditionType::Ready).reason, before.reason);
+        }
+    }
+}
+
+#[test]
 fn each_obstacle_message_has_one_event() {
     let mut scenario = Scenario::new();
     scenario.view = None;
