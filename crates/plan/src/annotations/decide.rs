@@ -141,8 +141,8 @@ pub fn refused(workload: &Workload, why: &str) -> Problem {
 /// The lease of a workload does not stay as it was written.
 pub fn changed_back(workload: &Workload) -> Problem {
     let note = format!(
-        "The lease of {} was written several times and is different each time: another client or an admission policy changes \
-         it. Use the annotations of the workload to change it.",
+        "The lease of {} was written several times, and another client or an admission policy changes it or deletes it each \
+         time. Use the annotations of the workload to change or delete it.",
         title(workload)
     );
     Problem { reason: NoticeReason::LeaseNotWritten, note }

@@ -254,7 +254,10 @@ fn a_lease_that_is_changed_back_each_time_is_written_with_growing_pauses() {
     assert!((3..12).contains(&written), "{written} writes in 100 s");
     assert!(!world.reports.is_empty());
     for (reason, note) in &world.reports {
-        assert!(*reason == NoticeReason::LeaseNotWritten && note.contains("is different each time"), "{note}");
+        assert!(
+            *reason == NoticeReason::LeaseNotWritten && note.contains("changes it or deletes it each time"),
+            "{note}"
+        );
     }
     // Nobody changes it back any more.
     world.passes(120_000);
