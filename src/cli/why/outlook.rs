@@ -69,8 +69,8 @@ pub(super) fn of(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
         }
         TermState::Ending(holder) => ending(facts, spec, holder, electorate),
         TermState::HeldByPeer => Outlook::say(
-            "A pod of this cluster can acquire the lease when the other cluster releases it, or when its keys expire. Run \
-             this command in the other cluster to see when that can be.",
+            "This cluster can acquire the lease when the other cluster releases it, or when its keys expire. Run this \
+             command in the other cluster to see when that can be.",
         ),
         TermState::Unheld => unheld(facts, electorate),
     }

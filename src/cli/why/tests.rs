@@ -300,7 +300,8 @@ fn peer_cluster_that_holds_the_lease_is_named() {
     let explanation = situation.explained();
     assert_eq!(explanation.holder, [message]);
     assert!(
-        explanation.next[0].contains("when the other cluster releases it, or when its keys expire"),
+        explanation.next[0]
+            .starts_with("This cluster can acquire the lease when the other cluster releases it, or when"),
         "{explanation:?}"
     );
     assert_eq!(explanation.candidates[0].verdict, "can be elected, and is the first in the order of the election");
