@@ -67,6 +67,7 @@ pub fn parse(workload: &WorkloadFacts) -> Parsed {
         Some("false") => return parser.done(Request::None, quorum),
         Some(value) => parser.name(value, &workload.key.1.name),
     };
+    parser.two_leases(name.as_deref());
     let Some(name) = name.filter(|_| parser.problems.is_empty()) else {
         return parser.done(Request::Invalid, quorum);
     };
@@ -139,6 +140,20 @@ impl Parser<'_> {
         let instead = suggest::object_name(value, MAX_LEASE_NAME).filter(|name| names_a_lease(name));
         self.invalid("activated-by", value, &must, instead.as_deref());
         true
+    }
+
+    /// Reports that the workload requests the lease `first` and names another one that may start and stop it.
+    fn two_leases(&mut self, first: Option<&str>) {
+        let second = self.value("activated-by").filter(|second| names_a_lease(second));
+        if let (Some(first), Some(second)) = (first, second)
+            && first != second
+        {
+            let note = format!(
+                "Annotations {LEASE_ANNOTATION} and {ACTIVATED_BY_ANNOTATION} name two leases, {first} and {second}, and neither of \
+                 them starts or stops the workload: remove one of the annotations. {UNCHANGED}"
+            );
+            self.problems.push(Problem { reason: NoticeReason::InvalidAnnotation, note });
+        }
     }
 
     /// Reports the annotations of a workload that requests no lease: they have no effect, whatever their values are.
