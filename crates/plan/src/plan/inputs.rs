@@ -31,6 +31,8 @@ pub(super) struct Turn<'a> {
 pub(super) struct Objections {
     /// The operator has no right to write to the workload.
     pub forbidden: Option<String>,
+    /// Why the workload runs on although it is to be stopped, as a clause.
+    pub runs_on: Option<String>,
     /// The term in the status must not be touched yet.
     pub block: Option<String>,
     /// The last term could not be published.
@@ -74,7 +76,7 @@ impl Inputs {
     /// Resolves the inputs. The first problem is the obstacle; it ends no term.
     pub fn resolve(turn: &Turn<'_>, quorum: Option<Arc<OpenQuorum>>, objections: Objections) -> Self {
         let Turn { lease, facts, .. } = turn;
-        let Objections { forbidden, block, cools_down, yields } = objections;
+        let Objections { forbidden, runs_on, block, cools_down, yields } = objections;
         let missing = missing_consent(facts);
         let (electorate, unusable) = match &facts.candidates {
             CandidateFacts::Known(electorate) => (Some(electorate.clone()), None),
@@ -99,10 +101,13 @@ impl Inputs {
         };
         let selected = template_label::obstacle(electorate.as_deref(), &facts.strays, &turn.identity.name);
         inputs.replaces_pods = selected.is_some();
-        let suspension = "spec.suspend is true: no pod is elected until it is false.";
+        let runs_on = runs_on.map(|why| format!(" The workload runs on, because it cannot be stopped: {why}."));
+        let runs_on = runs_on.unwrap_or_default();
         let not_published = Obstacle::NOT_PUBLISHED;
         let obstacles = [
-            suspended.then(|| (LeaseReady::Suspended, suspension.to_owned())),
+            suspended.then(|| {
+                (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
+            }),
             facts.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem)),
             activation::obstacle(facts),
             missing.map(|(Missing::Name(why) | Missing::Way(why))| (LeaseReady::NotPermitted, why)),

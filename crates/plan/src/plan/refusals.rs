@@ -32,6 +32,12 @@ impl Refusals {
         refusal.map(|refusal| refusal.why.as_str())
     }
 
+    /// Why the workload runs on although it is to be stopped.
+    pub fn of_stop(&self) -> Option<&str> {
+        let refusal = self.0.as_ref().filter(|one| matches!(one.change, PodChange::Run(run) if run.is_stopped()));
+        refusal.map(|refusal| refusal.why.as_str())
+    }
+
     /// Why the workload cannot be started and stopped, if the operator has no right to write to it: no term begins, and one whose
     /// workload is stopped ends, so that another cluster can start its workload.
     pub fn forbidden(&mut self, now: Time, out: &mut Effects) -> Option<String> {

@@ -58,6 +58,10 @@ impl Roles {
         self.refusals.forbidden(now, out)
     }
 
+    pub fn stop_is_refused(&self) -> Option<&str> {
+        self.refusals.of_stop()
+    }
+
     pub fn start_waits(&self) -> Option<&str> {
         self.start.waits()
     }

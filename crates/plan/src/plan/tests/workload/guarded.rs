@@ -63,6 +63,33 @@ fn a_stop_that_is_never_answered_is_told() {
     assert_eq!(story.switches().len(), 1, "it is tried again");
 }
 
+/// The event is gone after an hour.
+#[test]
+fn a_suspended_lease_says_that_its_workload_runs_on() {
+    let mut story = Story::running();
+    let mut suspended = spec();
+    suspended["suspend"] = json!(true);
+    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    story.store(&suspended, &status);
+    story.turn();
+    story.view(ending(held_by_here(), EndReason::Decided));
+    story.write();
+    let ready = |story: &Story| {
+        let status = story.status_write().map(|write| write.status);
+        let status = status.or_else(|| story.facts.lease.as_ref()?.status.clone().map(Arc::new)).unwrap();
+        status.condition(ConditionType::Ready).unwrap().message.clone()
+    };
+    let suspension = "spec.suspend is true: no pod is elected until it is false.";
+    assert_eq!(ready(&story), suspension);
+    story.workload_answered(RoleOutcome::Refused("a policy".into()));
+    let says = format!("{suspension} The workload runs on, because it cannot be stopped: a policy.");
+    assert_eq!(ready(&story), says);
+    story.write();
+    story.pass(10_000);
+    story.finish();
+    assert_eq!((ready(&story).as_str(), story.run().1), (suspension, Run::Replicas(0)));
+}
+
 #[test]
 fn a_refused_label_of_a_doubt_does_not_delay_the_stop() {
     let mut story = Story::doubted();
