@@ -15,13 +15,13 @@ pub struct Limits {
     /// How many of them may be repetitions of a call that was not answered. Each of them may wait for a webhook that hangs, and the
     /// other calls must not wait for it.
     pub unsure: usize,
-    /// The same of one tenant.
+    /// The same of one tenant. Those that stop something must not wait for each other until the keys have ended.
     pub unsure_of_tenant: usize,
 }
 
 impl Limits {
     /// Those of the operator.
-    pub const STANDARD: Self = Self { calls: 24, spare: 8, spare_of_tenant: 2, unsure: 12, unsure_of_tenant: 4 };
+    pub const STANDARD: Self = Self { calls: 24, spare: 8, spare_of_tenant: 2, unsure: 16, unsure_of_tenant: 12 };
 
     /// Whether any call may be sent beside so many in flight.
     pub(super) const fn have_place(&self, in_flight: usize, is_urgent: bool) -> bool {

@@ -285,7 +285,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.free_lane(&terms.lane);
         }
         let priority = terms.map_or(Priority::Counts, |terms| terms.priority);
-        let recent = self.refusals.get(key).filter(|refusal| refusal.counts(now)).copied();
+        let recent =
+            self.refusals.get(key).filter(|refusal| refusal.unanswered.is_some() || refusal.counts(now)).copied();
         let failures = recent.map(|refusal| refusal.failures);
         self.answers += u64::from(!matches!(verdict, Verdict::Unanswered | Verdict::Panicked));
         match (verdict, failures) {
@@ -313,7 +314,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             }
             (Verdict::Raced, _) => {
                 let refusal = self.refusals.entry(key.clone()).or_insert(Refusal::of(priority, now));
-                refusal.races = refusal.races.saturating_add(1);
+                (refusal.races, refusal.unanswered) = (refusal.races.saturating_add(1), None);
                 if refusal.races.is_multiple_of(RACES) {
                     refusal.until = now + REFUSED.jittered(refusal.races / RACES, entropy);
                 }
@@ -325,7 +326,9 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             }
         }
         if self.forget_refusals_at <= now {
-            self.refusals.retain(|_, refusal| refusal.counts(now));
+            // A repetition that waits for a place must not become a first call.
+            let is_known = |key: &K| self.jobs.contains_key(key) || self.under_way.contains_key(key);
+            self.refusals.retain(|key, refusal| refusal.counts(now) || is_known(key));
             self.forget_refusals_at = now + REFUSAL_KEPT;
         }
         if verdict != Verdict::Panicked {
