@@ -173,9 +173,6 @@ impl Roles {
         let writer = &mut self.writer;
         let mut desired_roles = desired_roles(turn, entitlement, activator);
         writer.fence(activator, &mut desired_roles);
-        if inputs.replaces_pods {
-            desired_roles.retain(|(pod, desired)| !template_label::changes(pod, &turn.identity.name, desired));
-        }
         desired_roles.retain(|(pod, desired)| writer.needed(pod.object(), desired));
         let (grants, others): (Vec<_>, Vec<_>) =
             desired_roles.into_iter().partition(|(_, desired)| desired.role == Some(PodRole::Active));
@@ -196,7 +193,8 @@ impl Roles {
         // During an attempt the other pods wait: if it succeeds, one write sets role and token.
         let then = if context.is_contending() { Vec::new() } else { then };
         for (pod, desired) in first.into_iter().chain(then) {
-            if writer.must_verify(entitlement, pod.object(), out) {
+            let is_left = inputs.replaces_pods && template_label::changes(&pod, &turn.identity.name, &desired);
+            if is_left || writer.must_verify(entitlement, pod.object(), out) {
                 continue;
             }
             let is_urgent = activator.starts_pods() || writer.may_be_active(pod.object());
@@ -209,7 +207,9 @@ impl Roles {
             }
             // The answers to the writes above cause the next turn.
             let starts = desired.change == PodChange::Start;
-            let waits = elsewhere || (starts && (unfenced || self.start.waits().is_some()));
+            let is_held_up = starts && (unfenced || self.start.waits().is_some());
+            // A pod whose label is left alone may be active, and gets no fence.
+            let waits = elsewhere || is_held_up || inputs.replaces_pods;
             // Pods that were not listed yet may carry `active` too.
             let may_grant = facts.pods_listed && is_status_known && self.writer.grants_in_flight(entitlement);
             if !waits && may_grant && context.may_grant(entitlement) && (!starts || self.may_start(context, &pod, out))

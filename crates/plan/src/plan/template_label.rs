@@ -30,7 +30,8 @@ pub(super) fn obstacle(
     let message = format!(
         "Pod {} has the label {label} from its template, and pod {} belongs to no controller any more since the operator wrote this \
          label: the selector of the controller names it. Remove the label from the selector and the template, and delete the pods \
-         without a controller. Until then the operator changes the label of no such pod, and no term begins.",
+         without a controller. Until then the operator changes the label of no such pod, labels no pod active, and begins no \
+         term.",
         replaced.name, released.name
     );
     Some((LeaseReady::InvalidReference, message))

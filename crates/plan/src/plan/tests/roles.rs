@@ -150,6 +150,27 @@ fn pods_that_are_replaced_because_of_their_label_are_left_alone() {
 }
 
 #[test]
+fn no_pod_gets_active_beside_a_pod_that_is_left_alone() {
+    let mut story = Story::wanting_a();
+    let mut a = PodFacts { released: true, ..pod("a") };
+    a.labels.insert("lease.redislease.io/billing".into(), "standby".into());
+    a.annotations.set("token.redislease.io/billing", Some("0"));
+    let mut c = pod("c");
+    c.labels.insert("lease.redislease.io/billing".into(), "active".into());
+    story.holder(a.clone());
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    story.candidates(&[a.clone(), c]);
+    story.view(held(term(1, 7, "a")));
+    assert_eq!(story.role_writes(), []);
+    // Somebody has deleted it.
+    story.candidates(&[a]);
+    story.turn();
+    let roles: Vec<_> = story.role_writes().into_iter().map(|write| (write.pod, write.role)).collect();
+    assert_eq!(roles, [("a".to_owned(), Some(PodRole::Active))]);
+}
+
+#[test]
 fn the_pod_that_was_active_does_not_wait_for_the_writes_to_the_others() {
     let mut story = Story::held_by_a();
     let CandidateFacts::Known(known) = &story.facts.candidates else { panic!() };

@@ -33,6 +33,29 @@ fn every_gated_pod_is_fenced_before_the_first_start_of_a_process() {
     assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
 }
 
+/// A start of an earlier term can still reach a pod whose label is left alone: it gets no fence.
+#[test]
+fn no_pod_starts_beside_a_pod_that_is_left_alone() {
+    let mut story = Story::gated();
+    story.turn();
+    story.answer();
+    let mut a = PodFacts { released: true, ..gated("a") };
+    a.labels.insert(GATE.into(), "standby".into());
+    a.annotations.set("token.redislease.io/billing", Some("0"));
+    let mut c = gated("c");
+    c.labels.insert(GATE.into(), "active".into());
+    story.holder(a.clone());
+    story.view(publishing(term(1, 7, "a")));
+    story.write();
+    story.candidates(&[a.clone(), c]);
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(1, 7, "a")));
+    assert_eq!((story.changes(), story.wants(&Effect::Read(Read::Lease))), (vec![], false), "{:?}", story.effects);
+    story.candidates(&[a]);
+    story.turn();
+    assert!(story.wants(&Effect::Read(Read::Lease)), "it is started next: {:?}", story.effects);
+}
+
 /// The watch of pods is late: a process that led before has elected and started `c`, which this process does not know yet.
 #[test]
 fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
