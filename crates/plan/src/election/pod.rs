@@ -102,7 +102,7 @@ pub struct PodFacts {
     pub deletion_grace: Option<Duration>,
     /// Whether the pod's status proves that all its processes have ended.
     pub stopped: bool,
-    /// Whether a controller has made it, and none owns it any more.
+    /// Whether its name is generated, as controllers do, and no controller owns it.
     pub released: bool,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! If selector and template of a controller have the label, the controller releases each pod whose label the operator changes, and makes
 //! another one, whose label is changed in turn. The operator cannot read every kind of controller. It sees what follows: pods of which it
-//! has written the label, that no controller owns any more, beside pods that have the label from their template.
+//! has written the label, that no controller owns any more, beside new pods of the same template.
 
 use std::sync::Arc;
 
@@ -16,6 +16,13 @@ fn is_of_template(pod: &PodFacts, lease: &str) -> bool {
     role_of(pod.object(), &names::role_label(lease)).is_some() && !is_written(pod.object(), lease)
 }
 
+/// Whether a controller owns `pod` and may have made it because it released the other one. Both then have the same labels of the
+/// template, except for role labels. If somebody has taken a pod from its controller, another one of these labels differs.
+fn may_replace(pod: &PodFacts, released: &PodFacts) -> bool {
+    let mut of_template = pod.labels.iter().filter(|(key, _)| names::lease_of_role_label(key).is_none());
+    !pod.released && of_template.all(|(key, value)| released.labels.get(key) == Some(value))
+}
+
 /// Why no label of a template is changed, if controllers have released pods because of that.
 pub(super) fn obstacle(
     electorate: Option<&Electorate>,
@@ -23,9 +30,11 @@ pub(super) fn obstacle(
     lease: &str,
 ) -> Option<(LeaseReady, String)> {
     let electorate = electorate?;
-    let replaced = electorate.pods().find(|pod| is_of_template(pod, lease))?;
-    let mut written = electorate.pods().chain(strays).filter(|pod| is_written(pod.object(), lease));
-    let released = written.find(|pod| pod.released)?;
+    let mut released = electorate.pods().chain(strays).filter(|pod| pod.released && is_written(pod.object(), lease));
+    let (replaced, released) = released.find_map(|released| {
+        let replaces = |pod: &&Arc<PodFacts>| is_of_template(pod, lease) && may_replace(pod, released);
+        Some((electorate.pods().find(replaces)?, released))
+    })?;
     let label = names::role_label(lease);
     let message = format!(
         "Pod {} has the label {label} from its template, and pod {} belongs to no controller any more since the operator wrote this \

@@ -142,11 +142,34 @@ fn pods_that_are_replaced_because_of_their_label_are_left_alone() {
     assert!(ready.message.starts_with("Pod c has the label lease.redislease.io/billing from its"), "{}", ready.message);
     // Somebody has deleted them.
     assert_eq!(write(&mut story, &pods[2..]), [standby("c")]);
-    // A pod that somebody has taken from its controller is no sign without a label of the template.
-    let mut taken = pod("d");
-    taken.released = true;
-    taken.annotations.set("token.redislease.io/billing", Some("0"));
-    assert_eq!(write(&mut story, &[taken, pod("e")]).len(), 2);
+}
+
+/// Somebody has taken `a` from its controller, or no controller has ever owned the pods.
+#[test]
+fn a_pod_without_a_controller_is_no_sign_by_itself() {
+    let labelled = |name: &str, role: Option<&str>, hash: &str| {
+        let mut pod = pod(name);
+        let role = role.map(|role| ("lease.redislease.io/billing".to_owned(), role.to_owned()));
+        pod.labels = role.into_iter().chain([("pod-template-hash".to_owned(), hash.to_owned())]).collect();
+        pod
+    };
+    let is_obstacle = |hash: &str, c: PodFacts| {
+        let mut story = Story::new();
+        let mut a = PodFacts { released: true, ..labelled("a", Some("standby"), hash) };
+        // The template does not have it.
+        a.labels.insert("debug".into(), "yes".into());
+        a.annotations.set("token.redislease.io/billing", Some("0"));
+        story.candidates(&[a, c]);
+        story.turn();
+        let status = story.status_write().map(|write| write.status);
+        let ready = status.as_ref().and_then(|status| status.condition(ConditionType::Ready));
+        ready.is_some_and(|ready| ready.reason == "InvalidReference")
+    };
+    let c = labelled("c", Some("active"), "5d4");
+    assert!(is_obstacle("5d4", c.clone()));
+    assert!(!is_obstacle("taken", c.clone()));
+    assert!(!is_obstacle("5d4", PodFacts { released: true, ..c }));
+    assert!(!is_obstacle("5d4", labelled("c", None, "5d4")));
 }
 
 #[test]
