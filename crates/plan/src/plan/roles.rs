@@ -129,8 +129,7 @@ impl Roles {
             out.wake_at(deadline);
         }
         let entitlement = entitlement(keeper, lease, undecided.is_some() || keeper.is_newly_unconfirmed());
-        let recorded = Recorded::of(lease).filter(|recorded| recorded.active);
-        self.workload.follow(entitlement.as_ref(), keeper.view(), recorded.map(|recorded| recorded.pod_uid()));
+        self.workload.follow(entitlement.as_ref(), keeper.view(), Recorded::of(lease));
         if self.entitlement != entitlement {
             self.entitlement.clone_from(&entitlement);
             self.writer.entitlement_changed();
@@ -148,7 +147,7 @@ impl Roles {
             let (writer, confirmation, is_status_known) = (&mut self.writer, &mut self.confirmation, status.is_known());
             return Assignment { context, is_status_known, entitlement, state, writer, confirmation, out }.run();
         }
-        self.workload = WorkloadState::default();
+        self.workload.leave(Recorded::of(lease));
         let activator = Activator::of(&turn.identity.name, facts);
         if !self.writer.is_in_order(&entitlement, inputs, facts) {
             self.write_pods(context, &entitlement, &activator, status.is_known(), out);

@@ -3,8 +3,8 @@
 //! - *Consent.* The workload names the one lease that may start and stop it. Without it, the term ends, and what the operator has
 //!   written is removed; the workload runs on as it is.
 //! - *First contact.* A workload is ours if its owner annotation names this lease and this object, or did so while this process
-//!   decided, or if the status named it then. One that is not ours runs on until a term of it is held, or until an attempt that began
-//!   after it was first seen was answered: another holds the lease.
+//!   decided, or if the status named it then, also as the holder of a term that has ended. One that is not ours runs on until a term of
+//!   it is held, or until an attempt that began after it was first seen was answered: another holds the lease.
 //! - *Withdrawal.* Each write of `standby` raises the number in the withdrawn annotation, so that a start that is still under way
 //!   names an earlier version. A withdrawal is due after a gain of authority, after each end or doubt of a term, and after a
 //!   restore of the API server. Nothing starts while one is due.
@@ -22,6 +22,7 @@ use super::desired_role::{DesiredRole, carries};
 use super::entitlement::Entitlement;
 use super::keeper_link::KeeperLink;
 use super::output::Effects;
+use super::recorded::Recorded;
 use super::role_writer::{RoleWriter, next_withdrawal};
 use super::{Command, Facts, PodChange, Priority};
 use crate::api::names::{self, PodRole};
@@ -53,7 +54,7 @@ impl Assignment<'_> {
         self.writer.clear(now, &turn.facts.strays, Priority::Standby, self.out);
         let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()) else { return };
         if inputs.refused {
-            *self.state = WorkloadState::default();
+            self.state.leave(Recorded::of(turn.lease));
         } else if self.state.see(now, workload, self.is_marked(workload)) {
             self.attempt_at_once();
             // What is known about workloads that had the name before.

@@ -1,7 +1,7 @@
 //! What this process knows about the workload, and whether a withdrawal is due.
 
 use redislease_core::lease::{Standing, View};
-use redislease_core::op::Token;
+use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;
 
 use crate::api::names::PodRole;
@@ -9,6 +9,7 @@ use crate::election::WorkloadFacts;
 use crate::plan::desired_role::DesiredRole;
 use crate::plan::entitlement::Entitlement;
 use crate::plan::event::RoleOutcome;
+use crate::plan::recorded::Recorded;
 
 /// The state about the workload of one lease, from a gain of authority to its loss.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +20,10 @@ pub struct WorkloadState {
     version: Option<u64>,
     /// Whether this process has seen that the lease has written this workload. Others may remove the mark that says so.
     is_ours: bool,
-    /// The UID of the workload that the status named since this process may decide: a term of it has run, whatever its mark says.
+    /// The UID of the workload that the status named since this process may decide: a term of it was published, whatever its mark says.
     named: Option<Box<str>>,
+    /// The term in the status when the lease last ceased to use the workload, which runs on: it names it no more.
+    left: Option<Attempt>,
     belief: Belief,
     /// Whether a withdrawal was stored that was sent after the last reason for one.
     is_withdrawn: bool,
@@ -47,28 +50,31 @@ impl WorkloadState {
     /// Takes what this process believes about the term. Each end of a belief is a reason for a withdrawal. So is the end of the term
     /// in the status: until then, another process that decides by accident may read the term there, and start the workload in the
     /// version that the first withdrawal has made.
-    pub fn follow(&mut self, entitlement: Option<&Entitlement>, view: Option<&View>, named: Option<&str>) {
-        // A term whose publication failed has not run, although the status may name it.
-        let runs = view.is_some_and(|view| {
-            matches!(view.standing, Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_))
-        });
-        if runs && named.is_some() && self.named.as_deref() != named {
-            self.named = named.map(Into::into);
+    pub fn follow(&mut self, entitlement: Option<&Entitlement>, view: Option<&View>, recorded: Option<Recorded<'_>>) {
+        // Also a term that has ended: the process that has ended it may not have stopped the workload.
+        if let Some(recorded) = recorded.filter(|recorded| self.left != Some(recorded.attempt))
+            && self.named.as_deref() != Some(recorded.pod_uid())
+        {
+            self.named = Some(recorded.pod_uid().into());
         }
+        let is_named = recorded.is_some_and(|recorded| recorded.active);
         let belief = match (entitlement, view.map(|view| &view.standing)) {
             // The latest token is that of the new term.
             (Some(_), Some(Standing::Acquiring(..) | Standing::Publishing(_))) => return,
             (None, _) | (Some(_), Some(Standing::Adopting(_) | Standing::Uncertain(_))) => Belief::Unknown,
             (Some(Entitlement { holder: Some((_, token)), .. }), _) => Belief::Held(*token),
-            (Some(Entitlement { holder: None, latest }), _) => {
-                Belief::Ended { latest: *latest, is_named: named.is_some() }
-            }
+            (Some(Entitlement { holder: None, latest }), _) => Belief::Ended { latest: *latest, is_named },
         };
         let begins = matches!(belief, Belief::Held(_)) && !matches!(self.belief, Belief::Held(_));
         if belief != self.belief && !begins {
             self.must_be_withdrawn();
         }
         self.belief = belief;
+    }
+
+    /// The lease does not use the workload, which runs on. `recorded` is the term in the status.
+    pub fn leave(&mut self, recorded: Option<Recorded<'_>>) {
+        *self = Self { left: recorded.map(|recorded| recorded.attempt), ..Self::default() };
     }
 
     /// There is a reason for another withdrawal.

@@ -1,14 +1,14 @@
 //! Which lease may start and stop the workload.
 
 use super::*;
+use crate::api::RedisLeaseStatus;
 
-/// The running term ends in the next turn: its reason, and the message about it.
-fn ended(story: &mut Story) -> (String, String) {
+/// The running term ends in the next turn: the status that says so.
+fn ended(story: &mut Story) -> Arc<RedisLeaseStatus> {
     story.turn();
     assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
     story.view(ending(held_by_here(), EndReason::Decided));
-    let transition = story.status_write().unwrap().status.last_transition.clone().unwrap();
-    (transition.reason, transition.message)
+    story.status_write().unwrap().status
 }
 
 const RUNS_ON: &str =
@@ -28,10 +28,10 @@ fn a_lease_that_names_another_workload_says_that_the_first_one_runs_on() {
         story.store(&other, &status);
         story.workload_is(WorkloadFacts { name: name.into(), uid: "uid-2".into(), ..deployment(0) });
         story.facts.holder = PodKnowledge::Gone { stopped: false };
-        let (why, message) = ended(&mut story);
-        assert_eq!(why, reason);
-        assert!(message.contains(says), "{message}");
-        let status = story.status_write().unwrap().status;
+        let status = ended(&mut story);
+        let transition = status.last_transition.as_ref().unwrap();
+        assert_eq!(transition.reason, reason);
+        assert!(transition.message.contains(says), "{transition:?}");
         assert!(status.condition(ConditionType::Active).unwrap().message.contains(says), "{status:?}");
     }
 }
@@ -130,12 +130,21 @@ fn a_consent_that_is_removed_ends_the_term_and_leaves_the_replicas() {
     workload.annotations.set("redislease.io/activated-by", None);
     workload.resource_version = Some("30".into());
     story.workload_is(workload);
-    let (reason, message) = ended(&mut story);
-    assert_eq!(reason, "NoLongerCandidate");
-    assert!(message.contains(RUNS_ON), "{message}");
+    let status = ended(&mut story);
+    let transition = status.last_transition.as_ref().unwrap();
+    assert_eq!(transition.reason, "NoLongerCandidate");
+    assert!(transition.message.contains(RUNS_ON), "{transition:?}");
     story.finish();
     assert_eq!(story.run(), (None, Run::Replicas(3)));
     assert_eq!(story.workload().annotations, Annotations::default());
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    lease.status = Some(Arc::unwrap_or_clone(status));
+    story.facts.lease = Some(Arc::new(lease.clone()));
+    story.event(Event::StatusWritten(StatusOutcome::Written(Arc::new(lease))));
+    assert_eq!(story.switches(), []);
+    // The consent comes back while the status names the term that has ended: the workload runs on, as at the first contact.
+    let version = story.workload().resource_version;
+    story.workload_is(WorkloadFacts { resource_version: version, ..deployment(3) });
     story.turn();
     assert_eq!(story.switches(), []);
 }

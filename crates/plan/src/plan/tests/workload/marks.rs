@@ -14,32 +14,75 @@ fn the_deletion_of_the_lease_removes_every_mark_and_leaves_the_replicas() {
     assert_eq!(writes[0].marks, marks);
 }
 
+impl Story {
+    /// The process was restarted. It knows only what the API server stores.
+    fn restarted(mut self) -> Self {
+        self.reconciler = Reconciler::new(&(), self.reconciler.identity().clone());
+        self.turn();
+        self
+    }
+
+    fn stops(&self) -> bool {
+        matches!(self.switches()[..], [(Some(PodRole::Standby), PodChange::Run(Run::Replicas(0)), _)])
+    }
+}
+
 /// The process that published the term wrote nothing to the workload, or a tool has removed the mark, and then it was restarted.
 #[test]
 fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
-    let restarted = |mut story: Story| {
-        story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
-        story.turn();
-        story
-    };
-    let mut story = restarted(Story::published(2));
+    let mut story = Story::published(2).restarted();
     story.view(View { standing: Standing::Adopting(term_view(held_by_here())), ..View::default() });
+    assert_eq!(story.switches(), []);
     // The workload is read after the end of the term is in the status.
     let known = std::mem::replace(&mut story.facts.candidates, CandidateFacts::Unknown);
     story.view(ending(held_by_here(), EndReason::Deadline));
     story.write();
-    story.facts.candidates = known;
+    let mut ended = story.clone();
+    story.facts.candidates = known.clone();
     story.turn();
-    assert_eq!(story.switches()[0].1, PodChange::Run(Run::Replicas(0)));
-    // The status did not name a term that was not published.
+    assert!(story.stops(), "{:?}", story.effects);
+    // The process that ended the term was stopped before its write to the workload.
+    ended.facts.candidates = known;
+    let mut ended = ended.restarted();
+    ended.view(ending(held_by_here(), EndReason::Decided));
+    assert!(ended.stops(), "{:?}", ended.effects);
+    // The term ends before its first turn here.
+    let mut missed = Story::published(2).restarted();
+    missed.view(ending(held_by_here(), EndReason::Misses));
+    assert!(missed.stops(), "{:?}", missed.effects);
+    // Its end is wanted already.
+    let mut suspended = Story::published(2);
+    let status = serde_json::to_value(&suspended.facts.lease.as_ref().unwrap().status).unwrap();
+    let mut wanted = spec();
+    wanted["suspend"] = json!(true);
+    suspended.store(&wanted, &status);
+    let suspended = suspended.restarted();
+    assert!(suspended.stops(), "{:?}", suspended.effects);
+    let mut denied = Story::published(2);
+    let obstacle = Some((LeaseReady::InvalidReference, "why".to_owned()));
+    denied.facts.quorum = Arc::new(QuorumFacts { denied: true, obstacle, ..quorum(1, "f00d") });
+    let denied = denied.restarted();
+    assert!(denied.stops(), "{:?}", denied.effects);
+}
+
+#[test]
+fn a_workload_is_stopped_only_if_its_publication_was_stored() {
     let mut story = Story::of_cluster(2);
     story.turn();
     story.answer();
+    story.facts.holder = PodKnowledge::Workload;
     story.view(publishing(held_by_here()));
-    let mut story = restarted(story);
-    story.view(ending(held_by_here(), EndReason::Superseded));
+    let published = story.status_write().unwrap().status;
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    story.view(ending(held_by_here(), EndReason::Deadline));
     story.pass(60_000);
     assert_eq!(story.switches(), []);
+    // It was stored late, and others have read it.
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    lease.status = Some(Arc::unwrap_or_clone(published));
+    story.facts.lease = Some(Arc::new(lease));
+    story.read_lease();
+    assert!(story.stops(), "{:?}", story.effects);
 }
 
 /// Without the label, the pods of a Service leave it. With a selector that names the label, each of them is replaced.
