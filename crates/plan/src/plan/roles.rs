@@ -298,7 +298,9 @@ fn desired_roles(
         };
         desired_roles.push((pod.clone(), desired));
     };
-    let strays = facts.strays.iter().filter(|pod| is_written(pod.object(), &identity.name));
+    // A pod that was started is moved also if its token is missing: no pod starts before it has stopped.
+    let is_ours = |pod: &&Arc<PodFacts>| is_written(pod.object(), &identity.name) || activator.may_run(pod);
+    let strays = facts.strays.iter().filter(is_ours);
     if let Some(electorate) = &inputs.electorate {
         electorate.pods().for_each(|pod| add(pod, true));
         strays.for_each(|pod| add(pod, false));

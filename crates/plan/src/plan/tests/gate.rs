@@ -379,19 +379,24 @@ fn pods_of_a_lease_that_is_deleted_run_on() {
 
 #[test]
 fn a_pod_that_is_no_candidate_any_more_keeps_its_label_until_it_is_deleted() {
-    let mut story = Story::started_a();
-    let a = story.pod("a");
-    story.candidates(&[story.pod("b")]);
-    story.facts.strays = vec![Arc::new(a.clone())];
-    story.holder(a.clone());
-    story.turn();
-    story.view(ending(term(1, 7, "a"), EndReason::Decided));
-    let [write] = &story.role_writes()[..] else { panic!("{:?}", story.effects) };
-    assert_eq!((write.change, write.role), (PodChange::None, Some(PodRole::Standby)));
-    story.write();
-    assert_eq!(a.annotations.get("token.redislease.io/billing").map(String::as_str), Some("7"));
-    let standby = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..a };
-    story.facts.strays = vec![Arc::new(standby)];
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
-    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+    // A tool may have removed the token.
+    for token in [Some("7"), None] {
+        let mut story = Story::started_a();
+        let mut a = story.pod("a");
+        assert_eq!(a.annotations.get("token.redislease.io/billing").map(String::as_str), Some("7"));
+        a.annotations.set("token.redislease.io/billing", token);
+        story.candidates(&[story.pod("b")]);
+        story.facts.strays = vec![Arc::new(a.clone())];
+        story.holder(a.clone());
+        story.view(ending(term(1, 7, "a"), EndReason::Decided));
+        let [write] = &story.role_writes()[..] else { panic!("{:?}", story.effects) };
+        assert_eq!((write.change, write.role), (PodChange::None, Some(PodRole::Standby)));
+        assert_eq!(write.token.as_deref(), Some("7"));
+        story.write();
+        a.labels.insert(GATE.into(), "standby".into());
+        a.annotations.set("token.redislease.io/billing", Some("7"));
+        story.facts.strays = vec![Arc::new(a)];
+        story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+        assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+    }
 }
