@@ -11,6 +11,7 @@ use super::pods::Pods;
 use super::selectors::GroupId;
 use super::workloads::{Known, Workloads};
 use crate::api::ValidLease;
+use crate::api::conditions::LeaseReady;
 use crate::api::validated::Candidates;
 use crate::election::{Electorate, Eligibility};
 use crate::plan::calls::WorkloadKey;
@@ -127,12 +128,13 @@ impl Selection {
             Some(Known::Nothing | Known::Selector(_)) | None => CandidateFacts::Unknown,
         };
         if let Some(key) = self.itself() {
-            // If it does not exist, there is a message. What its selector lacks is no matter.
-            let Some(workload) = workloads.object(key) else { return (unknown, None) };
-            if !pods_listed || !workloads.was_read(key) {
-                return (CandidateFacts::Unknown, None);
+            let workload = workloads.object(key);
+            if let Some(workload) = workload.filter(|_| pods_listed && workloads.was_read(key)) {
+                return (CandidateFacts::Known(Arc::new(Electorate::of_workload(workload.clone()))), None);
             }
-            return (CandidateFacts::Known(Arc::new(Electorate::of_workload(workload.clone()))), None);
+            // If it does not exist or cannot be read, there is a message. What its selector lacks is no matter.
+            let is_selector = matches!(unknown, CandidateFacts::Unusable(LeaseReady::InvalidReference, _));
+            return (if workload.is_some() && is_selector { CandidateFacts::Unknown } else { unknown }, None);
         }
         let group = self.group.filter(|_| pods_listed);
         let electorate = group.and_then(|group| pods.electorate(group));

@@ -69,6 +69,13 @@ fn a_workload_needs_no_selector_to_be_the_candidate() {
     assert!(matches!(index.facts(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown), "the pods are not listed");
     list(&mut index, Vec::new());
     assert_eq!(replicas(&mut index, id), [("u1".into(), Run::Replicas(3))]);
+    // Authority was gained, and the right to read the workload is missing now.
+    index.workloads_of_quorum("default", NOW);
+    assert!(matches!(index.facts(id, Time(0)).unwrap().candidates, CandidateFacts::Unknown), "it is read again");
+    let why = "deployments.apps \"d\" is forbidden: User \"operator\" cannot get resource \"deployments\"";
+    index.workload_read(&key, WorkloadRead::Refused(why.into()).into(), NOW);
+    let candidates = index.facts(id, Time(0)).unwrap().candidates;
+    assert!(matches!(candidates, CandidateFacts::Unusable(LeaseReady::Forbidden, _)), "{candidates:?}");
 }
 
 #[test]
