@@ -219,7 +219,7 @@ impl Reconciler {
         self.handover.follow(turn, link, out);
         let objections = Objections {
             forbidden: self.roles.forbidden(turn.now, out),
-            runs_on: self.roles.stop_is_refused().map(str::to_owned),
+            runs_on: self.roles.stop_is_refused(turn.facts).map(str::to_owned),
             block: quorum.as_ref().and_then(|quorum| self.block.update(turn, quorum, link, out)),
             cools_down: self.contention.cooldown_until(turn.now).is_some(),
             yields: self.handover.obstacle(),

@@ -32,9 +32,10 @@ impl Refusals {
         refusal.map(|refusal| refusal.why.as_str())
     }
 
-    /// Why the workload runs on although it is to be stopped.
-    pub fn of_stop(&self) -> Option<&str> {
-        let refusal = self.0.as_ref().filter(|one| matches!(one.change, PodChange::Run(run) if run.is_stopped()));
+    /// Why the workload with this UID runs on although it is to be stopped.
+    pub fn of_stop(&self, uid: &str) -> Option<&str> {
+        let is_stop = |one: &&Refusal| one.uid == uid && matches!(one.change, PodChange::Run(run) if run.is_stopped());
+        let refusal = self.0.as_deref().filter(is_stop);
         refusal.map(|refusal| refusal.why.as_str())
     }
 

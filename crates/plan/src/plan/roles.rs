@@ -58,8 +58,9 @@ impl Roles {
         self.refusals.forbidden(now, out)
     }
 
-    pub fn stop_is_refused(&self) -> Option<&str> {
-        self.refusals.of_stop()
+    pub fn stop_is_refused(&self, facts: &Facts) -> Option<&str> {
+        let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
+        self.refusals.of_stop(&electorate.workload()?.uid)
     }
 
     pub fn start_waits(&self) -> Option<&str> {

@@ -84,6 +84,11 @@ fn a_suspended_lease_says_that_its_workload_runs_on() {
     story.workload_answered(RoleOutcome::Refused("a policy".into()));
     let says = format!("{suspension} The workload runs on, because it cannot be stopped: a policy.");
     assert_eq!(ready(&story), says);
+    let mut replaced = story.clone();
+    replaced.write();
+    replaced.workload_is(WorkloadFacts { uid: "uid-other".into(), ..deployment(2) });
+    replaced.turn();
+    assert_eq!(ready(&replaced), suspension, "it is another one");
     story.write();
     story.pass(10_000);
     story.finish();
