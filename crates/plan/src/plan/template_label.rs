@@ -16,11 +16,11 @@ fn is_of_template(pod: &PodFacts, lease: &str) -> bool {
     role_of(pod.object(), &names::role_label(lease)).is_some() && !is_written(pod.object(), lease)
 }
 
-/// Whether a controller owns `pod` and may have made it because it released the other one. Both then have the same labels of the
+/// Whether a controller may have made `pod` because it released the other one. Both then have the same labels of the
 /// template, except for role labels. If somebody has taken a pod from its controller, another one of these labels differs.
 fn may_replace(pod: &PodFacts, released: &PodFacts) -> bool {
     let mut of_template = pod.labels.iter().filter(|(key, _)| names::lease_of_role_label(key).is_none());
-    !pod.released && of_template.all(|(key, value)| released.labels.get(key) == Some(value))
+    of_template.all(|(key, value)| released.labels.get(key) == Some(value))
 }
 
 /// Why no label of a template is changed, if controllers have released pods because of that.
@@ -30,9 +30,14 @@ pub(super) fn obstacle(
     lease: &str,
 ) -> Option<(LeaseReady, String)> {
     let electorate = electorate?;
-    let mut released = electorate.pods().chain(strays).filter(|pod| pod.released && is_written(pod.object(), lease));
-    let (replaced, released) = released.find_map(|released| {
-        let replaces = |pod: &&Arc<PodFacts>| is_of_template(pod, lease) && may_replace(pod, released);
+    let released = electorate.pods().chain(strays).filter(|pod| pod.released && is_written(pod.object(), lease));
+    let released: Vec<_> = released.collect();
+    // Some controllers give each pod a label of its own: from the second released pod on, their labels may differ.
+    let are_many = released.len() > 1;
+    let (replaced, released) = released.iter().find_map(|released| {
+        let replaces = |pod: &&Arc<PodFacts>| {
+            is_of_template(pod, lease) && !pod.released && (are_many || may_replace(pod, released))
+        };
         Some((electorate.pods().find(replaces)?, released))
     })?;
     let label = names::role_label(lease);

@@ -153,23 +153,29 @@ fn a_pod_without_a_controller_is_no_sign_by_itself() {
         pod.labels = role.into_iter().chain([("pod-template-hash".to_owned(), hash.to_owned())]).collect();
         pod
     };
-    let is_obstacle = |hash: &str, c: PodFacts| {
+    let with_token = |mut pod: PodFacts| {
+        pod.annotations.set("token.redislease.io/billing", Some("0"));
+        pod
+    };
+    let is_obstacle = |hash: &str, others: &[PodFacts]| {
         let mut story = Story::new();
-        let mut a = PodFacts { released: true, ..labelled("a", Some("standby"), hash) };
+        let mut a = PodFacts { released: true, ..with_token(labelled("a", Some("standby"), hash)) };
         // The template does not have it.
         a.labels.insert("debug".into(), "yes".into());
-        a.annotations.set("token.redislease.io/billing", Some("0"));
-        story.candidates(&[a, c]);
+        story.candidates(&[&[a], others].concat());
         story.turn();
         let status = story.status_write().map(|write| write.status);
         let ready = status.as_ref().and_then(|status| status.condition(ConditionType::Ready));
         ready.is_some_and(|ready| ready.reason == "InvalidReference")
     };
     let c = labelled("c", Some("active"), "5d4");
-    assert!(is_obstacle("5d4", c.clone()));
-    assert!(!is_obstacle("taken", c.clone()));
-    assert!(!is_obstacle("5d4", PodFacts { released: true, ..c }));
-    assert!(!is_obstacle("5d4", labelled("c", None, "5d4")));
+    assert!(is_obstacle("5d4", std::slice::from_ref(&c)));
+    assert!(!is_obstacle("taken", std::slice::from_ref(&c)));
+    // A controller that gives each pod a label of its own has released the second one too.
+    let b = PodFacts { released: true, ..with_token(labelled("b", Some("standby"), "b")) };
+    assert!(is_obstacle("a", &[b, c.clone()]));
+    assert!(!is_obstacle("5d4", &[PodFacts { released: true, ..c }]));
+    assert!(!is_obstacle("5d4", &[labelled("c", None, "5d4")]));
 }
 
 #[test]
