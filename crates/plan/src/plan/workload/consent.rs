@@ -159,14 +159,12 @@ mod tests {
 
     #[test]
     fn only_the_one_lease_that_the_workload_names_may_start_and_stop_it() {
-        let scaled = |lease: &str, replicas: &str| {
-            json!({"redislease.io/lease": lease, "redislease.io/activation": "label, scale",
+        let asks = |lease: &str, replicas: &str, ways: &str| {
+            json!({"redislease.io/lease": lease, "redislease.io/activation": ways,
             "redislease.io/active-replicas": replicas})
         };
-        let activated = |ways: &str| {
-            json!({"redislease.io/lease": "billing", "redislease.io/activation": ways,
-            "redislease.io/active-replicas": "3"})
-        };
+        let scaled = |lease: &str, replicas: &str| asks(lease, replicas, "label, scale");
+        let activated = |ways: &str| asks("billing", "3", ways);
         for (annotations, why) in [
             (json!({}), Some("redislease.io/activated-by=billing on the Deployment")),
             (json!({"redislease.io/activated-by": "billing"}), None),
@@ -186,10 +184,7 @@ mod tests {
             (scaled("billing", "3"), None),
             (scaled("billing", "2"), Some("active-replicas must be 3")),
             (scaled("true", "3"), Some("names the lease web")),
-            (
-                scaled("true", "3"),
-                Some("set its annotation redislease.io/activated-by=billing and remove redislease.io/lease."),
-            ),
+            (scaled("true", "3"), Some("activated-by=billing and remove redislease.io/lease.")),
             (json!({"redislease.io/lease": "billing"}), Some("activation must be scale")),
             (activated("scale,label"), None),
             // It is not clear what the workload allows.
