@@ -140,9 +140,11 @@ impl World {
         let steps = self.swarm.has(Fault::Step) || self.swarm.has(Fault::SmallStep);
         let Some(worker) = self.worker(process, serial) else { return };
         let least = worker.lock.request().hold_at_least.0;
-        let (Some(taken), keys) = (worker.taken, worker.keys) else { return };
+        let (Some(taken), keys, ttl) = (worker.taken, worker.keys, worker.config.ttl.0) else { return };
+        // If its clock stood still since the grant, the keys end earlier than the program can know.
+        let stood_still = self.processes[process].history.losses.iter().any(|(at, _)| at.0 + ttl >= taken.local);
         let until = (taken.at + least * MILLI * 985 / 1000).saturating_sub(20 * MILLI);
-        if least > 0 && !steps && self.now < until {
+        if least > 0 && !steps && !stood_still && self.now < until {
             self.sees("released early and kept");
             self.programs.kept.push(Kept { keys, attempt: taken.attempt, until });
         }
