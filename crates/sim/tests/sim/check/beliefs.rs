@@ -137,6 +137,9 @@ impl World {
 
     pub fn before_sending(&mut self, process: usize, serial: u64, round: Round, op: &Op) {
         let Some(machine) = self.machine(process, serial) else { return };
+        if let Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } = op {
+            machine.seen.longest_ttl = machine.seen.longest_ttl.max(*ttl);
+        }
         // The requests of a round may be repeated. Its first ones come before those of the rounds that began later.
         if machine.seen.rounds.last().is_none_or(|last| round > *last) {
             machine.seen.rounds.push(round);
@@ -249,7 +252,7 @@ impl World {
         let (uid, place, keys) = (machine.uid, machine.place, machine.bits());
         let Standing::Held(term) = &machine.driver.view().standing else { return };
         let (Some(valid_until), id) = (term.valid_until, term.id.clone()) else { return };
-        let t0 = valid_until - machine.driver.lease().config().drift.least(machine.driver.lease().config().ttl);
+        let t0 = valid_until - machine.driver.lease().config().drift.least(machine.seen.longest_ttl);
         let until = self.belief_ends(process, t0, valid_until);
         if uid == LOCK {
             return self.claim_lock(process, keys, &id, valid_until.0, until);

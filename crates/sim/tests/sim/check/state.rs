@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redislease_core::lease::Round;
 use redislease_core::op::{Attempt, Token};
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 
 use crate::api::objects::{Keys, Named};
 use crate::chaos::fault::{Fault, Phase};
@@ -208,6 +208,8 @@ pub struct Seen {
     pub releasing: u32,
     /// The rounds whose requests were sent.
     pub rounds: Vec<Round>,
+    /// The longest time to live that a request asked for: the view may count from one that was sent before the spec was changed.
+    pub longest_ttl: Millis,
     /// Renewals without a failure, since something disturbed them.
     pub steady: u32,
     /// The last term that was given up because nodes did not hold it.
