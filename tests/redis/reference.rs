@@ -62,6 +62,8 @@ enum Step {
     },
     /// A key expires.
     End(&'static str),
+    /// Somebody deletes the counter.
+    LoseFence,
     Observe {
         run_id: &'static str,
         nonce: u128,
@@ -116,6 +118,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (prop::collection::vec(lease, 1..6), often(), often(), prop::bool::weighted(0.8))
             .prop_map(|(leases, ours, in_time, exact)| Step::Extend { leases, ours, late: !in_time, exact }),
         2 => select(&KEYS).prop_map(Step::End),
+        1 => Just(Step::LoseFence),
         1 => (select(&["me", "me", "me", "you"]), 1..=2_u128, prop::bool::weighted(0.2))
             .prop_map(|(run_id, nonce, stepped)| Step::Observe { run_id, nonce, stepped }),
         4 => (often(), 0..=20_u64).prop_map(|(right, seed)| Step::Admit { right, seed }),
@@ -193,6 +196,10 @@ impl Pair {
                     let lock = self.keyspace.lock("ns", key);
                     redis::cmd("DEL").arg(lock).query_async::<()>(&mut self.connection).await.unwrap();
                     self.model.keys.remove(key);
+                }
+                Step::LoseFence => {
+                    redis::cmd("DEL").arg(self.keyspace.fence()).query_async::<()>(&mut self.connection).await.unwrap();
+                    self.model.fence = None;
                 }
                 Step::Observe { run_id, nonce, stepped } => {
                     let stepped = self.model.marker.clone().filter(|_| stepped);
@@ -337,8 +344,8 @@ impl Pair {
         all.arg(self.keyspace.marker()).arg(self.keyspace.fence());
         all.arg(KEYS.map(|key| self.keyspace.lock("ns", key)).as_slice());
         let real: Vec<Option<String>> = all.query_async(&mut self.connection).await.unwrap();
-        let fence = Some(self.model.fence).filter(|fence| *fence > 0);
-        let mut model = vec![self.model.marker.as_ref().map(Marker::to_string), fence.map(|fence| fence.to_string())];
+        let fence = self.model.fence.map(|fence| fence.to_string());
+        let mut model = vec![self.model.marker.as_ref().map(Marker::to_string), fence];
         model.extend(KEYS.map(|key| self.model.entry(&key, self.now).map(|entry| entry.value.to_string())));
         prop_assert_eq!(real, model);
         for key in KEYS {

@@ -49,6 +49,7 @@ impl Server {
         }
         let marker = membership().marker("me".into());
         let server = Self { redis, connection, keyspace: Keyspace::new(PREFIX), marker };
+        server.set(server.keyspace.fence(), "0");
         server.set(server.keyspace.marker(), &server.marker.to_string());
         server
     }
@@ -356,6 +357,22 @@ async fn only_release_is_executed_without_the_expected_marker() {
     assert_eq!(server.ask(&["k"], &release(1, Stages::All)).await, Vote::Released(1));
 }
 
+/// Somebody deleted it, or the server evicted it.
+#[tokio::test]
+async fn a_node_without_its_counter_begins_no_term_and_gives_up_its_marker() {
+    let mut server = Server::start().await;
+    server.term(&["k"], 1, 50).await;
+    let grant = server.granted(&["p"], 2).await;
+    for op in [confirm(2, grant, 99), acquire(3)] {
+        server.redis.command(&["DEL", "rl:fence"]).unwrap();
+        server.set("rl:marker", &server.marker.to_string());
+        assert_eq!(server.ask(&["k"], &extend(1, 50)).await, Vote::Extended, "the term goes on");
+        assert_eq!(server.answer(&["p"], &op).await, Answer::NotAdmitted, "{op:?}");
+        assert_eq!(server.value("p"), Some(format!("p:2:{grant}:m")), "{op:?}");
+        assert_eq!((server.fence(), support::get(&server.redis, "rl:marker")), (None, None), "{op:?}");
+    }
+}
+
 #[tokio::test]
 async fn late_requests_neither_start_nor_extend_a_term() {
     let mut server = Server::start().await;
@@ -404,6 +421,10 @@ async fn observe_leaves_a_marker_that_names_this_server() {
         "not the marker at the time of the clock step"
     );
     assert_eq!(server.observe("me", 3, Some(&ours)).await, ticket("me", 3), "the marker at the time of the clock step");
+    server.redis.command(&["DEL", "rl:fence"]).unwrap();
+    assert_eq!(server.observe("me", 4, None).await, ticket("me", 3), "a node that waits needs no counter");
+    server.set("rl:marker", &ours.to_string());
+    assert_eq!(server.observe("me", 4, None).await, ticket("me", 4), "a node that votes needs it");
 }
 
 #[tokio::test]
@@ -421,6 +442,10 @@ async fn admit_replaces_exactly_its_ticket() {
     server.set("rl:marker", &ticket(3).to_string());
     assert_eq!(server.admit(&ticket(3), 10).await, Some(ours));
     assert_eq!(server.fence().as_deref(), Some("90"), "the fence never falls");
+    server.set("rl:marker", &ticket(4).to_string());
+    server.redis.command(&["DEL", "rl:fence"]).unwrap();
+    assert_eq!(server.admit(&ticket(4), 0).await, Some(server.marker.clone()));
+    assert_eq!(server.fence().as_deref(), Some("0"), "a node that votes has a counter");
     server.redis.command(&["FLUSHALL"]).unwrap();
     assert_eq!(server.admit(&ticket(3), 10).await, None);
     assert_eq!(server.fence(), None);

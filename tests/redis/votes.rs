@@ -3,7 +3,7 @@
 use redislease_core::op::{Grant, Stage, Stages, Stored, Vote};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
-use redislease_lock::nodes::{Config, Credentials};
+use redislease_lock::nodes::{Config, Credentials, NodeState};
 
 use crate::support::{TIMEOUT, World, acquire, addresses, config, confirm, extend, get, release, seal, servers};
 
@@ -26,6 +26,12 @@ async fn the_permissions_in_the_documentation_are_sufficient() {
     assert!(matches!(world.ask(0, seal(1)).await, Vote::Sealed { .. }));
     assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
     assert!(world.metric(r#"redislease_redis_command_duration_seconds_count{quorum="q",redis_node="a"}"#) >= 6);
+    // The heartbeat reads the marker each second.
+    let end = clock::now() + Millis(2500);
+    while clock::now() < end {
+        assert_eq!(world.status(0).state, NodeState::Up, "{}", world.status(0).message);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
     let refused = servers[0].command(&["ACL", "LOG"]).unwrap();
     assert!(!format!("{refused:?}").contains("redislease"), "{refused:?}");
 }

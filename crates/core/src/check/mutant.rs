@@ -166,6 +166,8 @@ mutants! {
     NoGrantNumber: UnitTest | Model,
     /// Node: one counter per first key instead of one per quorum.
     CounterPerLease: UnitTest | Model | Simulator,
+    /// Node: a node without its counter counts from 1 again: a later token is smaller.
+    CounterLossIgnored: UnitTest | Simulator,
     /// Node: extend sets the term's value where the keys are free.
     ExtendSets: UnitTest | Model | Simulator,
     /// Node: extend shortens a key that lives longer (`PEXPIRE` without `GT`).

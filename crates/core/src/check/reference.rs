@@ -32,8 +32,8 @@ pub struct Node<K> {
     pub run_id: RunId,
     /// The lock keys, including those that have ended and were not purged yet.
     pub keys: BTreeMap<K, StoredKey>,
-    /// The counter.
-    pub fence: u64,
+    /// The counter. None if it was deleted, or never written.
+    pub fence: Option<u64>,
     /// The marker, if there is one.
     pub marker: Option<Marker>,
     /// The counters of the planted bug [`Mutant::CounterPerLease`].
@@ -58,7 +58,7 @@ pub struct Call<K> {
 impl<K: Ord + Clone> Node<K> {
     /// An empty server.
     pub const fn new(run_id: RunId) -> Self {
-        Self { run_id, keys: BTreeMap::new(), fence: 0, marker: None, fences: BTreeMap::new(), mutant: None }
+        Self { run_id, keys: BTreeMap::new(), fence: None, marker: None, fences: BTreeMap::new(), mutant: None }
     }
 
     /// The entry of `key` at `now` on the node's clock.
@@ -83,10 +83,10 @@ impl<K: Ord + Clone> Node<K> {
     pub fn run(&mut self, micros: u64, requests: &[(Arc<[K]>, Op)], terms: Option<&Terms>) -> Value {
         let now = micros / 1000;
         let mut parts = vec![text(&(micros / 1_000_000)), text(&(micros % 1_000_000))];
-        let admitted = self.marker.is_some() && terms.map(|terms| &terms.marker) == self.marker.as_ref();
         let late = terms.is_none_or(|terms| now > terms.deadline);
         let extends = requests.iter().any(|(_, op)| op.is_extend());
         let ends = requests.iter().any(|(_, op)| op.is_end());
+        let admitted = terms.is_some_and(|terms| self.is_admitted(&terms.marker, !ends && !extends));
         let word = match (ends, admitted) {
             (true, _) => "ends",
             (false, false) => "not_admitted",
@@ -127,12 +127,24 @@ impl<K: Ord + Clone> Node<K> {
 
     /// Runs one script at `now` on the node's clock.
     pub fn vote(&mut self, now: u64, call: &Call<K>) -> Vote {
-        let admitted = self.marker.as_ref() == Some(&call.marker);
+        let grants = matches!(call.op, Op::Acquire { .. } | Op::Confirm { .. });
+        let admitted = self.is_admitted(&call.marker, grants);
         let late = now > call.deadline && matches!(call.op, Op::Acquire { .. } | Op::Extend { .. });
         if call.op.is_release() || (admitted && !late) {
             return self.execute(now, &call.keys, &call.op);
         }
         Vote::Abstained
+    }
+
+    /// Whether `marker` is on this node. A call for a new term needs the counter too: if it was deleted alone, the node lost data, and
+    /// gives up its marker.
+    fn is_admitted(&mut self, marker: &Marker, grants: bool) -> bool {
+        let admitted = self.marker.as_ref() == Some(marker);
+        if admitted && grants && self.fence.is_none() && self.mutant != Some(Mutant::CounterLossIgnored) {
+            self.marker = None;
+            return false;
+        }
+        admitted
     }
 
     /// Executes a request that is neither late nor without its marker.
@@ -165,7 +177,7 @@ impl<K: Ord + Clone> Node<K> {
         }
         let counter = match (self.mutant, keys.first()) {
             (Some(Mutant::CounterPerLease), Some(key)) => self.fences.entry(key.clone()).or_default(),
-            _ => &mut self.fence,
+            _ => self.fence.get_or_insert_default(),
         };
         *counter += 1;
         let number = *counter;
@@ -192,7 +204,7 @@ impl<K: Ord + Clone> Node<K> {
         }
         let counter = match (self.mutant, keys.first()) {
             (Some(Mutant::CounterPerLease), Some(key)) => self.fences.entry(key.clone()).or_default(),
-            _ => &mut self.fence,
+            _ => self.fence.get_or_insert_default(),
         };
         *counter = (*counter).max(token.0);
         for key in keys {
@@ -288,10 +300,13 @@ impl<K: Ord + Clone> Node<K> {
         keys.iter().map(|key| self.ttl_left(key, now)).min().unwrap_or(Millis::ZERO)
     }
 
-    /// Writes a ticket if the marker does not name `run_id`, or is `stepped`, the marker from before the clock stepped.
-    /// Answers the present marker.
+    /// Writes a ticket if the marker does not name `run_id`, or is `stepped`, the marker from before the clock stepped, or if a node
+    /// that votes has no counter. Answers the present marker.
     pub fn observe(&mut self, run_id: &RunId, nonce: u128, stepped: Option<&Marker>) -> Marker {
-        let keep = self.marker.as_ref().filter(|marker| marker.run_id() == run_id && Some(*marker) != stepped);
+        let counts = self.fence.is_some() || self.mutant == Some(Mutant::CounterLossIgnored);
+        let keep = (self.marker.as_ref())
+            .filter(|marker| marker.run_id() == run_id && Some(*marker) != stepped)
+            .filter(|marker| counts || matches!(marker, Marker::Wait { .. }));
         let marker = keep.cloned().unwrap_or_else(|| Marker::Wait { run_id: run_id.clone(), nonce });
         self.marker = Some(marker.clone());
         marker
@@ -301,7 +316,7 @@ impl<K: Ord + Clone> Node<K> {
     /// one.
     pub fn admit(&mut self, ticket: &Marker, marker: &Marker, seed: Token) -> Option<Marker> {
         if self.marker.as_ref() == Some(ticket) {
-            self.fence = self.fence.max(seed.0);
+            self.fence = self.fence.max(Some(seed.0));
             self.marker = Some(marker.clone());
         }
         self.marker.clone()

@@ -25,7 +25,7 @@ impl Server {
     fn new(mutant: Option<Mutant>) -> Self {
         let mut node = Node { mutant, ..Node::new("r0".into()) };
         let marker = Membership { generation: 1, fingerprint: "f".into() }.marker(node.run_id.clone());
-        node.marker = Some(marker.clone());
+        (node.marker, node.fence) = (Some(marker.clone()), Some(0));
         Self { node, marker, now: 1000 }
     }
 
@@ -64,7 +64,7 @@ impl Server {
 /// Whether the node behaves as it must.
 type Case = fn(&mut Server) -> bool;
 
-pub(crate) const FOUND: [(Mutant, Case); 9] = [
+pub(crate) const FOUND: [(Mutant, Case); 10] = [
     (Mutant::ConfirmFirstKeyOnly, |server| {
         let grant = server.acquire(&["a", "b"], OURS);
         server.node.keys.remove("b");
@@ -78,6 +78,12 @@ pub(crate) const FOUND: [(Mutant, Case); 9] = [
         first != again && first.is_some_and(|first| !server.confirm(&["a"], first, 7))
     }),
     (Mutant::CounterPerLease, |server| server.acquire(&["a"], OURS) < server.acquire(&["b"], OTHER)),
+    (Mutant::CounterLossIgnored, |server| {
+        server.node.fence = None;
+        let voted = server.acquire(&["a"], OURS).is_some() || server.node.marker.is_some();
+        server.node.marker = Some(server.marker.clone());
+        !voted && server.node.observe(&"r0".into(), 1, None) != server.marker
+    }),
     (Mutant::ExtendSets, |server| !server.extend(TTL)),
     (Mutant::ExtendShortens, |server| {
         server.with_a_term();

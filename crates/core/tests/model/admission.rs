@@ -110,7 +110,7 @@ impl Model for AdmissionSetup {
     fn init_states(&self) -> Vec<State> {
         let server = |fence| {
             let marker = Some(self.membership(0).marker(run_id(0))).filter(|_| !self.new);
-            let node = Node { fence, marker, ..Node::new(run_id(0)) };
+            let node = Node { fence: Some(fence), marker, ..Node::new(run_id(0)) };
             let admitters = (0..self.admitters).map(|index| self.admitter(index)).collect();
             let mut server = Server { node, admitters, ballots: [Ballot::None; 2], losses: 0 };
             (0..self.admitters).for_each(|admitter| server.look(admitter, self.tokens));
@@ -272,8 +272,8 @@ impl State {
             }
         }
         for node in 0..NODES {
-            if self.servers[node].node.fence > 0 {
-                self.at(node, |server| server.node.fence = 0);
+            if self.servers[node].node.fence > Some(0) {
+                self.at(node, |server| server.node.fence = Some(0));
             }
         }
         self.flaw = None;
@@ -308,7 +308,7 @@ impl State {
             100 + self.contenders.iter().filter_map(|contender| contender.token).map(|token| token.0).sum::<u64>();
         let report = |server: &Interned<Server>| FenceReport {
             allegiance: if server.is_admitted() { Allegiance::Ours } else { Allegiance::Nobody },
-            fence: Token(server.node.fence),
+            fence: Token(server.node.fence.unwrap_or(0)),
             clock,
         };
         let others = self.servers.iter().enumerate().filter(|(other, _)| *other != node);

@@ -237,7 +237,7 @@ impl World {
             released: None,
         };
         Self {
-            nodes: fences.map(|fence| Interned::new(Node::new(Server { fence, ..server.clone() }))),
+            nodes: fences.map(|fence| Interned::new(Node::new(Server { fence: Some(fence), ..server.clone() }))),
             processes: [process; 2],
             attempts: [facts; 2],
             status: None,

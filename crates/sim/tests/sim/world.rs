@@ -330,7 +330,7 @@ fn new_servers(swarm: &Swarm, rng: &mut Rng, bugs: &[Bug], membership: &Membersh
         server.node.mutant = bugs.iter().find_map(|bug| bug.mutant());
         if swarm.installed {
             server.node.marker = Some(membership.marker(server.node.run_id.clone()));
-            server.node.fence = UNIX + if swarm.clocks_behind { 3600 * SECOND } else { 0 };
+            server.node.fence = Some(UNIX + if swarm.clocks_behind { 3600 * SECOND } else { 0 });
         }
     }
     servers

@@ -91,7 +91,7 @@ impl Scenario {
 
     fn with(config: Config, mutant: Option<Mutant>) -> Self {
         let servers = ["r0", "r1", "r2"].map(|run_id| {
-            let mut server = Server { fence: 1000, mutant, ..Server::new(run_id.into()) };
+            let mut server = Server { fence: Some(1000), mutant, ..Server::new(run_id.into()) };
             server.marker = Some(marker(&server));
             server
         });

@@ -22,8 +22,8 @@ local LONGEST = 1536
 local KEYS, ARGV = KEYS, ARGV
 local call, sub, find = redis.call, string.sub, string.find
 local time = call('TIME')
--- Nil for a key without a string. The place of a key's value is one before its place in KEYS.
-local values = call('MGET', KEYS[1], unpack(KEYS, 3))
+-- Nil for a key without a string.
+local values = call('MGET', unpack(KEYS))
 local admitted = values[1] == ARGV[1]
 
 -- What this call has written, by key; false if it deletes the key. They are deleted together, at its end. The value of a key is
@@ -36,7 +36,7 @@ local function seal(first, last, attempt)
   for i = first, last do
     local key = KEYS[i]
     local value = written[key]
-    if value == nil then value = values[i - 1] or call('GET', key) end
+    if value == nil then value = values[i] or call('GET', key) end
     if value and find(value, attempt, 2, true) == 2 and find('pts', sub(value, 1, 1), 1, true) then
       value = 's' .. sub(value, 2)
       call('SET', key, value, 'KEEPTTL')
@@ -78,7 +78,7 @@ local function run()
       for i = from, first - 1 do
         local key = KEYS[i]
         local value = written[key]
-        if value == nil then value = values[i - 1] or call('GET', key) end
+        if value == nil then value = values[i] or call('GET', key) end
         if value and find(value, attempt, 2, true) == 2 and find(what, sub(value, 1, 1), 1, true) then
           found = found + 1
           if not life then

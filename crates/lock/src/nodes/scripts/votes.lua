@@ -28,10 +28,15 @@ local KEYS, ARGV = KEYS, ARGV
 local call, sub, find, format = redis.call, string.sub, string.find, string.format
 local time = call('TIME')
 
--- Nil for a key without a string. The place of a key's value is one before its place in KEYS.
-local values = call('MGET', KEYS[1], unpack(KEYS, 3))
+-- Nil for a key without a string.
+local values = call('MGET', unpack(KEYS))
 -- Votes only with exactly the expected marker. A node that lost data, or votes under another configuration, has another.
 if values[1] ~= ARGV[1] then return {time[1], time[2], 'not_admitted'} end
+-- A node that lost the fence alone lost data, and nobody may have observed that yet.
+if not values[2] then
+  call('DEL', KEYS[1])
+  return {time[1], time[2], 'not_admitted'}
+end
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- What this call has written, by key. The value of a key is the written one, or the read one, or what GET returns: GET is the
@@ -51,7 +56,7 @@ local function update_fence()
     stored = call('INCRBY', KEYS[2], acquires)
     fence = stored - acquires
   elseif not fence then
-    local text = call('GET', KEYS[2]) or '0'
+    local text = values[2]
     -- `nan` is a number for Lua, and not for INCRBY.
     if not find(text, '^%d+$') then error('the fence is not a number') end
     local number = tonumber(text)
@@ -68,7 +73,7 @@ end
 local function acquire(first, last, prefix, expires, tail)
   local free, repeated, grant, left, by = 0, 0, nil, -1, nil
   for i = first, last do
-    local value = written[KEYS[i]] or values[i - 1] or call('GET', KEYS[i])
+    local value = written[KEYS[i]] or values[i] or call('GET', KEYS[i])
     if value then
       local lasts = call('PTTL', KEYS[i])
       if lasts >= left then left, by = lasts, value end
@@ -96,7 +101,7 @@ local function confirm(first, last, pending, term)
   local left
   for i = first, last do
     local key = KEYS[i]
-    local value = written[key] or values[i - 1] or call('GET', key)
+    local value = written[key] or values[i] or call('GET', key)
     if not value then return {value} end
     if find(value, pending, 1, true) ~= 1 and find(value, term, 1, true) ~= 1 then return {sub(value, 1, LONGEST)} end
     local lasts = call('PTTL', key)
@@ -109,7 +114,7 @@ local function confirm(first, last, pending, term)
   if not confirmed or #token > #confirmed or #token == #confirmed and token > confirmed then confirmed = token end
   for i = first, last do
     local key = KEYS[i]
-    local value = written[key] or values[i - 1]
+    local value = written[key] or values[i]
     if find(value, pending, 1, true) == 1 then
       value = term .. sub(value, #pending + 1)
       call('SET', key, value, 'KEEPTTL')
@@ -144,7 +149,7 @@ local function run()
         answers[count] = 'late'
       else
         local key, answer = KEYS[from], nil
-        if keys == 1 and not values[from - 1] and not written[key] then
+        if keys == 1 and not values[from] and not written[key] then
           if not fence or confirmed then update_fence() end
           local grant = fence + 1
           local value = request .. format('%d', grant) .. tail

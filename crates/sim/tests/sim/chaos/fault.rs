@@ -19,7 +19,7 @@ pub enum Fault {
     RestartOlder,
     /// A Redis server restarts empty.
     RestartEmpty,
-    /// A Redis server is emptied while its connections live.
+    /// A Redis server is emptied while its connections live, or only its counter is deleted.
     Flush,
     /// The scripts of a Redis server are deleted while its connections live.
     FlushScripts,

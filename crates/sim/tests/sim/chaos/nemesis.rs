@@ -129,8 +129,11 @@ impl World {
             Fault::LoseAll => {
                 (0..self.servers.len()).for_each(|node| self.stop_server(node, Memory::Empty, fault));
             }
-            Fault::Flush if self.servers[node].up && !self.servers[node].stalled && self.servers[node].flush() => {
-                self.hit(fault, None);
+            Fault::Flush if self.servers[node].up && !self.servers[node].stalled => {
+                let server = &mut self.servers[node];
+                if if self.rng.percent(30) { server.lose_fence() } else { server.flush() } {
+                    self.hit(fault, None);
+                }
             }
             Fault::FlushScripts => self.servers[node].has_scripts = false,
             Fault::Stall if self.servers[node].up => {

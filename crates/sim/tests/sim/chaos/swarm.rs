@@ -366,6 +366,7 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         Bug::ConsentIgnored => return [Fault::NoConsent, Fault::SharedWorkload].map(|fault| (fault, 10)).into(),
         Bug::RestoreIgnored => return vec![(Fault::RestoreEtcd, 30)],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
+        Bug::Core(Mutant::CounterLossIgnored) => &[Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],
         Bug::Core(Mutant::ExtendShortens) => &[Fault::ChangeSpec, Fault::KillPod],
         Bug::Core(Mutant::AbstentionIsNo) => &[Fault::Delay, Fault::Stall],

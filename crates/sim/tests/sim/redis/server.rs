@@ -108,6 +108,11 @@ impl Server {
         lost
     }
 
+    /// DEL of the counter. Returns whether there was one.
+    pub const fn lose_fence(&mut self) -> bool {
+        self.node.fence.take().is_some()
+    }
+
     /// FLUSHALL: the run id stays. Returns whether there was data to delete.
     pub fn flush(&mut self) -> bool {
         let mutant = self.node.mutant;
@@ -136,7 +141,7 @@ impl Server {
             }
             Call::Own(Own::Admit { ticket, marker, seed }) => Answer::Marker(self.node.admit(ticket, marker, *seed)),
             Call::Own(Own::Fence(_)) => {
-                Answer::Fence { marker: self.node.marker.clone(), fence: Token(self.node.fence) }
+                Answer::Fence { marker: self.node.marker.clone(), fence: Token(self.node.fence.unwrap_or(0)) }
             }
         }
     }
