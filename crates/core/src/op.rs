@@ -12,6 +12,9 @@ use crate::time::Millis;
 pub struct Attempt(pub u128);
 
 impl Attempt {
+    /// No process makes this attempt, so no value has it.
+    pub(crate) const NOBODY: Self = Self(0);
+
     /// The 32 hexadecimal digits as ASCII. They are written by hand, because each request has them: the formatter takes five
     /// times as long.
     pub fn digits(self) -> [u8; 32] {
@@ -285,7 +288,8 @@ pub enum Vote {
     },
     /// To extend: every key lives for at least the TTL from now.
     Extended,
-    /// To confirm, extend and seal: a key does not have the expected value. It carries that key's value, if there is one.
+    /// To confirm, extend and seal: a key does not have the expected value. It carries that key's value, if there is one. To seal: the
+    /// value of the first key that has one.
     Miss(Option<Stored>),
     /// To seal: every key is `s` of the attempt.
     Sealed {

@@ -18,8 +18,8 @@ impl Lease {
         self
     }
 
-    /// Moves the machine so that `now` becomes `origin`, and numbers its rounds from 0. Drops the number of failures and the
-    /// values that refused: they are only shown, or only decide the back-off.
+    /// Moves the machine so that `now` becomes `origin`, and numbers its rounds from 0. Drops the number of failures, the values that
+    /// refused, and a read of the keys: they are only shown, or only decide the back-off.
     ///
     /// All effects of the machine must have been polled. The result gives the new round of each request under way.
     pub fn rebase(&mut self, now: Time, origin: Time) -> Renumbering {
@@ -40,6 +40,7 @@ impl Lease {
         shift.due(&mut self.retry.not_before);
         self.retry.tries = 0;
         self.retry.forget_refusal();
+        self.key_read = None;
         self.shown = self.present();
         rounds
     }

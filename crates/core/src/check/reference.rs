@@ -251,7 +251,9 @@ impl<K: Ord + Clone> Node<K> {
     fn seal(&mut self, now: u64, keys: &[K], attempt: Attempt) -> Vote {
         let shorten = self.mutant == Some(Mutant::SealShortens);
         let ours = |value: &Stored| value.attempt == attempt;
-        let miss = keys.iter().find(|key| !self.value(key, now).is_some_and(ours)).cloned();
+        let missed = |key: &&K| !self.value(key, now).is_some_and(ours);
+        let taken = keys.iter().find(|key| missed(key) && self.value(key, now).is_some());
+        let miss = taken.or_else(|| keys.iter().find(missed)).cloned();
         for key in keys {
             if let Some(entry) = self.keys.get_mut(key).filter(|entry| now <= entry.ends && ours(&entry.value)) {
                 entry.value.stage = Stage::Sealed;

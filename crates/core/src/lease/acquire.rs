@@ -361,6 +361,7 @@ impl Acquiring {
         // If several terms refused it, the one whose keys last longest is shown.
         let (last_end, by) = refusals.flatten().max_by_key(|(free_at, _)| *free_at).unzip();
         retry.refused_by = by.cloned().map(Box::new);
+        retry.keys_read = true;
         retry.refusal = by.and_then(|by| self.refusal(by, config.quorum));
         let split = self.votes.iter().any(|vote| matches!(vote, FirstVote::Granted(_) | FirstVote::Refused { .. }));
         retry.failed(config, now, free_at[config.quorum.majority() - 1], last_end, split, self.want.fresh.entropy);

@@ -41,6 +41,9 @@ pub enum Command {
     Want(Holder),
     /// Make no attempt. An attempt that is not published is released; a term runs on.
     Forget,
+    /// Read who holds the keys, which changes nothing on the nodes: [`View::refused_by`] shows the answer of a majority. Ignored
+    /// while a term runs or an attempt is under way: these know more.
+    ReadKeys,
     /// Continue a term that the status names as active. Ignored while a term runs.
     Adopt(TermId),
     /// The status says that the term of this attempt is not confirmed, so that a process that can confirm it may

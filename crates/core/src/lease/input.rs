@@ -67,6 +67,7 @@ impl Lease {
                     term.try_now(now);
                 }
             }
+            Command::ReadKeys => self.read_keys(now),
             Command::Adopt(id) => self.adopt(now, id),
             Command::UnconfirmedShown(attempt) => {
                 if let Some(term) = self.term_of(attempt) {

@@ -24,6 +24,7 @@ mod context;
 mod ending;
 mod event;
 mod input;
+mod key_read;
 mod retry;
 mod schedule;
 mod term;
@@ -52,6 +53,7 @@ use acquire::{Acquiring, Progress, Want};
 use cleanup::{Cleanups, Release};
 use context::Context;
 use ending::Ending;
+use key_read::KeyRead;
 use retry::Retry;
 use term::{Fate, Term};
 
@@ -65,6 +67,7 @@ pub struct Lease {
     term: Option<Term>,
     ending: Option<Box<Ending>>,
     cleanups: Cleanups,
+    key_read: Option<Box<KeyRead>>,
     retry: Retry,
     shown: View,
 }
@@ -79,6 +82,7 @@ impl Lease {
             term: None,
             ending: None,
             cleanups: Cleanups::default(),
+            key_read: None,
             retry: Retry::default(),
             shown: View::default(),
         }
@@ -154,7 +158,11 @@ impl Lease {
         {
             return;
         }
-        if let Some(term) = &mut self.term {
+        if let Some(read) = self.key_read.take_if(|read| read.vote(round, vote) && read.is_over()) {
+            if let Ok(term) = read.result(context.config.quorum) {
+                self.retry.keys_were_read(term);
+            }
+        } else if let Some(term) = &mut self.term {
             let fate = term.vote(context, now, round, node, vote);
             self.follow(now, fate);
         } else if let Some(acquiring) = &mut self.acquiring {
@@ -192,6 +200,7 @@ impl Lease {
         let free = self.term.is_none() && self.acquiring.is_none() && now >= from;
         if let Some(want) = self.wanted.take_if(|_| free) {
             self.retry.forget_refusal();
+            self.key_read = None;
             self.acquiring = Some(Box::new(Acquiring::begin(&mut self.context, now, *want)));
         }
     }
@@ -242,13 +251,16 @@ impl Lease {
             ending: self.ending.as_ref().map(|ending| Box::new(ending.view().clone())),
             retry_at: idle.then(|| self.attempt_allowed_at().max(self.context.held_until)),
             refused_by: self.retry.refused_by.clone(),
+            keys_read: self.retry.keys_read,
             refusal: self.retry.refusal,
         }
     }
 
     fn emit_view(&mut self) {
         // Most inputs change nothing that is shown.
-        let View { standing, ending, retry_at: None, refused_by, refusal } = &self.shown else { return self.show() };
+        let View { standing, ending, retry_at: None, refused_by, refusal, .. } = &self.shown else {
+            return self.show();
+        };
         let same_term = self.term.as_ref().is_some_and(|term| term.is_shown(standing));
         let same_ending = ending.as_deref() == self.ending.as_deref().map(Ending::view);
         if !same_term || !same_ending || (refused_by, refusal) != (&self.retry.refused_by, &self.retry.refusal) {
@@ -278,6 +290,12 @@ impl Lease {
         self.cleanups.begin(&mut self.context, now, release);
     }
 
+    fn read_keys(&mut self, now: Time) {
+        if self.term.is_none() && self.acquiring.is_none() {
+            self.key_read = Some(Box::new(KeyRead::begin(&mut self.context, now)));
+        }
+    }
+
     /// Adopts a term, unless this process runs one or ends this one: then it knows more than the status.
     fn adopt(&mut self, now: Time, id: TermId) {
         let ends = self.ending.as_ref().is_some_and(|ending| ending.view().id.attempt == id.attempt);
@@ -285,7 +303,7 @@ impl Lease {
             return;
         }
         self.abandon(now);
-        self.wanted = None;
+        (self.wanted, self.key_read) = (None, None);
         self.term = Some(Term::adopted(&self.context.config, id, now));
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Retry {
     pub not_before: Time,
     pub refused_by: Option<Box<Stored>>,
     pub refusal: Option<Refusal>,
+    /// Whether `refused_by` is known: nodes have answered an attempt or a read of the keys.
+    pub keys_read: bool,
 }
 
 impl Retry {
@@ -25,7 +27,15 @@ impl Retry {
     }
 
     pub fn forget_refusal(&mut self) {
-        (self.refused_by, self.refusal) = (None, None);
+        (self.refused_by, self.refusal, self.keys_read) = (None, None, false);
+    }
+
+    /// The nodes have shown this term, or none, to a read of the keys. Only an attempt can tell how long it lasts.
+    pub fn keys_were_read(&mut self, by: Option<&Stored>) {
+        let attempt = |by: Option<&Stored>| by.map(|by| by.attempt);
+        self.refusal = self.refusal.filter(|_| attempt(by) == attempt(self.refused_by.as_deref()));
+        self.refused_by = by.cloned().map(Box::new);
+        self.keys_read = true;
     }
 
     /// Sets the earliest start of the next attempt. Nodes with another's term report when they can be `free_at`. Everything

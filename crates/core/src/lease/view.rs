@@ -107,8 +107,11 @@ pub struct View {
     pub ending: Option<Box<EndingView>>,
     /// The earliest start of the next attempt. `None` while a term or an attempt runs.
     pub retry_at: Option<Time>,
-    /// The value that refused the last attempt. If several terms refused it, the one whose keys last longest.
+    /// The value that refused the last attempt. If several terms refused it, the one whose keys last longest. After a later
+    /// [`Command::ReadKeys`](super::Command::ReadKeys), the term that most nodes have shown.
     pub refused_by: Option<Box<Stored>>,
+    /// Whether [`View::refused_by`] is known: an attempt was answered, or a [`Command::ReadKeys`](super::Command::ReadKeys).
+    pub keys_read: bool,
     /// Set if enough nodes to prevent a majority show the confirmed term of [`View::refused_by`].
     pub refusal: Option<Refusal>,
 }

@@ -90,7 +90,8 @@ reasons! {
     LeaseReady of Ready {
         /// A pod of this cluster holds the lease.
         HeldHere => True,
-        /// A pod of another cluster holds the lease.
+        /// A pod of another cluster holds the lease, as the last attempt has shown, or the last read of the keys. While no attempt can
+        /// begin, the operator reads them once in each `leaseDuration`.
         HeldByPeerCluster => True,
         /// No pod is eligible.
         NoCandidate => False,

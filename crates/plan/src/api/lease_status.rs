@@ -6,7 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::conditions::{ConditionStatus, ConditionType};
+use crate::api::conditions::{ConditionReason as _, ConditionStatus, ConditionType, LeaseReady};
 
 /// Maximum number of past terms in `status.history`.
 pub const MAX_HISTORY: usize = 10;
@@ -93,6 +93,14 @@ impl RedisLeaseStatus {
     /// Whether status has a condition of this type with this status.
     pub fn says(&self, type_: ConditionType, status: ConditionStatus) -> bool {
         self.condition(type_).is_some_and(|condition| condition.status == status.as_str())
+    }
+
+    /// Whether a condition says that a pod of another cluster holds the lease. While a term of this cluster ends, Active still shows
+    /// that end.
+    pub fn says_held_by_peer(&self) -> bool {
+        let peer = LeaseReady::HeldByPeerCluster.as_str();
+        let says = |type_| self.condition(type_).is_some_and(|condition| condition.reason == peer);
+        says(ConditionType::Active) || says(ConditionType::Ready)
     }
 }
 

@@ -11,7 +11,8 @@
 //! | [`spec`], [`inputs`], [`block`] | the spec in use; the quorum and the candidates of a turn; why no new term may start |
 //! | [`keeper`], [`keeper_link`], [`durations`], [`restarts`] | the keeper machine: open, configure, adopt, end |
 //! | [`views`] | the newest view of a keeper machine, for a turn that comes later |
-//! | [`contend`], [`holder`], [`handover`] | when an attempt may start; what is known about the holder; requested handovers |
+//! | [`contend`], [`key_reads`] | when an attempt may start; when the keys are read because none can |
+//! | [`holder`], [`handover`] | what is known about the holder; requested handovers |
 //! | [`publish`], [`repeat`], [`recorded`], [`metrics`] | the writes of the status; the term in it; what the metrics show |
 //! | [`entitlement`], [`roles`], [`desired_role`], [`context`] | which pod may be `active`; label and token on pods |
 //! | [`role_writer`], [`verification`], [`guard`], [`altered`], [`refusals`] | the writes of roles: what is read before, their back-off, and what the API server stored or refused |
@@ -41,6 +42,7 @@ mod holder;
 mod inputs;
 mod keeper;
 mod keeper_link;
+mod key_reads;
 mod leadership;
 mod machine;
 mod metrics;

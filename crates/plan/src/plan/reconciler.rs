@@ -13,13 +13,13 @@ use super::holder::{HolderReads, holder_pod, never_started, revoked};
 use super::inputs::{Inputs, Objections, Turn};
 use super::keeper::Keeper;
 use super::keeper_link::holder_of;
+use super::key_reads::KeyReads;
 use super::metrics::Metrics;
 use super::output::{Effects, Output};
 use super::publish::Publisher;
 use super::recorded::Recorded;
 use super::roles::Roles;
 use super::{Authority, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge};
-use crate::api::conditions::{ConditionReason as _, ConditionType, LeaseActive};
 use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLeaseStatus, ValidLease};
 use crate::election::{Electorate, EndCause, Situation, Step, decide, takeover};
@@ -32,6 +32,7 @@ pub struct Reconciler {
     block: Block,
     keeper: Keeper,
     contention: Contention,
+    key_reads: KeyReads,
     holder: HolderReads,
     handover: Handovers,
     status: Publisher,
@@ -56,6 +57,7 @@ impl Machine for Reconciler {
             block: Block::default(),
             keeper: Keeper::default(),
             contention: Contention::default(),
+            key_reads: KeyReads::default(),
             holder: HolderReads::default(),
             handover: Handovers::default(),
             status: Publisher::default(),
@@ -186,6 +188,7 @@ impl Reconciler {
         self.clears_later = false;
         self.keeper.close(&mut self.out);
         self.contention = Contention::default();
+        self.key_reads = KeyReads::default();
         self.holder = HolderReads::default();
         self.handover = Handovers::default();
         self.block = Block::default();
@@ -269,6 +272,7 @@ impl Reconciler {
             self.out.wake_at(at);
         }
         let Some(link) = self.keeper.link_mut() else { return };
+        self.key_reads.update(turn, link, !matches!(decision.step, Step::Forget), &mut self.out);
         match decision.step {
             Step::Keep => self.contention.not_due(),
             Step::LookAgain => {
@@ -315,9 +319,7 @@ impl Reconciler {
         let Turn { now, lease, .. } = turn;
         let standing = self.keeper.standing();
         let held = matches!(standing, Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)));
-        let reason = LeaseActive::HeldByPeerCluster.as_str();
-        let active = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Active));
-        let elsewhere = active.is_some_and(|active| active.reason == reason);
+        let elsewhere = lease.status.as_ref().is_some_and(RedisLeaseStatus::says_held_by_peer);
         let yields = self.handover.obstacle().is_some();
         let no_gap = held || elsewhere || lease.spec.suspend || yields || is_between_runs(turn);
         self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(*now)) };
@@ -340,6 +342,7 @@ impl Reconciler {
             view: self.keeper.view(),
             observed_terms: self.keeper.terms(),
             withheld: inputs.blocked,
+            reads_keys: !inputs.denied && link.is_some_and(|link| link.quorum.is_some()),
             obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
             electorate: inputs.electorate.as_deref().filter(|_| facts.pods_listed),
             quorum: quorum

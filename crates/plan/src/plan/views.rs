@@ -91,7 +91,7 @@ fn must_be_read_before(unread: &View, next: &View) -> bool {
 
 /// Whether a change of the view needs a turn of the reconciler. A renewal changes only times and needs none.
 fn needs_turn(before: &View, now: &View) -> bool {
-    let View { standing, ending, retry_at, refused_by, refusal } = now;
+    let View { standing, ending, retry_at, refused_by, keys_read, refusal } = now;
     let (was, is) = (before.standing.term(), standing.term());
     let same_standing = match (&before.standing, standing) {
         (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
@@ -107,7 +107,8 @@ fn needs_turn(before: &View, now: &View) -> bool {
     let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
     let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
     let same_answer = *ending == before.ending && *refused_by == before.refused_by && *refusal == before.refusal;
-    !(same_standing && same_term && same_retry && same_answer)
+    let same_keys = same_answer && *keys_read == before.keys_read;
+    !(same_standing && same_term && same_retry && same_keys)
 }
 
 #[cfg(test)]

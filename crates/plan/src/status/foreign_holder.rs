@@ -1,10 +1,7 @@
 //! Who else holds the keys of a lease: a pod of another cluster, another lease, or a value of unknown origin.
 
-use redislease_core::lease::{Standing, View};
 use redislease_core::op::{Stage, Stored};
-use redislease_core::time::Time;
 
-use crate::api::conditions::LeaseReady;
 use crate::election::HolderName;
 use crate::status::Inputs;
 
@@ -16,7 +13,7 @@ const SHOWN: usize = 80;
 pub(super) enum ForeignHolder {
     /// No other holder is known.
     Nobody,
-    /// Unknown until the current attempt has finished: what status says stays valid.
+    /// Unknown until the nodes have answered an attempt or a read: what status says stays valid.
     Unchanged,
     /// A pod of another cluster holds the lease.
     PeerCluster(String),
@@ -31,12 +28,12 @@ impl ForeignHolder {
         let Some(view) = inputs.view else { return Self::Nobody };
         match &view.refused_by {
             Some(value) => Self::from_value(value, inputs),
-            None if attempt_is_open(view) && can_attempt(inputs) => Self::Unchanged,
+            None if inputs.reads_keys && view.standing.term().is_none() && !view.keys_read => Self::Unchanged,
             None => Self::Nobody,
         }
     }
 
-    /// `value` is the value of a key that refused the last attempt.
+    /// `value` is the value of a key.
     fn from_value(value: &Stored, inputs: &Inputs<'_>) -> Self {
         if value.stage != Stage::Term {
             return Self::Nobody;
@@ -77,21 +74,5 @@ impl ForeignHolder {
         let other =
             if cluster.name.is_empty() { "a cluster without a name" } else { &format!("cluster {}", cluster.name) };
         Self::PeerCluster(format!("{pod} of {other} holds the lease{resource}."))
-    }
-}
-
-/// Whether an attempt can begin whose result would show who holds the keys: a pod is eligible, or pods are not listed yet.
-fn can_attempt(inputs: &Inputs<'_>) -> bool {
-    let forbidden = inputs.obstacle.is_some_and(|obstacle| obstacle.reason != LeaseReady::QuorumUnavailable);
-    !forbidden && inputs.electorate.is_none_or(crate::election::Electorate::has_eligible)
-}
-
-/// Whether no attempt has finished yet since the last known state.
-fn attempt_is_open(view: &View) -> bool {
-    match view.standing {
-        Standing::Acquiring(..) => true,
-        // Until the first attempt, `retry_at` is the origin of time.
-        Standing::Idle => view.retry_at.is_none_or(|at| at == Time(0)),
-        _ => false,
     }
 }

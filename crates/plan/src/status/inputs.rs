@@ -29,6 +29,8 @@ pub struct Inputs<'a> {
     pub observed_terms: &'a ObservedTerms,
     /// Whether the keys of the term in status are on nodes that cannot be reached, and the operator waits until they have expired.
     pub withheld: bool,
+    /// Whether an attempt or a read will show who holds the keys.
+    pub reads_keys: bool,
     /// Why no new term can begin.
     pub obstacle: Option<Obstacle<'a>>,
     /// The candidates; `None` until pods are listed.
@@ -36,7 +38,7 @@ pub struct Inputs<'a> {
     /// The quorum of the lease; `None` until each of its nodes was reached or timed out. A published term has a quorum.
     pub quorum: Option<QuorumOutlook<'a>>,
     /// How long no pod held the lease before the running term, for the event. It is more precise than the timestamps in status,
-    /// which are whole seconds.
+    /// which are whole seconds. `None` if another cluster held it.
     pub leaderless: Option<Duration>,
     /// Why the holder can change when one replica of the operator fails.
     pub takeover_risk: Option<&'a str>,

@@ -262,6 +262,7 @@ impl Keeper {
             ending,
             retry_at: is_idle.then_some(if self.may_try { Time(0) } else { FAR }),
             refused_by: self.refused.map(|(token, cluster)| Box::new(stored(token, cluster))),
+            keys_read: self.refused.is_some(),
             refusal: self.refused.map(|_| Refusal { asked_at: Time(self.asked_at), until: FAR }),
         }
     }

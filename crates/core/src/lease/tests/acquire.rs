@@ -76,7 +76,7 @@ fn an_attempt_fails_where_another_holds_one_of_its_keys_on_a_majority() {
 }
 
 /// Another program has a confirmed term on the node.
-fn another_holds(scenario: &mut Scenario, node: usize, attempt: u128, ttl: u64) {
+pub(super) fn another_holds(scenario: &mut Scenario, node: usize, attempt: u128, ttl: u64) {
     let (attempt, now) = (Attempt(attempt), Time(u64::MAX));
     let op = Op::Acquire { attempt, ttl: Millis(ttl), holder: Holder("another".into()) };
     let Vote::Granted(grant) = scenario.execute(node, op, now) else { panic!("not granted") };

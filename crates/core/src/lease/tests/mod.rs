@@ -8,6 +8,7 @@ mod broken;
 mod end;
 mod jump;
 mod keep;
+mod key_read;
 mod late;
 mod planted;
 mod returns;

@@ -7,7 +7,7 @@
 --        Before a request for which they differ: the number of keys, and what is asked for, which is `seal`, or for a release
 --        the letters of the stages that may be deleted, or for a keep the TTL in milliseconds.
 -- reply  seconds and microseconds of TIME, `ends`, and one answer for each request:
---        seal      the least PTTL; {value} of a key of another attempt, {nil} if it is free; `not_admitted`
+--        seal      the least PTTL; {value} of the first key of another attempt, {nil} if the others are free; `not_admitted`
 --        release   how many keys were deleted
 --        keep      how many keys are of this attempt
 --        An error in one request is the answer to this request only.
@@ -43,7 +43,7 @@ local function seal(first, last, attempt)
       written[key] = value
       local lasts = call('PTTL', key)
       if not left or lasts < left then left = lasts end
-    elseif not missed then
+    elseif not missed or not missed[1] then
       missed = {value and sub(value, 1, LONGEST)}
     end
   end

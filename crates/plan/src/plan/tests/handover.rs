@@ -59,7 +59,7 @@ impl Story {
 fn held_by_the_other_cluster(retry_at: Time) -> View {
     let metadata = "there/uid-there/jobs/billing/x/uid-x".into();
     let value = Stored { stage: Stage::Term, attempt: Attempt(5), number: 99, metadata };
-    View { refused_by: Some(Box::new(value)), retry_at: Some(retry_at), ..View::default() }
+    View { refused_by: Some(Box::new(value)), keys_read: true, retry_at: Some(retry_at), ..View::default() }
 }
 
 fn four_pods(story: &mut Story) {

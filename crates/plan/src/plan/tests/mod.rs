@@ -5,6 +5,7 @@ mod authority;
 mod gate;
 mod guarded;
 mod handover;
+mod key_reads;
 mod leadership;
 mod permits;
 mod publication;

@@ -303,7 +303,7 @@ fn a_cluster_that_loses_the_lease_stops_its_workload_at_once() {
     let stops = PodChange::Run(Run::Replicas(0));
     assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
     assert_eq!(story.role_writes()[0].priority, Priority::End, "it waits for no status of other leases");
-    assert_eq!(story.commands(), [], "nothing proves that the pods have stopped");
+    assert_eq!(story.commands(), [Command::ReadKeys], "nothing proves that the pods have stopped");
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn passive_cluster_is_ready_across_attempts() {
     scenario.step();
     assert_eq!(scenario.status, before, "no attempt was made since the restart");
     (scenario.pods, scenario.up) = (Some(vec![pod("a", true), pod("b", true)]), Some(3));
-    scenario.step_to(View { retry_at: Some(Time(500)), ..View::default() });
+    scenario.step_to(View { keys_read: true, ..View::default() });
     assert_eq!(
         scenario.ready_and_active(),
         ["False", "Unheld", "False", "Unheld"],
@@ -160,20 +160,39 @@ fn passive_cluster_is_ready_across_attempts() {
 }
 
 #[test]
-fn peer_holder_is_not_shown_if_no_attempt_can_begin() {
+fn the_last_answer_about_the_keys_is_shown_also_if_no_attempt_can_begin() {
     let peer = || refused(Stage::Term, 7, "us-east-1/uid-there/jobs/billing/x/uid-x");
-    let mut scenario = Scenario::new();
-    scenario.step_to(peer());
-    scenario.restart();
-    (scenario.pods, scenario.up) = (Some(vec![pod("a", false)]), Some(3));
-    let composed = scenario.step();
-    assert_eq!(events(&composed), ["Warning NoCandidate [] No pod is eligible: a (NotReady)."]);
-    assert_eq!(scenario.ready_and_active(), ["False", "NoCandidate", "False", "Unheld"]);
-    let mut scenario = Scenario::new();
-    scenario.step_to(peer());
-    scenario.obstacle = Some((LeaseReady::Suspended, "spec.suspend is true".into()));
-    scenario.step_to(View::default());
-    assert_eq!(scenario.ready_and_active(), ["False", "Suspended", "False", "Unheld"]);
+    let suspended = (LeaseReady::Suspended, "spec.suspend is true".to_owned());
+    for (obstacle, ready) in [(None, ["True", "HeldByPeerCluster"]), (Some(suspended), ["False", "Suspended"])] {
+        let by_peer = [ready[0], ready[1], "False", "HeldByPeerCluster"];
+        let reason = if obstacle.is_some() { "Suspended" } else { "NoCandidate" };
+        let mut scenario = Scenario::new();
+        scenario.step_to(peer());
+        scenario.restart();
+        (scenario.pods, scenario.up, scenario.obstacle) = (Some(vec![pod("a", false)]), Some(3), obstacle);
+        scenario.step();
+        assert_eq!(scenario.ready_and_active(), by_peer, "the keys were not read since the restart");
+        scenario.step_to(View { keys_read: true, ..View::default() });
+        assert_eq!(scenario.ready_and_active(), ["False", reason, "False", "Unheld"]);
+        scenario.step_to(peer());
+        assert_eq!(scenario.ready_and_active(), by_peer);
+        scenario.reads_keys = false;
+        scenario.step_to(View::default());
+        assert_eq!(scenario.ready_and_active(), ["False", reason, "False", "Unheld"], "nothing will read them");
+    }
+}
+
+#[test]
+fn a_peer_that_took_over_is_shown_before_the_last_term_of_this_cluster_is_over() {
+    let mut scenario = Scenario::held_by_a();
+    scenario.step_to(ending(1, "a", EndReason::Misses));
+    assert_eq!(scenario.ready_and_active(), ["False", "Unheld", "False", "LeaseLost"]);
+    let peer = refused(Stage::Term, TOKEN + 9, "us-east-1/uid-there/jobs/billing/x/uid-x");
+    scenario.step_to(View { ending: ending(1, "a", EndReason::Misses).ending, ..peer.clone() });
+    assert_eq!(scenario.ready_and_active(), ["True", "HeldByPeerCluster", "False", "LeaseLost"]);
+    assert!(scenario.status.says_held_by_peer() && scenario.message(ConditionType::Active).contains("must stop"));
+    scenario.step_to(peer);
+    assert_eq!(scenario.ready_and_active(), ["True", "HeldByPeerCluster", "False", "HeldByPeerCluster"]);
 }
 
 #[test]

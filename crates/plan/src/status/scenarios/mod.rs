@@ -50,7 +50,7 @@ fn ending(number: u64, pod: &str, reason: EndReason) -> View {
 
 fn refused(stage: Stage, number: u64, metadata: &str) -> View {
     let by = Stored { stage, attempt: Attempt(9_999), number, metadata: metadata.into() };
-    View { refused_by: Some(Box::new(by)), retry_at: Some(Time(123)), ..View::default() }
+    View { refused_by: Some(Box::new(by)), keys_read: true, retry_at: Some(Time(123)), ..View::default() }
 }
 
 fn acquiring() -> View {
@@ -69,6 +69,7 @@ struct Scenario {
     view: Option<View>,
     observed_terms: ObservedTerms,
     withheld: bool,
+    reads_keys: bool,
     obstacle: Option<(LeaseReady, String)>,
     pods: Option<Vec<PodFacts>>,
     /// The number of nodes that vote, of three.
@@ -86,6 +87,7 @@ impl Scenario {
             view: Some(View::default()),
             observed_terms: ObservedTerms::default(),
             withheld: false,
+            reads_keys: true,
             obstacle: None,
             pods: Some(vec![pod("a", true), pod("b", true)]),
             up: Some(3),
@@ -117,6 +119,7 @@ impl Scenario {
             view: self.view.as_ref(),
             observed_terms: &self.observed_terms,
             withheld: self.withheld,
+            reads_keys: self.reads_keys,
             obstacle: self.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
             electorate: electorate.as_ref(),
             quorum: self.up.map(|up| QuorumOutlook {

@@ -78,11 +78,13 @@ pub enum Bug {
     LevelSwapped,
     /// The outcome of a call goes to the newest unit of its lease, whichever has made the call.
     AnswerToAnotherUnit,
+    /// The keys are never read while no attempt can begin.
+    KeysNotRead,
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
 /// `scenario::late_writes` sets up, and `AuthorityDoesNotEnd` pauses as in `scenario::replicas`.
-const OF_THE_OPERATOR: [Bug; 32] = [
+const OF_THE_OPERATOR: [Bug; 33] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -115,6 +117,7 @@ const OF_THE_OPERATOR: [Bug; 32] = [
     Bug::RestoreIgnored,
     Bug::LevelSwapped,
     Bug::AnswerToAnotherUnit,
+    Bug::KeysNotRead,
 ];
 
 impl Bug {
@@ -135,6 +138,7 @@ impl Bug {
             Self::ConsentIgnored => Some("consent: "),
             Self::LevelSwapped => Some("order: "),
             Self::AnswerToAnotherUnit => Some("are under way"),
+            Self::KeysNotRead => Some("peer: "),
             Self::EffectRepeated => Some("the engine has more than"),
             Self::LeaderEffectRepeated => Some("the election has more than"),
             Self::AdmissionEffectRepeated => Some("an admission has more than"),

@@ -349,7 +349,7 @@ fn draw_limits(rng: &mut Rng) -> Limits {
 
 /// Bugs that only a second cluster shows.
 const fn needs_two_clusters(bug: Bug) -> bool {
-    matches!(bug, Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain)
+    matches!(bug, Bug::ContendsWithoutAnswer | Bug::UnpublishedForEver | Bug::KeeperWantsAgain | Bug::KeysNotRead)
 }
 
 /// Faults without which a bug breaks nothing.

@@ -55,6 +55,7 @@ sights! {
     PublishedUnknown,
     PublishedSuperseded,
     TriedNow,
+    KeysRead,
     Configured,
     FloorRaised,
     // Answers of the API server.
@@ -141,6 +142,7 @@ impl Sight {
             Command::Want(_) => Self::Wanted,
             Command::Forget | Command::Retire => Self::Forgot,
             Command::Adopt(_) => Self::Adopted,
+            Command::ReadKeys => Self::KeysRead,
             Command::UnconfirmedShown(_) => Self::UnconfirmedShown,
             Command::KeptElsewhere(_) => Self::KeptElsewhere,
             Command::End { proof: false, .. } => Self::EndedWithoutProof,

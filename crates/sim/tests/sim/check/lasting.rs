@@ -3,6 +3,7 @@
 use redislease_plan::election::PodFacts;
 
 use crate::api::objects;
+use crate::check::checker::Live;
 use crate::check::state::Kind;
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::World;
@@ -44,6 +45,7 @@ impl World {
         let workload = spec.clustered.then(|| self.misplaced_workload(cluster, place)).flatten();
         let differences = [
             self.stale_status(cluster, place),
+            self.mistaken_about_peers(cluster, place),
             self.mislabelled(cluster, place).map(|text| (Kind::Labels, FOLLOW + self.back_off(), text)),
             gate.map(|text| (Kind::Gate, FOLLOW + self.back_off(), text)),
             workload.map(|text| (Kind::Workload, FOLLOW + READ_AGAIN + self.back_off(), text)),
@@ -59,6 +61,18 @@ impl World {
         let bound = self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND;
         let text = || format!("the status names {:?}, which has ended", named.attempt);
         (!is_live).then(|| (Kind::Status(named.attempt), bound, text()))
+    }
+
+    /// The status says that another cluster holds the lease, and none does; or one does, and the status does not say so.
+    fn mistaken_about_peers(&self, cluster: usize, place: usize) -> Option<Difference> {
+        let status = self.apis[cluster].state.leases[place].as_ref()?.status.as_ref()?;
+        let (keys, says) = (self.swarm.keys[place], status.says_held_by_peer());
+        let of_peer = |live: &&Live| self.now < live.until && self.processes[live.process].cluster != cluster;
+        let mut peers = self.check.live.iter().filter(of_peer);
+        let agrees = if says { peers.any(|live| live.keys & keys != 0) } else { !peers.any(|live| live.keys == keys) };
+        let bound = 3 * self.swarm.key_life() + self.swarm.longest_delay() + self.swarm.quarantine() + 5 * SECOND;
+        let text = || format!("the status says of another cluster that it holds the lease: {says}");
+        (!agrees).then(|| (Kind::Peer, bound, text()))
     }
 
     /// Not exactly the holder that the status calls active carries `active`.

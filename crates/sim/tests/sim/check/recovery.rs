@@ -10,6 +10,7 @@ use crate::api::objects;
 use crate::api::objects::Keys;
 use crate::api::server::Mode;
 use crate::chaos::fault::Fault;
+use crate::chaos::swarm::Swarm;
 use crate::check::coverage::Sight;
 use crate::check::state::Subject;
 use crate::check::trace::Note;
@@ -144,7 +145,7 @@ impl World {
         self.set_secret(cluster, true);
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
-            self.suspend_lease(cluster, place, false);
+            self.suspend_lease(cluster, place, cluster == 1 && self.stays_suspended());
             self.name_own_workload(cluster, place);
             self.set_consent(cluster, place, Some(place));
             let unready: Vec<u32> =
@@ -166,6 +167,14 @@ impl World {
                 self.create_pod(cluster, place, pod);
             }
         }
+    }
+
+    /// Whether the leases of the second cluster stay suspended: its status still says who holds them.
+    fn stays_suspended(&self) -> bool {
+        let Swarm { clusters, clustered, stays_away, .. } = self.swarm;
+        let others_suffice = clusters == 2 && clustered == 0 && stays_away.is_none();
+        // A suspended lease takes no request for a handover.
+        others_suffice && !self.swarm.has(Fault::Handover) && self.now.is_multiple_of(2)
     }
 
     /// Somebody else scales each workload to what it must never be. The operator corrects it: [`Kind::Workload`] says how soon.

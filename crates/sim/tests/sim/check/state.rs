@@ -29,6 +29,8 @@ pub enum Kind {
     Gate,
     /// Which workloads run.
     Workload,
+    /// Whether another cluster holds the lease.
+    Peer,
 }
 
 impl Kind {
@@ -38,6 +40,7 @@ impl Kind {
             Self::Labels => "labels",
             Self::Gate => "gate",
             Self::Workload => "workload",
+            Self::Peer => "peer",
         }
     }
 }

@@ -97,6 +97,7 @@ impl Brief {
             Command::KeptElsewhere(_) => Self::Command("kept elsewhere"),
             Command::Published { .. } => Self::Command("published"),
             Command::TryNow => Self::Command("try now"),
+            Command::ReadKeys => Self::Command("read keys"),
             Command::Configure(_) => Self::Command("configure"),
             Command::Retire => Self::Command("retire"),
             Command::Close => Self::Command("close"),

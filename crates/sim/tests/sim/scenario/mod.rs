@@ -5,6 +5,7 @@ mod crash_points;
 mod cut_off;
 mod late_writes;
 mod pauses;
+mod peers;
 mod replicas;
 mod returns;
 mod storms;

@@ -1,0 +1,101 @@
+//! When the keys are read because no attempt can begin.
+
+use redislease_core::op::{Stage, Stored};
+
+use super::*;
+
+/// The keys were read: a pod of this cluster holds them, or nobody does.
+fn read(holder: Option<&str>) -> View {
+    let value = |cluster: &str| Stored {
+        stage: Stage::Term,
+        attempt: Attempt(5),
+        number: 99,
+        metadata: format!("{cluster}/uid-{cluster}/jobs/billing/x/uid-x"),
+    };
+    View { refused_by: holder.map(value).map(Box::new), keys_read: true, retry_at: Some(Time(0)), ..View::default() }
+}
+
+impl Story {
+    fn reads(&self) -> bool {
+        self.commands().contains(&Command::ReadKeys)
+    }
+
+    /// How often the keys are read in this time.
+    fn reads_within(&mut self, millis: u64) -> usize {
+        let reads = |_: &u64| {
+            self.pass(100);
+            self.reads()
+        };
+        (0..millis / 100).filter(reads).count()
+    }
+
+    /// Whether the metrics count the time as one without a holder.
+    fn is_unheld(&self) -> Option<bool> {
+        let of = |effect: &Effect| match effect {
+            Effect::Measure(Measure::Shown(shown)) => Some(shown.waiting),
+            _ => None,
+        };
+        self.effects.iter().rev().find_map(of)
+    }
+}
+
+#[test]
+fn without_a_candidate_the_keys_are_read_at_once_and_once_a_lease_duration() {
+    let mut story = Story::new();
+    story.candidates(&[]);
+    story.turn();
+    assert!(story.opens() && story.reads());
+    assert_eq!(story.reads_within(LEASE), 1);
+    assert_eq!(story.reads_within(10 * LEASE), 10);
+    story.candidates(&[pod("a")]);
+    assert_eq!(story.reads_within(10 * LEASE), 0, "an attempt tells more");
+}
+
+#[test]
+fn the_keys_are_not_read_without_authority_a_quorum_or_pods() {
+    let prevent: [fn(&mut Facts); 4] = [
+        |facts| facts.authority = Authority::End,
+        |facts| facts.pods_listed = false,
+        |facts| facts.candidates = CandidateFacts::Unknown,
+        |facts| facts.quorum = Arc::new(QuorumFacts { up: 1, ..quorum(1, "f00d") }),
+    ];
+    for prevent in prevent {
+        let mut story = Story::new();
+        story.candidates(&[]);
+        prevent(&mut story.facts);
+        story.turn();
+        assert_eq!((story.opens(), story.reads(), story.reads_within(2 * LEASE)), (true, false, 0));
+    }
+}
+
+#[test]
+fn the_keys_are_read_while_the_last_term_keeps_an_attempt_from_beginning() {
+    let mut story = Story::held_by_a();
+    assert_eq!(story.reads_within(LEASE), 0);
+    let lost = ending(term(1, 7, "a"), EndReason::Misses);
+    story.view(lost.clone());
+    assert!(story.reads());
+    story.write();
+    let mut sealed = story.clone();
+    story.view(View { ending: lost.ending, retry_at: lost.retry_at, ..read(Some("there")) });
+    story.write();
+    assert_eq!((story.is_unheld(), story.wanted()), (Some(false), None), "the other cluster holds the lease");
+
+    let mut lost = ending(term(1, 7, "a"), EndReason::Misses);
+    lost.ending.as_mut().unwrap().sealed = true;
+    sealed.view(lost);
+    assert_eq!(sealed.reads_within(2 * LEASE), 0, "an attempt can begin");
+}
+
+#[test]
+fn the_time_without_a_holder_follows_what_was_read() {
+    let mut story = Story::new();
+    story.candidates(&[]);
+    story.turn();
+    story.write();
+    for (holder, is_unheld) in [(Some("there"), false), (None, true), (Some("there"), false)] {
+        story.view(read(holder));
+        story.write();
+        assert_eq!(story.is_unheld(), Some(is_unheld), "{holder:?}");
+    }
+}
