@@ -67,8 +67,10 @@ pub(super) fn of(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
                 None => term,
             }
         }
-        TermState::Ending(holder) => ending(facts, spec, holder, electorate),
-        TermState::HeldByPeer => Outlook::say(
+        TermState::Ending(holder) if !facts.has_reason(LeaseReady::HeldByPeerCluster) => {
+            ending(facts, spec, holder, electorate)
+        }
+        TermState::Ending(_) | TermState::HeldByPeer => Outlook::say(
             "This cluster can acquire the lease when the other cluster releases it, or when its keys expire. Run this \
              command in the other cluster to see when that can be.",
         ),

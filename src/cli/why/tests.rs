@@ -308,6 +308,17 @@ fn peer_cluster_that_holds_the_lease_is_named() {
 }
 
 #[test]
+fn a_peer_cluster_that_took_over_is_named_beside_the_term_that_it_followed() {
+    let lost = "billing-0 lost the lease: too many Redis nodes no longer have its keys. It must stop.";
+    let mut situation = Situation::held();
+    situation
+        .conditions(("True", "HeldByPeerCluster", "x of cluster us holds the lease."), ("False", "LeaseLost", lost));
+    let explanation = situation.explained();
+    assert_eq!(explanation.holder, [lost, "x of cluster us holds the lease. (HeldByPeerCluster)"]);
+    assert!(explanation.next[0].contains("when the other cluster releases it"), "{explanation:?}");
+}
+
+#[test]
 fn unheld_lease_says_why_and_what_ends_it() {
     let table = [
         ("Suspended", "spec.suspend is true: no pod is elected until it is false.", "when spec.suspend is false"),

@@ -248,10 +248,13 @@ fn record_begin(status: &mut RedisLeaseStatus, id: &TermId, inputs: &Inputs<'_>,
         None => (acquired, String::new()),
         Some(PastTerm { pod, reason, end_time, .. }) => {
             let by_status = Duration::try_from(now.duration_since(end_time.0)).unwrap_or_default();
-            let leaderless = format_duration(inputs.leaderless.unwrap_or(by_status));
+            let since = match inputs.leaderless {
+                None if inputs.previous.says_held_by_peer() => "then held by another cluster".to_owned(),
+                leaderless => format!("leaderless {}", format_duration(leaderless.unwrap_or(by_status))),
+            };
             (
                 format!("{acquired} The previous term, of {pod}, ended with reason {reason}."),
-                format!(" (was {pod}, reason {reason}, leaderless {leaderless})"),
+                format!(" (was {pod}, reason {reason}, {since})"),
             )
         }
     };

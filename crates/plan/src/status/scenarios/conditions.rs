@@ -193,6 +193,9 @@ fn a_peer_that_took_over_is_shown_before_the_last_term_of_this_cluster_is_over()
     assert!(scenario.status.says_held_by_peer() && scenario.message(ConditionType::Active).contains("must stop"));
     scenario.step_to(peer);
     assert_eq!(scenario.ready_and_active(), ["True", "HeldByPeerCluster", "False", "HeldByPeerCluster"]);
+    let composed = scenario.step_to(held(20, "b"));
+    let note = "term 1795238400000062: b in eu-west-1 (was a, reason KeysMissing, then held by another cluster)";
+    assert_eq!(events(&composed), [format!("Normal Acquired [b] {note}")]);
 }
 
 #[test]
