@@ -35,7 +35,7 @@ impl Lease {
         self.term.iter_mut().for_each(|term| term.rebase(&shift, &rounds));
         self.ending.iter_mut().for_each(|ending| ending.rebase(&shift, &rounds));
         self.cleanups.rebase(&shift, &rounds);
-        self.context.next_round = rounds.next();
+        (self.context.next_round, self.context.reads) = (rounds.next(), 0);
         shift.due(&mut self.context.held_until);
         shift.due(&mut self.retry.not_before);
         self.retry.tries = 0;

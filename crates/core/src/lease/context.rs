@@ -21,6 +21,8 @@ pub(super) struct Context {
     pub least_life: Millis,
     /// The number of the round that begins next.
     pub next_round: Round,
+    /// How many rounds were reads of the keys.
+    pub reads: u32,
     pub effects: VecDeque<Effect>,
 }
 
@@ -33,6 +35,7 @@ impl Context {
             join_delay: Millis::ZERO,
             least_life: Millis::ZERO,
             next_round: Round(0),
+            reads: 0,
             effects: VecDeque::new(),
         }
     }

@@ -24,6 +24,7 @@ pub(super) struct KeyRead {
 impl KeyRead {
     pub fn begin(context: &mut Context, now: Time) -> Self {
         let (round, quorum) = (context.new_round(), context.config.quorum);
+        context.reads = context.reads.wrapping_add(1);
         for node in quorum.nodes() {
             context.send(now, round, node, Op::Seal { attempt: Attempt::NOBODY });
         }
@@ -47,12 +48,13 @@ impl KeyRead {
         self.outstanding == 0
     }
 
-    /// The term that most nodes show. `Err` if fewer than a majority answered.
+    /// The term that most nodes show, if a majority may have it: other keys are left over. `Err` if fewer than a majority answered.
     pub fn result(&self, quorum: Quorum) -> Result<Option<&Stored>, ()> {
         if self.answers < quorum.majority() {
             return Err(());
         }
         let shown_by = |by: &&Stored| self.terms.iter().filter(|other| other.attempt == by.attempt).count();
-        Ok(self.terms.iter().max_by_key(shown_by))
+        let unknown = quorum.size() - self.answers.min(quorum.size());
+        Ok(self.terms.iter().max_by_key(shown_by).filter(|by| shown_by(by) + unknown >= quorum.majority()))
     }
 }

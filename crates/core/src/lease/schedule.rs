@@ -2,8 +2,8 @@
 //! begin them earlier or later.
 
 use super::Lease;
+use crate::lease::OnDeadline;
 use crate::lease::term::Term;
-use crate::lease::{OnDeadline, Round};
 use crate::op::Holder;
 use crate::time::{Millis, Time};
 
@@ -20,9 +20,9 @@ impl Lease {
         self.context.config.deadline = deadline;
     }
 
-    /// Whether the machine has ever sent a request.
-    pub(crate) fn has_sent(&self) -> bool {
-        self.context.next_round != Round::default()
+    /// Whether the machine has ever sent a request, reads of the keys apart.
+    pub(crate) const fn has_sent(&self) -> bool {
+        self.context.next_round.0 != self.context.reads
     }
 
     /// When the next round of extension is due. A delay by [`hold`](Self::hold) is not included. `None` if no term runs, or

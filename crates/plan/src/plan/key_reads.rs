@@ -19,7 +19,7 @@ pub(super) struct KeyReads {
 }
 
 impl KeyReads {
-    /// `can_attempt`: nothing but its time prevents an attempt.
+    /// `can_attempt`: nothing but its time prevents an attempt. Call it after a decision to forget one: that would end a read.
     pub fn update(&mut self, turn: &Turn<'_>, link: &KeeperLink, can_attempt: bool, out: &mut Effects) {
         let &Turn { now, identity, facts, ref inputs, .. } = turn;
         // An attempt waits until the seal of the last term is effective, which another term can prevent, or until its keys end.
@@ -32,7 +32,7 @@ impl KeyReads {
             self.next = None;
             return;
         }
-        let mut next = self.next.unwrap_or(now);
+        let mut next = self.next.map_or(now, |next| next.min(now + link.config.ttl));
         if now >= next {
             out.emit(Command::ReadKeys);
             // The reads of many leases are spread over the lease duration.

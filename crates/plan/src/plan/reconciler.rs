@@ -272,7 +272,7 @@ impl Reconciler {
             self.out.wake_at(at);
         }
         let Some(link) = self.keeper.link_mut() else { return };
-        self.key_reads.update(turn, link, !matches!(decision.step, Step::Forget), &mut self.out);
+        let can_attempt = !matches!(decision.step, Step::Forget);
         match decision.step {
             Step::Keep => self.contention.not_due(),
             Step::LookAgain => {
@@ -283,6 +283,9 @@ impl Reconciler {
             Step::Want { name, uid } => self.contention.contend(turn, (name, uid), link, &mut self.out),
             Step::Forget => self.contention.stop(link, &mut self.out),
             Step::End { term, proof, cause } => self.end(*now, term, proof, cause),
+        }
+        if let Some(link) = self.keeper.link() {
+            self.key_reads.update(turn, link, can_attempt, &mut self.out);
         }
         if let (PodKnowledge::Gone { stopped: false }, Some(holder)) = (&facts.holder, &holder_name) {
             self.holder.read_node(*now, lease, holder, &mut self.out);
@@ -342,7 +345,7 @@ impl Reconciler {
             view: self.keeper.view(),
             observed_terms: self.keeper.terms(),
             withheld: inputs.blocked,
-            reads_keys: !inputs.denied && link.is_some_and(|link| link.quorum.is_some()),
+            reads_keys: !inputs.denied && facts.quorum.open.is_some() && link.is_some_and(|link| link.quorum.is_some()),
             obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
             electorate: inputs.electorate.as_deref().filter(|_| facts.pods_listed),
             quorum: quorum

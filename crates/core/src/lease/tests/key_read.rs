@@ -37,6 +37,22 @@ fn a_read_shows_who_holds_any_of_the_keys() {
     assert_eq!(shown_attempt(&scenario), Some(Attempt(77)));
 }
 
+/// Its release did not reach this node, or it was confirmed nowhere else.
+#[test]
+fn a_term_on_too_few_nodes_is_not_shown() {
+    for (unreachable, shown) in [(false, None), (true, Some(Attempt(77)))] {
+        let mut scenario = Scenario::new();
+        another_holds(&mut scenario, 2, 77, 9000);
+        if unreachable {
+            scenario.links[0] = Link::Down;
+        }
+        scenario.give(Command::ReadKeys);
+        scenario.pass(1000);
+        assert_eq!((shown_attempt(&scenario), scenario.lease.view().keys_read), (shown, true), "{unreachable}");
+        assert!(!scenario.lease.has_sent(), "the first attempt still needs no turn");
+    }
+}
+
 #[test]
 fn a_read_that_no_majority_answers_shows_nothing() {
     for link in [Link::Down, Link::Away, Link::Silent] {

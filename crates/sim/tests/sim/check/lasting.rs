@@ -1,10 +1,11 @@
 //! What must follow the status during the recovery: a difference may last for a while, and is a failure after that.
 
+use redislease_core::time::Time;
 use redislease_plan::election::PodFacts;
 
 use crate::api::objects;
-use crate::check::checker::Live;
 use crate::check::state::Kind;
+use crate::operator::state::Machine;
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::World;
 
@@ -67,9 +68,15 @@ impl World {
     fn mistaken_about_peers(&self, cluster: usize, place: usize) -> Option<Difference> {
         let status = self.apis[cluster].state.leases[place].as_ref()?.status.as_ref()?;
         let (keys, says) = (self.swarm.keys[place], status.says_held_by_peer());
-        let of_peer = |live: &&Live| self.now < live.until && self.processes[live.process].cluster != cluster;
-        let mut peers = self.check.live.iter().filter(of_peer);
-        let agrees = if says { peers.any(|live| live.keys & keys != 0) } else { !peers.any(|live| live.keys == keys) };
+        // Also a term of a pod that has stopped, which its operator cannot know.
+        let holds = |process: usize, machine: &Machine| {
+            let runs = machine.stop_at().is_some_and(|stop_at| Time(self.local(process)) < stop_at);
+            runs && if says { machine.bits() & keys != 0 } else { machine.bits() == keys }
+        };
+        let peers = (0..self.processes.len()).filter(|process| self.processes[*process].cluster != cluster);
+        let mut held =
+            peers.map(|process| self.processes[process].machines.iter().any(|machine| holds(process, machine)));
+        let agrees = held.any(|held| held) == says;
         let bound = 3 * self.swarm.key_life() + self.swarm.longest_delay() + self.swarm.quarantine() + 5 * SECOND;
         let text = || format!("the status says of another cluster that it holds the lease: {says}");
         (!agrees).then(|| (Kind::Peer, bound, text()))
