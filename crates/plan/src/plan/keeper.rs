@@ -146,6 +146,8 @@ impl Keeper {
     /// expired on a majority of the nodes, unless another replica renews them. To renew those on the other nodes has no use,
     /// and with an even number of nodes, keys on half of them keep every other cluster from the lease.
     pub fn drop_unconfirmed(&mut self, now: Time, out: &mut Effects) {
+        // If this process decides again, it says once more that the term is unconfirmed: the machine may have begun to doubt anew.
+        self.unconfirmed = None;
         let Some(link) = &mut self.link else { return };
         let Standing::Uncertain(term) = &link.view.standing else {
             link.unconfirmed = None;

@@ -31,8 +31,8 @@ enum Phase {
     Adopting { unconfirmed_at: Time, ends_at: Time, overdue: bool, shown: Option<Time>, overrun: Overrun },
 }
 
-/// Whether a term passed its deadline in time, while this process had no right to end it. Another process that got the right may
-/// have kept it since then.
+/// Whether a term passed its deadline, or was lost unconfirmed, while this process had no right to end it. Another process that got the
+/// right may have kept it since then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Overrun {
     No,
@@ -154,10 +154,10 @@ impl Term {
         }
     }
 
-    /// When an unconfirmed term is given up.
+    /// When an unconfirmed term is given up, unless that was noticed already without the right to end it.
     fn lost_at(&self, config: &Config) -> Option<Time> {
         match self.phase {
-            Phase::Adopting { ends_at, shown, .. } if config.deadline == OnDeadline::Seal => {
+            Phase::Adopting { ends_at, shown, overrun: Overrun::No, .. } => {
                 shown.map(|shown| ends_at.max(shown + config.renew_interval))
             }
             _ => None,
@@ -285,10 +285,13 @@ impl Term {
             *overdue |= now >= *unconfirmed_at;
         }
         self.ask_if_overrun(now, config.deadline);
-        match self.lost_at(config) {
-            Some(lost_at) if now >= lost_at && now.since(lost_at) > LATE_WAKE => self.unconfirm(config, now),
-            Some(lost_at) if now >= lost_at => return Fate::Ends(EndReason::NeverConfirmed),
-            _ => {}
+        let Some(lost_at) = self.lost_at(config).filter(|&lost_at| now >= lost_at) else { return Fate::Runs };
+        if now.since(lost_at) > LATE_WAKE {
+            self.unconfirm(config, now);
+        } else if config.deadline == OnDeadline::Seal {
+            return Fate::Ends(EndReason::NeverConfirmed);
+        } else if let Phase::Adopting { overrun, .. } = &mut self.phase {
+            *overrun = Overrun::Yes;
         }
         Fate::Runs
     }

@@ -263,17 +263,28 @@ fn what_happens_at_a_deadline_is_changed_at_the_very_instant_of_the_deadline() {
     assert!(is_unconfirmed(scenario.standing()), "{:?}", scenario.standing());
 }
 
+/// The right comes and goes when replicas without a majority contradict each other. The doubt does not begin again each time.
 #[test]
-fn a_process_that_begins_to_lead_gives_an_adopted_term_a_whole_lease_before_it_is_lost() {
+fn a_term_that_was_lost_unconfirmed_without_the_right_to_end_it_ends_one_round_after_the_right_is_there() {
     let (mut scenario, id) = Scenario::adopting_alone(unconfirming());
     scenario.pass(6000);
     scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass(100_000);
-    scenario.give(Command::Configure(Box::new(config())));
-    let start = scenario.now;
-    scenario.pass_to(start + 5000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "{:?}", scenario.standing());
+    scenario.sent.clear();
+    scenario.give(Command::Configure(Box::new(config())));
+    assert!(scenario.has_sent("extend"), "the nodes are asked once more");
+    scenario.pass(config().command_timeout.0);
+    assert_eq!(scenario.end_reason(), Some(EndReason::Deadline));
+}
+
+#[test]
+fn a_process_that_begins_to_lead_gives_an_adopted_term_a_whole_lease_before_it_is_lost() {
+    let (mut scenario, id) = Scenario::adopting_alone(unconfirming());
+    let start = scenario.now;
+    scenario.pass(6000);
     scenario.give(Command::UnconfirmedShown(id.attempt));
+    scenario.give(Command::Configure(Box::new(config())));
     scenario.pass_to(start + 30_301);
     assert!(scenario.lease.view().ending.is_none());
     scenario.pass_to(start + 30_302);
