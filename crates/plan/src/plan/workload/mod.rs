@@ -53,9 +53,10 @@ impl Assignment<'_> {
         // Pods of an earlier spec.
         self.writer.clear(now, &turn.facts.strays, Priority::Standby, self.out);
         let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()) else { return };
+        let recorded = Recorded::of(turn.lease);
         if inputs.refused {
-            self.state.leave(Recorded::of(turn.lease));
-        } else if self.state.see(now, workload, self.is_marked(workload)) {
+            self.state.leave(recorded);
+        } else if self.state.see(now, workload, self.is_marked(workload), recorded) {
             self.attempt_at_once();
             // What is known about workloads that had the name before.
             self.writer.retain(|uid| uid == workload.uid);

@@ -51,20 +51,20 @@ impl WorkloadState {
     /// in the status: until then, another process that decides by accident may read the term there, and start the workload in the
     /// version that the first withdrawal has made.
     pub fn follow(&mut self, entitlement: Option<&Entitlement>, view: Option<&View>, recorded: Option<Recorded<'_>>) {
+        let is_named = recorded.is_some_and(|recorded| recorded.active);
+        let belief = match (entitlement, view.map(|view| &view.standing)) {
+            // The latest token is that of the new term, which starts the workload soon if the status names it already.
+            (Some(_), Some(Standing::Acquiring(..) | Standing::Publishing(_))) => return,
+            (None, _) | (Some(_), Some(Standing::Adopting(_) | Standing::Uncertain(_))) => Belief::Unknown,
+            (Some(Entitlement { holder: Some((_, token)), .. }), _) => Belief::Held(*token),
+            (Some(Entitlement { holder: None, latest }), _) => Belief::Ended { latest: *latest, is_named },
+        };
         // Also a term that has ended: the process that has ended it may not have stopped the workload.
         if let Some(recorded) = recorded.filter(|recorded| self.left != Some(recorded.attempt))
             && self.named.as_deref() != Some(recorded.pod_uid())
         {
             self.named = Some(recorded.pod_uid().into());
         }
-        let is_named = recorded.is_some_and(|recorded| recorded.active);
-        let belief = match (entitlement, view.map(|view| &view.standing)) {
-            // The latest token is that of the new term.
-            (Some(_), Some(Standing::Acquiring(..) | Standing::Publishing(_))) => return,
-            (None, _) | (Some(_), Some(Standing::Adopting(_) | Standing::Uncertain(_))) => Belief::Unknown,
-            (Some(Entitlement { holder: Some((_, token)), .. }), _) => Belief::Held(*token),
-            (Some(Entitlement { holder: None, latest }), _) => Belief::Ended { latest: *latest, is_named },
-        };
         let begins = matches!(belief, Belief::Held(_)) && !matches!(self.belief, Belief::Held(_));
         if belief != self.belief && !begins {
             self.must_be_withdrawn();
@@ -83,9 +83,19 @@ impl WorkloadState {
         self.sent = self.sent.map(|_| false);
     }
 
-    /// Takes the workload as it is, and whether its mark says that the lease has written it. Returns whether it was not known
-    /// before.
-    pub fn see(&mut self, now: Time, workload: &WorkloadFacts, is_marked: bool) -> bool {
+    /// Takes the workload as it is, whether its mark says that the lease has written it, and the term in the status. Returns whether
+    /// it was not known before.
+    pub fn see(
+        &mut self,
+        now: Time,
+        workload: &WorkloadFacts,
+        is_marked: bool,
+        recorded: Option<Recorded<'_>>,
+    ) -> bool {
+        if self.named.as_deref().is_some_and(|named| named != workload.uid) {
+            // That one runs on, also if the lease uses it again.
+            (self.named, self.left) = (None, recorded.map(|recorded| recorded.attempt));
+        }
         let version = workload.resource_version.as_ref().and_then(|version| version.parse().ok());
         let is_known = self.known.as_ref().is_some_and(|(uid, _)| *uid == workload.uid);
         if !is_known || version < self.version {

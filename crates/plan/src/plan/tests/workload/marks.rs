@@ -65,6 +65,45 @@ fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
     assert!(denied.stops(), "{:?}", denied.effects);
 }
 
+/// It was imported from another cluster, with its label. The watch shows the new status before the write is answered.
+#[test]
+fn a_workload_that_runs_when_its_first_term_is_published_goes_on() {
+    let mut imported = deployment(2);
+    imported.labels.insert(ROLE.to_owned(), "active".to_owned());
+    let mut story = Story::of_cluster(2);
+    story.workload_is(imported);
+    story.turn();
+    story.answer();
+    story.facts.holder = PodKnowledge::Workload;
+    story.view(publishing(held_by_here()));
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    lease.status = Some(Arc::unwrap_or_clone(story.status_write().unwrap().status));
+    story.facts.lease = Some(Arc::new(lease));
+    story.turn();
+    assert_eq!(story.switches(), []);
+}
+
+/// The reference names another workload for a moment.
+#[test]
+fn a_workload_that_the_lease_has_left_runs_on_when_it_is_named_again() {
+    let mut story = Story::running();
+    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    for (name, uid) in [("orders", "uid-2"), ("billing", "uid-billing-d")] {
+        let mut wanted = spec();
+        wanted["candidates"]["workloadRef"]["name"] = json!(name);
+        wanted["suspend"] = json!(true);
+        story.store(&wanted, &status);
+        // Its marks were removed.
+        story.workload_is(WorkloadFacts { name: name.into(), uid: uid.into(), ..deployment(2) });
+        for _ in 0..2 {
+            story.turn();
+            assert_eq!(story.switches(), [], "{name}");
+        }
+        story.view(ending(held_by_here(), EndReason::Decided));
+        assert_eq!(story.switches(), [], "{name}");
+    }
+}
+
 #[test]
 fn a_workload_is_stopped_only_if_its_publication_was_stored() {
     let mut story = Story::of_cluster(2);
