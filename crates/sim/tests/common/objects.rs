@@ -22,7 +22,7 @@ use redislease_plan::api::{self, RedisLease, RedisLeaseSpec, names};
 use redislease_plan::election::{Annotations, Cluster, PodFacts, Run, WorkloadFacts};
 use redislease_plan::plan::RoleWrite;
 
-/// The namespace of every lease and pod.
+/// The namespace of the operator, and of the first leases.
 pub const NAMESPACE: &str = "team";
 /// The name of the only quorum.
 pub const QUORUM: &str = "default";
@@ -36,6 +36,11 @@ pub const RUNNING: i32 = 2;
 pub const APP: &str = "app";
 /// The label that excludes a pod from the candidates of a lease that [excludes](LeaseSpec::excludes) it.
 pub const APART: &str = "apart";
+
+/// The namespaces of leases and their candidates. Only a world with many leases has several.
+const NAMESPACES: [&str; 3] = [NAMESPACE, "shop", "bank"];
+/// How many leases a namespace has at most.
+pub const OF_NAMESPACE: usize = 40;
 
 /// Keys as bits.
 pub type Keys = u128;
@@ -125,6 +130,11 @@ impl LeaseSpec {
     }
 }
 
+/// The namespace of the lease at this place.
+pub const fn namespace(place: usize) -> &'static str {
+    NAMESPACES[place / OF_NAMESPACE]
+}
+
 pub fn seconds(seconds: u64) -> api::Duration {
     Duration::from_secs(seconds).into()
 }
@@ -165,7 +175,7 @@ pub fn timestamp(now: u64) -> Timestamp {
 /// A lease without a status.
 pub fn lease(place: usize, uid: u32, keys: Keys, spec: &LeaseSpec, now: u64) -> RedisLease {
     let mut lease = RedisLease::new(&lease_name(place), spec.object(place, keys));
-    lease.metadata.namespace = Some(NAMESPACE.into());
+    lease.metadata.namespace = Some(namespace(place).into());
     lease.metadata.uid = Some(lease_uid(uid));
     lease.metadata.generation = Some(1);
     lease.metadata.creation_timestamp = Some(Time(timestamp(now)));
@@ -175,7 +185,7 @@ pub fn lease(place: usize, uid: u32, keys: Keys, spec: &LeaseSpec, now: u64) -> 
 /// A pod that runs and is Ready, on a Kubernetes node of its own; with a gate, a pod that has not started.
 pub fn pod(pod: u32, place: usize, gated: bool, now: u64) -> PodFacts {
     let running = PodFacts {
-        namespace: NAMESPACE.into(),
+        namespace: namespace(place).into(),
         name: pod_name(pod),
         uid: pod_uid(pod),
         resource_version: None,
@@ -202,7 +212,7 @@ pub fn pod(pod: u32, place: usize, gated: bool, now: u64) -> PodFacts {
 pub fn deployment(number: u32, place: usize, replicas: i32) -> WorkloadFacts {
     WorkloadFacts {
         kind: WorkloadKind::Deployment,
-        namespace: NAMESPACE.into(),
+        namespace: namespace(place).into(),
         name: lease_name(place),
         uid: pod_uid(number),
         resource_version: None,

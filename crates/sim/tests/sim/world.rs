@@ -85,7 +85,8 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(swarm: Swarm, mut rng: Rng, bugs: &[Bug]) -> Self {
+    pub fn new(mut swarm: Swarm, mut rng: Rng, bugs: &[Bug]) -> Self {
+        swarm.calls = bugs.iter().fold(swarm.calls, |calls, bug| bug.calls(calls));
         let valid_quorum = Arc::new(valid_quorum(&swarm));
         let fingerprint = valid_quorum.fingerprint();
         let membership = Membership { generation: 1, fingerprint: fingerprint.as_str().into() };

@@ -20,6 +20,9 @@ use crate::event::{Event, Inside, PodStep};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 
+/// How long a webhook may take.
+pub const LONGEST_WEBHOOK: Micros = 30 * SECOND;
+
 /// The answer to a write.
 fn answer(verdict: Verdict, body: Option<Body>) -> Answer {
     match verdict {
@@ -32,6 +35,15 @@ fn answer(verdict: Verdict, body: Option<Body>) -> Answer {
 
 fn unanswered(why: &str) -> Answer {
     Err(CallError::Unanswered(why.to_owned()))
+}
+
+/// The place of the lease for which something is written.
+fn written_for(request: &Request) -> Option<usize> {
+    match request {
+        Request::LeaseStatus { object, .. } => Some(place_of(object.metadata.name.as_deref().unwrap_or_default())),
+        Request::Role { lease, .. } => Some(place_of(&lease.name)),
+        _ => None,
+    }
 }
 
 /// The place of a lease with this name.
@@ -49,7 +61,11 @@ impl World {
     pub fn send_call(&mut self, process: usize, id: u64, request: Arc<Request>) {
         let boot = self.processes[process].boot;
         let asked = self.processes[process].engine.index().pod_lists().ask();
-        let timeout = self.swarm.api_timeout;
+        let waits = matches!(&*request, Request::Role { write, .. } if write.waits);
+        let timeout = if waits { LONGEST_WEBHOOK + SECOND } else { self.swarm.api_timeout };
+        if waits && self.chaos {
+            self.recovery.waits_until = self.now + timeout;
+        }
         let overdue = Box::new(unanswered("no answer in time"));
         self.later(process, timeout, Inside::ApiReply { id, answer: overdue });
         if self.processes[process].api_cut > 0 {
@@ -58,14 +74,15 @@ impl World {
         // A request may arrive after its sender has stopped waiting for the answer.
         let slow = self.chaos && self.rng.permille(self.swarm.api_loss / 5);
         let delay = if slow { self.rng.between(0, 8 * SECOND) } else { self.api_travel() };
-        self.after(delay, Event::ApiArrive(Box::new(ApiCall { process, boot, id, asked, request })));
+        self.after(delay, Event::ApiArrive(Box::new(ApiCall { process, boot, id, asked, request, was_held: false })));
     }
 
     pub fn api_arrive(&mut self, call: ApiCall) {
         let ApiCall { process, boot, id, .. } = call;
         let cluster = self.processes[process].cluster;
-        let mut is_write = false;
-        let answer = match self.apis[cluster].mode {
+        let mode = self.apis[cluster].mode;
+        let is_write = mode == Mode::Up && written_for(&call.request).is_some();
+        let answer = match mode {
             Mode::Hanging => {
                 self.hit(Fault::ApiHangs, Some(process));
                 return self.apis[cluster].hanging.push(call);
@@ -74,10 +91,10 @@ impl World {
                 self.hit(Fault::ApiRefuses, Some(process));
                 unanswered("connection refused")
             }
-            Mode::Up => {
-                is_write = matches!(&*call.request, Request::LeaseStatus { .. } | Request::Role { .. });
-                self.serve(cluster, &call)
-            }
+            Mode::Up if self.is_held_up(cluster, &call) => return,
+            // As its failure policy says.
+            Mode::Up if call.was_held && self.rng.percent(50) => answer(Verdict::Refused, None),
+            Mode::Up => self.serve(cluster, &call),
         };
         if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
             if self.processes[process].calls.waits_for(id) {
@@ -93,6 +110,23 @@ impl World {
         }
         let delay = self.api_travel();
         self.after(delay, Event::Inside(process, boot, Inside::ApiReply { id, answer: Box::new(answer) }));
+    }
+
+    /// Whether a webhook holds a write up. The API server gives up when the caller does, and carries the write out after the longest
+    /// time of the webhook.
+    fn is_held_up(&mut self, cluster: usize, call: &ApiCall) -> bool {
+        let Some(place) = written_for(&call.request) else { return false };
+        if call.was_held {
+            return !self.processes[call.process].calls.waits_for(call.id);
+        }
+        let until = self.apis[cluster].hangs_until.get(objects::namespace(place));
+        if until.is_none_or(|until| *until <= self.now) {
+            return false;
+        }
+        self.hit(Fault::WebhookHangs, Some(call.process));
+        let delay = self.rng.between(SECOND, LONGEST_WEBHOOK);
+        self.after(delay, Event::ApiArrive(Box::new(ApiCall { was_held: true, ..call.clone() })));
+        true
     }
 
     fn serve(&mut self, cluster: usize, call: &ApiCall) -> Answer {

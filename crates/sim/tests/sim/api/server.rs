@@ -49,6 +49,8 @@ pub struct ApiCall {
     pub id: u64,
     pub asked: Asked,
     pub request: Arc<Request>,
+    /// A webhook has held it up.
+    pub was_held: bool,
 }
 
 /// What etcd contained.
@@ -161,6 +163,8 @@ pub struct ApiServer {
     pub mode: Mode,
     /// An admission webhook refuses every write.
     pub refuses_writes: bool,
+    /// Until when an admission webhook of a namespace hangs on each write.
+    pub hangs_until: BTreeMap<&'static str, Micros>,
     /// An admission webhook changes each write of a role.
     pub mutation: Option<Mutation>,
     pub state: State,
@@ -181,6 +185,7 @@ impl ApiServer {
         Self {
             mode: Mode::Up,
             refuses_writes: false,
+            hangs_until: BTreeMap::new(),
             mutation: None,
             state,
             workloads: BTreeMap::new(),

@@ -10,7 +10,7 @@ use redislease_plan::engine::Input;
 use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::objects;
-use crate::api::objects::{NAMESPACE, RUNNING};
+use crate::api::objects::RUNNING;
 use crate::api::server::{ApiServer, Mode, Mutation, Verdict};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
@@ -128,7 +128,7 @@ impl World {
         let workload = Workload { kind: WorkloadKind::Deployment, name: objects::lease_name(place) };
         let facts = self.apis[cluster].workload_of(place);
         let marked_by = facts.map(|facts| facts.marked_by().map(str::to_owned).collect()).unwrap_or_default();
-        self.tell_engine(process, Input::WorkloadChanged(((NAMESPACE.into(), workload), marked_by)));
+        self.tell_engine(process, Input::WorkloadChanged(((objects::namespace(place).into(), workload), marked_by)));
     }
 
     /// Records that a write has switched a workload.
@@ -160,6 +160,6 @@ impl World {
         let run = Run::Replicas(if holds { RUNNING } else { 0 });
         let label = workload.labels.get(&names::role_label(&objects::lease_name(place)));
         let is_right = workload.run == run && label.is_some_and(|label| label == role.as_str());
-        (!is_right).then(|| format!("{NAMESPACE}/{} is {:?} {label:?}, must be {run:?}", workload.name, workload.run))
+        (!is_right).then(|| format!("{} is {:?} {label:?}, must be {run:?}", workload.name, workload.run))
     }
 }

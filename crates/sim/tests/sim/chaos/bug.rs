@@ -3,6 +3,8 @@
 //! `redislease_core::check::Mutant` lists which layer of checks finds which bug of the core. Random search covers the bugs
 //! that it finds in seconds. Unit tests, the model checker and scenarios find those that need one exact interleaving.
 
+use redislease_plan::plan::calls::Limits;
+
 use crate::core_check::{Layer, Mutant};
 
 /// One known-bad variant: of the core, or of the operator around it.
@@ -76,6 +78,10 @@ pub enum Bug {
     RestoreIgnored,
     /// The end of a term is written with the level of counts, and counts with that of the end.
     LevelSwapped,
+    /// A tenant whose first calls are not answered leaves no place for the urgent calls of others.
+    NoSparePlaces,
+    /// The same, and their repetitions too.
+    CallsHoldAllPlaces,
     /// The outcome of a call goes to the newest unit of its lease, whichever has made the call.
     AnswerToAnotherUnit,
     /// The keys are never read while no attempt can begin.
@@ -83,8 +89,9 @@ pub enum Bug {
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
-/// `scenario::late_writes` sets up, and `AuthorityDoesNotEnd` pauses as in `scenario::replicas`.
-const OF_THE_OPERATOR: [Bug; 33] = [
+/// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, and `NoSparePlaces` needs many calls at
+/// once as in `scenario::webhook`.
+const OF_THE_OPERATOR: [Bug; 34] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -116,6 +123,7 @@ const OF_THE_OPERATOR: [Bug; 33] = [
     Bug::ConsentIgnored,
     Bug::RestoreIgnored,
     Bug::LevelSwapped,
+    Bug::CallsHoldAllPlaces,
     Bug::AnswerToAnotherUnit,
     Bug::KeysNotRead,
 ];
@@ -137,6 +145,7 @@ impl Bug {
             Self::NoBackOff => Some("R2: "),
             Self::ConsentIgnored => Some("consent: "),
             Self::LevelSwapped => Some("order: "),
+            Self::CallsHoldAllPlaces => Some("R5: "),
             Self::AnswerToAnotherUnit => Some("are under way"),
             Self::KeysNotRead => Some("peer: "),
             Self::EffectRepeated => Some("the engine has more than"),
@@ -145,6 +154,15 @@ impl Bug {
             Self::TimerEndsAtOnce => Some("events at one instant"),
             Self::Core(Mutant::EffectRepeated) => Some("effects at one instant"),
             _ => None,
+        }
+    }
+
+    /// How many calls are in flight with the bug.
+    pub fn calls(self, calls: Limits) -> Limits {
+        match self {
+            Self::NoSparePlaces => Limits { spare: 0, ..calls },
+            Self::CallsHoldAllPlaces => Limits { spare: 0, unsure: usize::MAX, unsure_of_tenant: usize::MAX, ..calls },
+            _ => calls,
         }
     }
 

@@ -91,6 +91,8 @@ pub enum Fault {
     NoConsent,
     /// A lease names the workload of another lease for a while. The owner may give the consent to it.
     SharedWorkload,
+    /// An admission webhook of one namespace hangs on each write.
+    WebhookHangs,
     /// etcd of a cluster is restored from a backup that was made some time before.
     RestoreEtcd,
 }

@@ -11,6 +11,8 @@ use crate::operator::state::{Life, Process};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 
+const MINUTE: Micros = 60 * SECOND;
+
 impl World {
     /// Returns whether something has changed.
     pub fn meddle(&mut self, cluster: usize, fault: Fault) -> bool {
@@ -26,7 +28,9 @@ impl World {
                 self.after(0, Event::Fight { cluster, place, until });
             }
             Fault::SharedWorkload => {
-                let is_clustered = |place: usize| self.specs[cluster][place].clustered;
+                let namespace = objects::namespace(place);
+                let is_clustered =
+                    |place: usize| self.specs[cluster][place].clustered && objects::namespace(place) == namespace;
                 let others: Vec<usize> =
                     (0..self.swarm.keys.len()).filter(|&other| other != place && is_clustered(other)).collect();
                 if !is_clustered(place) || others.is_empty() {
@@ -39,6 +43,10 @@ impl World {
                     self.set_consent(cluster, other, Some(place));
                 }
                 self.heal_later(Heal::Workload(cluster, place));
+            }
+            Fault::WebhookHangs => {
+                let until = self.now + self.rng.between(SECOND, MINUTE);
+                self.apis[cluster].hangs_until.insert(objects::namespace(place), until);
             }
             Fault::RestoreEtcd => return self.restore_or_back_up(cluster),
             _ => {

@@ -178,6 +178,7 @@ impl World {
             | Fault::Fight
             | Fault::NoConsent
             | Fault::SharedWorkload
+            | Fault::WebhookHangs
             | Fault::RestoreEtcd => self.meddle(cluster, fault),
             _ => false,
         };
@@ -188,8 +189,7 @@ impl World {
 
     pub fn heal(&mut self, heal: &Heal) {
         match *heal {
-            Heal::Api(cluster)
-            | Heal::Webhook(cluster)
+            Heal::Webhook(cluster)
             | Heal::Mutation(cluster)
             | Heal::Consent(cluster, _)
             | Heal::Workload(cluster, _)
@@ -319,6 +319,7 @@ impl World {
 
     pub fn restore_api(&mut self, cluster: usize) {
         self.apis[cluster].mode = Mode::Up;
+        self.running.disturbed(cluster, self.now);
         for call in std::mem::take(&mut self.apis[cluster].hanging) {
             // It executes them together with new calls: some after newer ones, some never.
             if self.rng.percent(70) {

@@ -7,7 +7,7 @@ use redislease_core::wire::Limits;
 use redislease_plan::plan::PERMITS;
 use redislease_plan::plan::calls::Limits as CallLimits;
 
-use crate::api::objects::{Keys, LeaseSpec};
+use crate::api::objects::{Keys, LeaseSpec, OF_NAMESPACE};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
@@ -165,7 +165,9 @@ impl Swarm {
 
     fn widened(mut self, rng: &mut Rng) -> Self {
         if rng.permille(MANY) {
-            return self.with_many_workloads();
+            self = self.with_many_workloads();
+            self.faults.extend(rng.percent(50).then_some((Fault::WebhookHangs, 10)));
+            return self;
         }
         self.excludes = !of_place(self.gated, 0) && !of_place(self.clustered, 0) && rng.percent(30);
         let only_workloads = (0..self.keys.len()).all(|place| of_place(self.clustered, place));
@@ -182,6 +184,7 @@ impl Swarm {
         self.permits = PERMITS;
         self.calls = CallLimits::STANDARD;
         self.api_delay = (MILLI, 5 * MILLI);
+        self.api_timeout = 5 * SECOND;
         self.engine_delay = (20, 200);
         self.chaos = self.chaos.min(60 * SECOND);
         // There are so many effects.
@@ -209,6 +212,13 @@ impl Swarm {
         ) {
             self.gated = 0;
             self.clustered = 0b111;
+        }
+        if bug == Bug::CallsHoldAllPlaces {
+            self = self.with_many_workloads();
+            self.keys.truncate(OF_NAMESPACE + 10);
+            (self.api_loss, self.stale_lists) = (0, 0);
+            self.faults
+                .retain(|(fault, _)| matches!(fault, Fault::Isolate | Fault::SuspendLease | Fault::WebhookHangs));
         }
         if matches!(bug, Bug::PermitKept | Bug::WritePermitKept) {
             self.permits = 1;
@@ -364,6 +374,9 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
             return [Fault::Webhook, Fault::StripsLabel, Fault::Clamps, Fault::Fight].map(|fault| (fault, 10)).into();
         }
         Bug::ConsentIgnored => return [Fault::NoConsent, Fault::SharedWorkload].map(|fault| (fault, 10)).into(),
+        Bug::CallsHoldAllPlaces => {
+            return [Fault::Isolate, Fault::SuspendLease, Fault::WebhookHangs].map(|fault| (fault, 10)).into();
+        }
         Bug::RestoreIgnored => return vec![(Fault::RestoreEtcd, 30)],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::CounterLossIgnored) => &[Fault::Flush],

@@ -21,7 +21,7 @@ type Difference = (Kind, Micros, String);
 impl World {
     /// `election` is how long no replica may lead, in addition to the bound of each difference.
     pub fn check_what_follows(&mut self, election: Micros) {
-        let away = self.recovery.without_api;
+        let (away, waits_until) = (self.recovery.without_api, self.recovery.waits_until);
         for cluster in (0..self.apis.len()).filter(|cluster| Some(*cluster) != away) {
             for place in 0..self.swarm.keys.len() {
                 let differences = self.differences(cluster, place);
@@ -29,7 +29,7 @@ impl World {
                 lasting.retain(|kind, _| differences.iter().any(|(now, ..)| now == kind));
                 for (kind, bound, difference) in differences {
                     let since = *lasting.entry(kind).or_insert(self.now);
-                    if self.now - since > bound + election {
+                    if self.now > since.max(waits_until) + bound + election {
                         let name = kind.name();
                         self.check.fail(format!(
                             "{name}: since {since} µs, lease {place} of cluster {cluster}: {difference}"

@@ -141,6 +141,8 @@ impl World {
             self.serve_restored(cluster);
         }
         self.apis[cluster].refuses_writes = false;
+        let now = self.now;
+        self.apis[cluster].hangs_until.values_mut().for_each(|until| *until = now.min(*until));
         self.apis[cluster].mutation = None;
         self.set_secret(cluster, true);
         for place in 0..self.swarm.keys.len() {

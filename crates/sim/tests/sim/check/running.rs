@@ -4,10 +4,11 @@
 //! - R2: one lease writes at most [`WRITES`] times a minute to one object.
 //! - R3: a workload that runs is stopped only after an attempt was answered, or after a published term of its own.
 //! - R4: a start is stored only if the status named its term after the version of the object that it replaces.
+//! - R5: a workload that an operator started is stopped before the keys of its last term end.
 //!
 //! R1 is excused where `docs/guarantees.md` excuses it: a pod is counted until its grace period has passed, and until it is deleted by
 //! force or its lease is deleted. A workload is counted if an operator started it or published a term for it, and its cluster must be able to stop it: its API
-//! server answered and its processes ran for the last two leases.
+//! server answered and its processes ran for the last two leases. The same excuses R5.
 
 use redislease_core::op::{Stage, Token, Vote};
 use redislease_plan::api::names;
@@ -15,7 +16,7 @@ use redislease_plan::api::names::PodRole;
 use redislease_plan::election::WorkloadFacts;
 use redislease_plan::plan::{PodChange, RoleWrite};
 
-use crate::api::calls::place_of;
+use crate::api::calls::{LONGEST_WEBHOOK, place_of};
 use crate::api::objects;
 use crate::api::objects::Named;
 use crate::api::server::Mode;
@@ -123,7 +124,7 @@ impl World {
         let consents = self.apis[late].workload_of(place).is_some_and(|workload| {
             workload.annotations.get(names::ACTIVATED_BY_ANNOTATION) == Some(&objects::lease_name(lease))
         });
-        if consents && !self.is_excused(late) {
+        if consents && !self.is_excused((late, place)) {
             let text =
                 format!("R1: the workload of lease {lease} runs in the clusters {} and {other}: {late} is late", of.0);
             self.check.fail(text);
@@ -131,18 +132,20 @@ impl World {
     }
 
     /// Whether this cluster may not have been able to stop a workload in time.
-    fn is_excused(&self, cluster: usize) -> bool {
+    fn is_excused(&self, (cluster, place): Of) -> bool {
         let hinders = self.swarm.api_loss > 0 || self.swarm.stale_lists > 0;
         let of_cluster = self.processes.iter().filter(|process| process.cluster == cluster);
         let mut stopped = of_cluster.filter(|process| process.life != Life::Running || process.api_cut > 0);
         let api = &self.apis[cluster];
         let window = 2 * self.swarm.key_life() + 10 * SECOND;
         let disturbed_at = self.running.disturbed_at.get(&cluster);
+        let hung_until = api.hangs_until.get(objects::namespace(place));
         hinders
             || stopped.next().is_some()
             || api.mode != Mode::Up
             || api.refuses_writes
             || disturbed_at.is_some_and(|at| self.now < at + window)
+            || hung_until.is_some_and(|until| self.now < *until + LONGEST_WEBHOOK + window)
     }
 
     /// A fault begins or ends that may keep the operator of a cluster from writing.
@@ -186,15 +189,23 @@ impl World {
         if write.role == Some(PodRole::Active) {
             self.start_is_stored(of, write);
         } else if switches && replicas(before) > 0 && replicas(after) == 0 {
-            self.stop_is_stored(of, objects::number(&write.uid));
+            self.stop_is_stored(of, write);
         }
         if switches && before.run != after.run {
             self.replicas_change((of.0, place_of(&write.pod)), replicas(after), Some(of.1));
         }
     }
 
-    /// R3: a workload that runs is stopped.
-    fn stop_is_stored(&mut self, of: Of, workload: u32) {
+    /// R3 and R5: a workload that runs is stopped.
+    fn stop_is_stored(&mut self, of: Of, write: &RoleWrite) {
+        let workload = objects::number(&write.uid);
+        let runs_for = self.running.workloads.get(&(of.0, place_of(&write.pod))).and_then(|workload| workload.lease);
+        let keys_end = self.check.last.get(&of).map_or(Micros::MAX, |last| last.until);
+        if runs_for == Some(of.1) && keys_end < self.now && !self.is_excused(of) {
+            let late = self.now - keys_end;
+            let text = format!("R5: workload {workload} of cluster {} is stopped {late} µs after its keys ended", of.0);
+            self.check.fail(text);
+        }
         let had_term = self.running.terms.contains(&(of.0, workload));
         if !had_term && !self.running.refused_at.contains_key(&of) {
             let text = format!("R3: workload {workload} of cluster {} is stopped, and no attempt was answered", of.0);

@@ -59,6 +59,9 @@ pub struct Subject {
 
 #[derive(Default)]
 pub struct Recovery {
+    /// Until when an operator may wait for the answer to a write that it sent before the faults ended: until then, it does not write
+    /// to that object again.
+    pub waits_until: Micros,
     pub subject: Option<Subject>,
     pub proof: Option<Micros>,
     pub lasting: Lasting,

@@ -133,7 +133,8 @@ const STORIES: [Story; 7] = [
             (23, Scene::Unsuspend(0)),
             (26, Scene::AnswersKept),
         ],
-        end: 44,
+        // A repeated stop whose answer is lost keeps the pod's other writes waiting for 31 s.
+        end: 66,
         holds: 0,
     },
     Story {

@@ -9,6 +9,7 @@ mod peers;
 mod replicas;
 mod returns;
 mod storms;
+mod webhook;
 
 use redislease_core::op::Attempt;
 use redislease_core::quorum::Quorum;
