@@ -102,6 +102,8 @@ pub enum PodStep {
     LosesPower,
     /// An administrator marks its Kubernetes node as out of service.
     NodeMarked,
+    /// Its controller releases it or adopts it, because its label has changed.
+    Owned,
     /// The object is removed.
     Leaves,
 }

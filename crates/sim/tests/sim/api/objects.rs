@@ -91,10 +91,10 @@ pub fn relabel(pod: &mut PodFacts) {
     pod.labels.insert(APART.into(), String::new());
 }
 
-/// Whether the pod carries the label `active` of the lease.
+/// Whether the pod carries the label `active` of the lease, as an operator writes it: with a token.
 pub fn is_active(pod: &PodFacts, place: usize) -> bool {
-    let label = pod.labels.get(&names::role_label(&lease_name(place)));
-    label.is_some_and(|role| role == names::PodRole::Active.as_str())
+    let (label, token) = role_of(pod, place);
+    label.is_some_and(|role| role == names::PodRole::Active.as_str()) && token.is_some()
 }
 
 /// The lease's own part of a pod's labels and annotations.

@@ -94,6 +94,7 @@ impl World {
     /// Sends one change to every watch that is open. A watch that misses one is not open any more.
     pub fn tell(&mut self, cluster: usize, change: Option<Change>) {
         let Some(change) = change else { return };
+        self.controller_sees(cluster, &change);
         let kind = change.kind();
         for process in 0..self.processes.len() {
             let watching = &self.processes[process];

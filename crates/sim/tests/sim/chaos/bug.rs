@@ -82,6 +82,8 @@ pub enum Bug {
     NoSparePlaces,
     /// The same, and their repetitions too.
     CallsHoldAllPlaces,
+    /// No pod counts as released by its controller.
+    ReleaseUnseen,
     /// The outcome of a call goes to the newest unit of its lease, whichever has made the call.
     AnswerToAnotherUnit,
     /// The keys are never read while no attempt can begin.
@@ -89,8 +91,8 @@ pub enum Bug {
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
-/// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, and `NoSparePlaces` needs many calls at
-/// once as in `scenario::webhook`.
+/// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, `ReleaseUnseen` needs a controller as in
+/// `scenario::selected`, and `NoSparePlaces` many calls at once as in `scenario::webhook`.
 const OF_THE_OPERATOR: [Bug; 34] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,

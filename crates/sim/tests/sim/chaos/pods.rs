@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redislease_plan::api::names;
 use redislease_plan::election::PodFacts;
 
 use crate::api::objects;
 use crate::api::objects::LeaseSpec;
 use crate::api::server::Change;
+use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::check::trace::Note;
 use crate::event::{Event, Heal, PodStep};
@@ -92,6 +94,12 @@ impl World {
             PodStep::NodeMarked => {
                 self.apis[cluster].nodes_off.insert(pod);
             }
+            PodStep::Owned => {
+                let Some(facts) = self.apis[cluster].state.pods.get(&pod).cloned() else { return };
+                let released = !self.is_selected(&facts) && !self.is(Bug::ReleaseUnseen);
+                self.change_pod(cluster, pod, |pod| pod.released = released);
+                self.replace_later(cluster, objects::place_of(&facts));
+            }
             PodStep::Leaves => {
                 if !self.is_scheduled(cluster, pod) {
                     self.check.pod_stopped(self.now, pod);
@@ -100,11 +108,37 @@ impl World {
                 let Some(Change::Pod { facts, .. }) = &change else { return };
                 let place = objects::place_of(facts);
                 self.tell(cluster, change);
-                if let Some(place) = place {
-                    let delay = self.rng.pick(&[10, 500, 3000]) * MILLI;
-                    self.after(delay, Event::PodComes { cluster, place });
-                }
+                self.replace_later(cluster, place);
             }
+        }
+    }
+
+    fn replace_later(&mut self, cluster: usize, place: Option<usize>) {
+        if let Some(place) = place {
+            let delay = self.rng.pick(&[10, 500, 3000]) * MILLI;
+            self.after(delay, Event::PodComes { cluster, place });
+        }
+    }
+
+    /// The role label of a pod that its controller selects.
+    fn selected_label(&self, place: usize) -> Option<(String, String)> {
+        let role = self.swarm.selected?;
+        Some((names::role_label(&objects::lease_name(place)), role.as_str().to_owned()))
+    }
+
+    /// Whether its controller selects the pod, also by its label.
+    fn is_selected(&self, pod: &PodFacts) -> bool {
+        let label = objects::place_of(pod).and_then(|place| self.selected_label(place));
+        label.is_none_or(|(label, role)| pod.labels.get(&label) == Some(&role))
+    }
+
+    /// The controller of a pod sees that it has changed.
+    pub fn controller_sees(&mut self, cluster: usize, change: &Change) {
+        if let Change::Pod { facts, deleted: false, .. } = change
+            && facts.released == self.is_selected(facts)
+        {
+            let (pod, delay) = (objects::number(&facts.uid), self.rng.between(1, 50) * MILLI);
+            self.after(delay, Event::Pod { cluster, pod, step: PodStep::Owned });
         }
     }
 
@@ -112,7 +146,7 @@ impl World {
         if self.specs[cluster][place].clustered {
             return;
         }
-        let of_place = |pod: &&Arc<PodFacts>| objects::place_of(pod) == Some(place);
+        let of_place = |pod: &&Arc<PodFacts>| objects::place_of(pod) == Some(place) && self.is_selected(pod);
         if self.apis[cluster].state.pods.values().filter(of_place).count() > self.swarm.pods {
             return;
         }
@@ -121,7 +155,8 @@ impl World {
     }
 
     pub fn create_pod(&mut self, cluster: usize, place: usize, pod: u32) {
-        let facts = objects::pod(pod, place, self.specs[cluster][place].gated, self.now);
+        let mut facts = objects::pod(pod, place, self.specs[cluster][place].gated, self.now);
+        facts.labels.extend(self.selected_label(place));
         let change = self.apis[cluster].create_pod(pod, facts);
         self.tell(cluster, Some(change));
     }

@@ -4,6 +4,7 @@
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use redislease_core::wire::Limits;
+use redislease_plan::api::names::PodRole;
 use redislease_plan::plan::PERMITS;
 use redislease_plan::plan::calls::Limits as CallLimits;
 
@@ -55,6 +56,8 @@ pub struct Swarm {
     pub gated: u8,
     /// The leases that clusters hold, as bits by place.
     pub clustered: u8,
+    /// The role that the template and the selector of the controller of all candidates name.
+    pub selected: Option<PodRole>,
     /// Candidates of each lease.
     pub pods: usize,
     /// What a lease's spec may be. Specs of one key differ between clusters and over time.
@@ -137,6 +140,7 @@ impl Swarm {
             excludes: false,
             gated,
             clustered,
+            selected: None,
             pods: rng.between(1, 3) as usize,
             specs,
             network,

@@ -8,6 +8,7 @@ mod pauses;
 mod peers;
 mod replicas;
 mod returns;
+mod selected;
 mod storms;
 mod webhook;
 
@@ -59,6 +60,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         excludes: false,
         gated: 0,
         clustered: 0,
+        selected: None,
         pods: 2,
         specs: vec![spec],
         network: Network { delay: (100, 2 * MILLI), slow: 0, slowest: 0, loss: 0, repeat: 0 },
