@@ -171,7 +171,7 @@ impl Context {
         let parts = ["leases", "quorums", "pods"].map(|kind| self.readiness.needs(format!("{kind}: not listed yet")));
         let [leases_listed, quorums_listed, pods_listed] = parts;
         let listed = (leases_listed, pods_listed);
-        let tried = self.readiness.needs("quorums: not every node was tried yet");
+        let tried = self.readiness.needs("quorums: not every node was tried yet, or only others reach a majority");
         let identified = self.readiness.needs("the cluster: the UID of its namespace kube-system was not read yet");
         starting.done();
 

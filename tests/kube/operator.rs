@@ -169,12 +169,13 @@ fn a_replica_that_reaches_no_node_does_not_end_a_term_that_the_leader_keeps() ->
     })?;
     assert!(lease.state()?.is_active());
     assert_eq!(cut_off.metrics()?.value("redislease_api_writes_total", &writes), Some(0.0));
-    // Readiness only requires that it has tried to connect to every node.
-    cut_off.wait_ready()?;
+    let (code, page) = cut_off.get("/readyz")?;
+    assert_eq!(code, 503, "a rollout must not replace the leader by it: {page}");
 
     // No replica contradicts it now. Its next claim comes 20 s after the first one.
     keeps.kill()?;
     lease.wait("the term is lost", Duration::from_mins(1), |now| now.reason("Active") == "LeaseLost")?;
+    cut_off.wait_ready()?;
     installation.wait_for("the former holder is labelled standby", SOON, || match label() {
         Ok(Some(label)) if label == "standby" => Ok(()),
         other => Err(format!("{other:?}")),

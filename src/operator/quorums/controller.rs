@@ -428,7 +428,7 @@ impl Controller {
             }
         }
         if !matches!(self.start, Start::Listing)
-            && self.entries.values().all(QuorumEntry::is_evaluated)
+            && self.entries.values().all(|entry| entry.is_evaluated() && !entry.is_behind())
             && let Some(part) = self.tried.take()
         {
             part.done();

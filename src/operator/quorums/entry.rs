@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt};
 use redislease_lock::clock;
 use redislease_lock::nodes::StartError;
-use redislease_plan::api::conditions::{LeaseReady, QuorumReady};
+use redislease_plan::api::conditions::{ConditionStatus, ConditionType, LeaseReady, QuorumReady};
 use redislease_plan::api::{RedisQuorum, ValidQuorum};
 use redislease_plan::plan::{Authority, QuorumFacts};
 
@@ -228,6 +229,17 @@ impl QuorumEntry {
         !self.exists()
             || self.obstacle().is_some()
             || self.connection.as_ref().is_some_and(|connection| evaluated(&connection.statuses()))
+    }
+
+    /// Whether the status says that the quorum is available, and this process reaches no majority. Another process does: a rollout
+    /// must not replace that one by this one.
+    pub fn is_behind(&self) -> bool {
+        let Some(status) = self.resource.as_ref().and_then(|resource| resource.status.as_ref()) else { return false };
+        let is_ready = |condition: &Condition| {
+            condition.type_ == ConditionType::Ready.as_str() && condition.status == ConditionStatus::True.as_str()
+        };
+        let reaches = |connection: &Arc<Connection>| up(&connection.statuses()) >= connection.quorum.quorum.majority();
+        status.conditions.iter().any(is_ready) && !self.connection.as_ref().is_some_and(reaches)
     }
 
     /// Why no lease can be acquired.
