@@ -129,6 +129,20 @@ fn replace_all(installation: &Installation, first: &Authority, second: &Authorit
     Ok(())
 }
 
+/// A rollout starts a process that reaches no server, and must not replace the one that does. The new one claims to lead after ten seconds.
+fn a_rollout_waits(installation: &Installation, held: &Held<'_>) -> Result<()> {
+    let successor = installation.start_operator("operator-1", &[])?;
+    throughout(Duration::from_secs(17), |after| {
+        let (code, page) = successor.get("/readyz")?;
+        assert_eq!((code, held.moved()?), (503, 0), "{after:?} after its start: {page}");
+        Ok(())
+    })?;
+    let (_, page) = successor.get("/readyz")?;
+    assert!(page.contains("quorums: not every node was tried yet, or only others reach a majority"), "{page}");
+    successor.stop()?;
+    Ok(())
+}
+
 /// What the status says when no server can be reached because of its certificate.
 fn wrong_certificates_of_servers(installation: &Installation, first: &Authority) -> Result<()> {
     let refused = installation.wait_for_quorum("refused", SECRET_READ, |quorum| quorum.count("Down") == 3)?;
@@ -185,8 +199,10 @@ fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
 
     // Open connections survive certificates of a wrong authority. A new process cannot connect.
     installation.apply(&certificates(&first.certificate(), &second.sign(&["redislease"])?))?;
+    a_rollout_waits(&installation, &held)?;
     operator.restart()?;
     wrong_certificates_of_servers(&installation, &first)?;
+    operator.wait_ready()?;
     for server in installation.redis() {
         server.set_tls(&server_tls(&second)?)?;
     }

@@ -1,5 +1,8 @@
 //! One quorum: its resource, its connections, and why it cannot be used.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,7 +11,7 @@ use kube::{Resource, ResourceExt};
 use redislease_lock::clock;
 use redislease_lock::nodes::StartError;
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType, LeaseReady, QuorumReady};
-use redislease_plan::api::{RedisQuorum, ValidQuorum};
+use redislease_plan::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use redislease_plan::plan::{Authority, QuorumFacts};
 
 use super::connection::{Connection, evaluated, mismatch, up};
@@ -304,9 +307,9 @@ impl QuorumEntry {
     /// Returns the resource with the status to write now. Reports the events of an unanswered write that the resource shows.
     pub fn next_status(&mut self, writer: &Writer) -> Option<RedisQuorum> {
         let authority = self.election.grant().authority(clock::now());
-        let may_write = self.claims_leader || matches!(authority, Authority::Lead | Authority::End);
+        let decides = matches!(authority, Authority::Lead | Authority::End);
         // Only the leader writes the status.
-        let Some(resource) = self.resource.as_ref().filter(|_| may_write) else {
+        let Some(resource) = self.resource.as_ref().filter(|_| self.claims_leader || decides) else {
             self.writes.put_off();
             return None;
         };
@@ -320,7 +323,13 @@ impl QuorumEntry {
         let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
         let leads = self.claims_leader || self.election.is_leader(clock::now());
         let leader = leads.then(|| self.election.instance());
-        let composed = show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, self.obstacle(), leader)?;
+        let valid = self.valid.as_deref();
+        let mut composed = show::compose(resource, valid, fingerprint, &statuses, self.obstacle(), leader)?;
+        // Until the time has passed in which the leader can contradict a claim, the status says what that leader sees.
+        if !decides && let Some(shown) = &resource.status {
+            composed.status = RedisQuorumStatus { leader: composed.status.leader, ..shown.clone() };
+            composed.events.clear();
+        }
         let status = self.writes.begin(composed.status, composed.events)?;
         let mut next = resource.clone();
         next.status = Some(status);
@@ -354,97 +363,4 @@ fn leader(quorum: Option<&RedisQuorum>) -> Option<&str> {
 
 fn version(quorum: &RedisQuorum) -> Option<u64> {
     quorum.resource_version().and_then(|version| version.parse().ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use prometheus::Registry;
-    use redislease_lock::keeper::Keeper;
-    use serde_json::json;
-
-    use super::*;
-    use crate::metrics::operator::OperatorMetrics;
-    use crate::metrics::panics::Panics;
-    use crate::operator::authority::Authorities;
-    use redislease_plan::api::RedisQuorumStatus;
-    use redislease_plan::election::Cluster;
-    use redislease_plan::index::ListCount;
-
-    /// An entry whose replica follows, and whose status was to be compared in the past.
-    fn following() -> (QuorumEntry, Writer) {
-        let registry = Registry::new();
-        let panics = Panics::register(&registry).unwrap();
-        let metrics = OperatorMetrics::register(&registry, &["quorum"], &panics).unwrap();
-        let keeper = Keeper::start(panics.keeper_observer()).unwrap();
-        let writer = Writer::new("operator-0".into(), ListCount::default(), metrics, Authorities::default(), || {});
-        let mut entry = QuorumEntry::new(Replica {
-            cluster: Cluster { name: "here".into(), uid: "uid".into() },
-            instance: "operator-0".into(),
-            process: "1".into(),
-            keeper: Arc::new(keeper),
-            writer: writer.clone(),
-        });
-        entry.take(RedisQuorum::new("default", serde_json::from_str(r#"{"nodes": []}"#).unwrap()), true);
-        entry.writes.wait_until(Instant::now());
-        (entry, writer)
-    }
-
-    fn quorum_of_three() -> RedisQuorum {
-        let nodes: Vec<_> =
-            ["a", "b", "c"].iter().map(|name| json!({"name": name, "address": format!("{name}:6379")})).collect();
-        RedisQuorum::new("default", serde_json::from_value(json!({"nodes": nodes})).unwrap())
-    }
-
-    /// The error of a system that has no file descriptor left.
-    fn too_many_files() -> StartError {
-        StartError::System { quorum: "default".into(), source: std::io::Error::from_raw_os_error(24) }
-    }
-
-    #[test]
-    fn a_replica_whose_system_does_not_open_the_quorum_decides_nothing_while_another_one_is_named() {
-        let named: RedisQuorumStatus = serde_json::from_value(json!({
-            "leader": {"instance": "operator-1", "since": "2026-01-01T00:00:00Z", "transitions": 1},
-        }))
-        .unwrap();
-        for (status, authority) in [(Some(named), Authority::Follow), (None, Authority::Lead)] {
-            let (mut entry, _) = following();
-            entry.take(RedisQuorum { status, ..quorum_of_three() }, true);
-            assert!(matches!(entry.next_step(), Step::Open(..)));
-            entry.opened(Err(too_many_files()));
-            entry.elect(|| {});
-            assert_eq!(entry.election().grant().authority(clock::now()), authority);
-        }
-    }
-
-    #[test]
-    fn a_quorum_that_the_system_did_not_open_is_opened_again() {
-        let (mut entry, _) = following();
-        entry.take(quorum_of_three(), true);
-        assert!(matches!(entry.next_step(), Step::Open(..)));
-        assert!(entry.opened(Err(too_many_files())).is_none());
-        assert!(matches!(entry.next_step(), Step::None), "not at once");
-        let facts = entry.facts("default", "system").unwrap();
-        let (reason, message) = facts.obstacle.clone().unwrap();
-        // The spec is not the cause.
-        assert_eq!(reason, LeaseReady::QuorumUnavailable);
-        assert!(message.contains("cannot start the thread of its nodes: Too many open files"), "{message}");
-        assert!(entry.open_again() && !entry.open_again());
-        assert!(matches!(entry.next_step(), Step::Open(..)));
-        assert_eq!(entry.facts("default", "system").unwrap().obstacle, None);
-    }
-
-    #[test]
-    fn a_follower_does_not_wake_the_controller_again_and_again() {
-        let (mut entry, writer) = following();
-        assert!(entry.next_status(&writer).is_none());
-        assert_eq!(entry.show_at(), None, "a time in the past would wake the controller at once");
-    }
-
-    #[test]
-    fn a_claim_ends_with_the_loss_of_the_quorum() {
-        let (mut entry, _) = following();
-        entry.claims_leader = true;
-        entry.elect(|| {});
-        assert!(!entry.claims_leader, "the quorum is not lost");
-    }
 }

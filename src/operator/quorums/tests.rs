@@ -152,19 +152,3 @@ async fn a_secret_that_is_not_answered_delays_no_other_quorum() {
     keeper.shutdown().await;
     tasks.abort_all();
 }
-
-/// A rollout would replace the one that reaches it.
-#[tokio::test]
-async fn a_process_without_a_majority_is_behind_one_that_shows_it() {
-    let (parts, ..) = parts();
-    let mut entry = entry::QuorumEntry::new(parts.replica);
-    assert!(!entry.is_behind(), "a quorum that was not read yet");
-    for (shown, is_behind) in [(json!([]), false), (json!("True"), true), (json!("False"), false)] {
-        let Watched::Seen(mut quorum) = quorum("default") else { unreachable!() };
-        let ready = json!({"type": "Ready", "status": shown, "reason": "r", "message": "", "lastTransitionTime": "2026-11-27T00:00:00Z"});
-        let conditions = if shown.is_string() { json!([ready]) } else { json!([]) };
-        quorum.status = Some(serde_json::from_value(json!({"conditions": conditions})).unwrap());
-        entry.take(*quorum, true);
-        assert_eq!(entry.is_behind(), is_behind, "{shown}");
-    }
-}
