@@ -218,8 +218,14 @@ fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
 
 /// Whether the operator ends every term of the lease.
 fn is_unwanted(facts: &Facts) -> bool {
-    let suspended = facts.has_reason(LeaseReady::Suspended) || facts.spec.as_ref().is_ok_and(|spec| spec.suspended);
+    let suspended =
+        facts.has_reason(LeaseReady::Suspended) || facts.spec.as_ref().is_ok_and(|spec| is_suspended(facts, spec));
     suspended || facts.lease.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether the operator ends every term because of `spec.suspend`. It keeps the term of a workload that it must not stop.
+fn is_suspended(facts: &Facts, spec: &ValidLease) -> bool {
+    spec.suspended && !facts.has_reason(LeaseReady::ActivationNotAllowed)
 }
 
 /// What must change before the operator elects a pod, whatever becomes of the last term; `None` if nothing must.
@@ -287,7 +293,7 @@ fn standby(facts: &Facts, holder: &Holder, electorate: Option<&Electorate>) -> O
 
 fn revoked(facts: &Facts, spec: &ValidLease) -> Option<EndCause> {
     let deleting = facts.lease.metadata.deletion_timestamp.is_some();
-    deleting.then_some(EndCause::Deleted).or_else(|| spec.suspended.then_some(EndCause::Suspended))
+    deleting.then_some(EndCause::Deleted).or_else(|| is_suspended(facts, spec).then_some(EndCause::Suspended))
 }
 
 /// The view of a lock layer that holds the term in status.

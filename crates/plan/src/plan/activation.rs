@@ -13,7 +13,7 @@
 use redislease_core::op::Token;
 
 use super::desired_role::DesiredRole;
-use super::{Allowed, Facts, PodChange};
+use super::{Allowed, CandidateFacts, Facts, PodChange, PodKnowledge};
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
 use crate::api::validated::ClusterActivation;
@@ -114,6 +114,21 @@ fn forbidden(facts: &Facts) -> Option<[&'static str; 3]> {
         Some(ClusterActivation::Suspend) if !suspend => Some(["suspend", "--allow-suspend", "rbac.allowSuspend"]),
         _ => None,
     }
+}
+
+/// Whether the operator must not stop what holds the lease, and it may run. What is not known may run.
+pub(super) fn is_unstoppable(facts: &Facts) -> bool {
+    let workload = match &facts.candidates {
+        CandidateFacts::Known(electorate) => electorate.workload(),
+        CandidateFacts::Unknown | CandidateFacts::Unusable(..) => None,
+    };
+    let is_stopped = match (workload, &facts.holder) {
+        (Some(workload), _) => workload.run.is_stopped(),
+        // A pod with a gate was not started.
+        (None, PodKnowledge::Here(holder)) => !holder.facts.gates.is_empty(),
+        (None, _) => false,
+    };
+    !is_stopped && forbidden(facts).is_some()
 }
 
 /// Whether the operator may write to the candidates of the lease: to pods always.

@@ -139,14 +139,8 @@ fn names_another(spec: Option<&ValidLease>, name: &str) -> bool {
 /// `overdue`: it could not be published in time.
 pub(super) fn revoked(turn: &Turn<'_>, link: &KeeperLink, handover: &Handovers, overdue: bool) -> Option<EndCause> {
     let Turn { lease, inputs, .. } = turn;
-    if inputs.deleting {
-        return Some(EndCause::Deleted);
-    }
-    if inputs.suspended {
-        return Some(EndCause::Suspended);
-    }
-    if inputs.denied {
-        return Some(EndCause::NamespaceNotAllowed);
+    if let Some(cause) = inputs.revoked() {
+        return Some(cause);
     }
     if inputs.refused || inputs.unstartable {
         return Some(EndCause::NoLongerCandidate);

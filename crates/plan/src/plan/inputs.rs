@@ -11,7 +11,7 @@ use super::workload::{Missing, missing_consent};
 use super::{CandidateFacts, Facts, Identity, OpenQuorum};
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidLease};
-use crate::election::Electorate;
+use crate::election::{Electorate, EndCause};
 use crate::status::Obstacle;
 
 /// What all parts of a reconciler know in one turn.
@@ -29,6 +29,8 @@ pub(super) struct Turn<'a> {
 
 /// What the parts of a reconciler object to in a new term. The messages are sentences.
 pub(super) struct Objections {
+    /// Whether a term runs.
+    pub is_running: bool,
     /// The operator has no right to write to the workload.
     pub forbidden: Option<String>,
     /// Why the workload runs on although it is to be stopped, as a clause.
@@ -64,6 +66,8 @@ pub(super) struct Inputs {
     /// Whether the operator has no right to start the workload, which is stopped. One that runs keeps its term: the operator could
     /// not stop it either.
     pub unstartable: bool,
+    /// Whether the candidate may run and the operator runs without the flag that it needs to stop it.
+    pub unstoppable: bool,
     /// The workload names the lease, and its annotations ask for another activation.
     pub differs: bool,
     /// Whether the controller of the candidates replaces each pod whose label changes.
@@ -76,7 +80,7 @@ impl Inputs {
     /// Resolves the inputs. The first problem is the obstacle; it ends no term.
     pub fn resolve(turn: &Turn<'_>, quorum: Option<Arc<OpenQuorum>>, objections: Objections) -> Self {
         let Turn { lease, facts, .. } = turn;
-        let Objections { forbidden, runs_on, block, cools_down, yields } = objections;
+        let Objections { is_running, forbidden, runs_on, block, cools_down, yields } = objections;
         let missing = missing_consent(facts);
         let (electorate, unusable) = match &facts.candidates {
             CandidateFacts::Known(electorate) => (Some(electorate.clone()), None),
@@ -85,6 +89,7 @@ impl Inputs {
         };
         let workload = electorate.as_ref().and_then(|electorate| electorate.workload());
         let suspended = lease.spec.suspend;
+        let unstoppable = activation::is_unstoppable(facts);
         let mut inputs = Self {
             quorum,
             denied: facts.quorum.denied,
@@ -95,6 +100,7 @@ impl Inputs {
             blocked: block.is_some(),
             refused: matches!(missing, Some(Missing::Name(_))),
             unstartable: forbidden.is_some() && workload.is_some_and(|workload| workload.run.is_stopped()),
+            unstoppable,
             differs: matches!(missing, Some(Missing::Way(_))),
             replaces_pods: false,
             obstacle: None,
@@ -105,6 +111,11 @@ impl Inputs {
         let runs_on = runs_on.unwrap_or_default();
         let not_published = Obstacle::NOT_PUBLISHED;
         let obstacles = [
+            activation::obstacle(facts).filter(|_| suspended && unstoppable && is_running).map(|(reason, message)| {
+                let why =
+                    "The term goes on although spec.suspend is true, because the operator could not stop its holder.";
+                (reason, format!("{message} {why}"))
+            }),
             suspended.then(|| {
                 (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
             }),
@@ -121,6 +132,17 @@ impl Inputs {
         ];
         inputs.obstacle = obstacles.into_iter().flatten().next();
         inputs
+    }
+
+    /// Why a running term must end, whatever holds it. While the operator must not stop what runs, only a deletion ends the term:
+    /// otherwise another cluster would start its own beside it.
+    pub fn revoked(&self) -> Option<EndCause> {
+        let causes = [
+            (self.deleting, EndCause::Deleted),
+            (self.suspended && !self.unstoppable, EndCause::Suspended),
+            (self.denied && !self.unstoppable, EndCause::NamespaceNotAllowed),
+        ];
+        causes.into_iter().find_map(|(revoked, cause)| revoked.then_some(cause))
     }
 
     pub const fn may_begin(&self) -> bool {

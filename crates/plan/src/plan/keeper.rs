@@ -212,13 +212,7 @@ impl Keeper {
             return;
         }
         let term = recorded.term(&turn.identity.name, &turn.identity.cluster.uid);
-        let inputs = &turn.inputs;
-        let revoked = [
-            (inputs.deleting, EndCause::Deleted),
-            (inputs.suspended, EndCause::Suspended),
-            (inputs.denied, EndCause::NamespaceNotAllowed),
-        ];
-        let revoked = revoked.into_iter().find_map(|(revoked, cause)| revoked.then_some(cause));
+        let revoked = turn.inputs.revoked();
         if recorded.active && revoked.is_none() {
             // Until the machine's view contains the term, nothing is decided about it.
             if link.requested_adoption.replace(term.attempt) != Some(term.attempt) {

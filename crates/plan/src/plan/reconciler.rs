@@ -221,6 +221,7 @@ impl Reconciler {
         let quorum = turn.facts.quorum.open.clone().filter(|_| !turn.facts.quorum.denied || has_term);
         self.handover.follow(turn, link, out);
         let objections = Objections {
+            is_running: link.is_some_and(|link| link.running().is_some()),
             forbidden: self.roles.forbidden(turn.now, out),
             runs_on: self.roles.stop_is_refused(turn.facts).map(str::to_owned),
             block: quorum.as_ref().and_then(|quorum| self.block.update(turn, quorum, link, out)),

@@ -400,3 +400,14 @@ fn a_pod_that_is_no_candidate_any_more_keeps_its_label_until_it_is_deleted() {
         assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
     }
 }
+
+#[test]
+fn a_started_pod_keeps_its_term_while_the_operator_must_not_delete_it() {
+    for (mut story, is_kept) in [(Story::started_a(), true), (Story::elected_a(), false)] {
+        story.holder(story.pod("a"));
+        story.facts.allowed = Allowed::default();
+        story.suspend();
+        let end = Command::End { term: term(1, 7, "a"), proof: false };
+        assert_eq!(story.commands(), if is_kept { vec![] } else { vec![end] });
+    }
+}

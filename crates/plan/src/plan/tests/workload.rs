@@ -4,6 +4,7 @@ mod consent;
 mod fence;
 mod guarded;
 mod marks;
+mod unstoppable;
 
 use kube::core::DynamicObject;
 use redislease_core::lease::Refusal;

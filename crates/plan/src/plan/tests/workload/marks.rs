@@ -16,7 +16,7 @@ fn the_deletion_of_the_lease_removes_every_mark_and_leaves_the_replicas() {
 
 impl Story {
     /// The process was restarted. It knows only what the API server stores.
-    fn restarted(mut self) -> Self {
+    pub(super) fn restarted(mut self) -> Self {
         self.reconciler = Reconciler::new(&(), self.reconciler.identity().clone());
         self.turn();
         self
