@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::RedisLeaseStatus;
 use crate::api::lease_status::{HandoverState, HandoverStatus, Holder};
-use crate::election::HandoverTarget;
+use crate::election::{HandoverTarget, HolderName};
 use crate::status::foreign_holder::ForeignHolder;
 use crate::status::terms::{TermState, holder_pods};
 use crate::status::{HandoverOutlook, HandoverProgress, Inputs, Notice, NoticeReason};
@@ -20,7 +20,7 @@ pub(super) fn update(
     now: Timestamp,
 ) -> Option<Notice> {
     let Some(HandoverOutlook { request, progress }) = &inputs.handover else {
-        return complete(status, foreign_holder, began, now);
+        return complete(status, foreign_holder, inputs, began, now);
     };
     let shown = status.handover.as_ref().filter(|shown| shown.id == request.id).map(|shown| shown.state);
     // A term that is still to be confirmed may go on.
@@ -30,7 +30,7 @@ pub(super) fn update(
             let message = format!("The term of {from} has ended. No pod of this cluster holds the lease yet.");
             (HandoverState::Running, Some(*from), message)
         }
-        HandoverProgress::Running { .. } => return complete(status, foreign_holder, began, now),
+        HandoverProgress::Running { .. } => return complete(status, foreign_holder, inputs, began, now),
         HandoverProgress::Over { state, from, message } => (*state, *from, (*message).to_owned()),
     };
     if shown == Some(state) {
@@ -41,13 +41,14 @@ pub(super) fn update(
     // The event about the end of the term, or about the new one, says that it runs.
     let event = (state != HandoverState::Running).then(|| notice(&handover, Vec::new()));
     status.handover = Some(Box::new(handover));
-    event.or_else(|| complete(status, foreign_holder, began, now))
+    event.or_else(|| complete(status, foreign_holder, inputs, began, now))
 }
 
 /// The next holder ends a running handover.
 fn complete(
     status: &mut RedisLeaseStatus,
     foreign_holder: &ForeignHolder,
+    inputs: &Inputs<'_>,
     began: bool,
     now: Timestamp,
 ) -> Option<Notice> {
@@ -74,6 +75,9 @@ fn complete(
         (None, ForeignHolder::PeerCluster(held) | ForeignHolder::SameClusterName(held)) => {
             let missed = match target {
                 HandoverTarget::Pod(wanted) => Some(format!("The pod {wanted} did not acquire the lease.")),
+                HandoverTarget::Cluster(wanted) if !is_held_by_cluster(inputs, &wanted) => {
+                    Some(format!("The cluster {wanted} did not acquire the lease."))
+                }
                 HandoverTarget::NextPod | HandoverTarget::Cluster(_) => None,
             };
             (held.clone(), missed)
@@ -85,6 +89,12 @@ fn complete(
     handover.message = missed.map_or(held.clone(), |missed| format!("{missed} {held}"));
     handover.time = Time(now);
     Some(notice(handover, if began { pods } else { Vec::new() }))
+}
+
+/// Whether the value that refused the last attempt names this cluster.
+fn is_held_by_cluster(inputs: &Inputs<'_>, name: &str) -> bool {
+    let value = inputs.view.and_then(|view| view.refused_by.as_ref());
+    value.and_then(|value| value.metadata.parse().ok()).is_some_and(|holder: HolderName| holder.cluster.name == name)
 }
 
 fn notice(handover: &HandoverStatus, on_pods: Vec<(String, String)>) -> Notice {

@@ -216,6 +216,23 @@ fn another_cluster_has_time_to_acquire_the_lease() {
 }
 
 #[test]
+fn a_handover_that_another_cluster_ends_has_failed() {
+    let mut story = Story::handing_over("cluster/typo");
+    story.facts.holder = PodKnowledge::Unseen;
+    story.pass(30_400);
+    story.view(idle(0));
+    story.write();
+    story.pass(60_000);
+    story.answer();
+    story.view(held_by_the_other_cluster(story.now + Millis(60_000)));
+    story.write();
+    story.reported(NoticeReason::HandoverFailed);
+    let handover = story.handover();
+    let says = "The cluster typo did not acquire the lease. x of cluster there holds the lease.";
+    assert_eq!((handover.state, handover.message.as_str()), (HandoverState::Failed, says));
+}
+
+#[test]
 fn the_next_process_continues_a_running_handover() {
     for (to, wanted) in [("pod/b", Some("b")), ("cluster/there", None)] {
         let mut before = Story::handing_over(to);
