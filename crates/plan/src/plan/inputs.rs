@@ -14,6 +14,9 @@ use crate::api::{RedisLease, ValidLease};
 use crate::election::{Electorate, EndCause};
 use crate::status::Obstacle;
 
+const BEING_DELETED: &str = "No pod of this cluster holds the lease, and none is elected: the RedisLease is being deleted. It stays \
+                             until its metadata.finalizers are removed.";
+
 /// What all parts of a reconciler know in one turn.
 #[derive(Clone, Debug)]
 pub(super) struct Turn<'a> {
@@ -88,7 +91,7 @@ impl Inputs {
             CandidateFacts::Unusable(reason, message) => (None, Some((*reason, message.clone()))),
         };
         let workload = electorate.as_ref().and_then(|electorate| electorate.workload());
-        let suspended = lease.spec.suspend;
+        let (suspended, deleting) = (lease.spec.suspend, lease.metadata.deletion_timestamp.is_some());
         let unstoppable = activation::is_unstoppable(facts);
         let mut inputs = Self {
             quorum,
@@ -96,7 +99,7 @@ impl Inputs {
             replaced: facts.quorum.replaced,
             electorate: electorate.clone(),
             suspended,
-            deleting: lease.metadata.deletion_timestamp.is_some(),
+            deleting,
             blocked: block.is_some(),
             refused: matches!(missing, Some(Missing::Name(_))),
             unstartable: forbidden.is_some() && workload.is_some_and(|workload| workload.run.is_stopped()),
@@ -111,6 +114,7 @@ impl Inputs {
         let runs_on = runs_on.unwrap_or_default();
         let not_published = Obstacle::NOT_PUBLISHED;
         let obstacles = [
+            deleting.then(|| (LeaseReady::Unheld, BEING_DELETED.to_owned())),
             activation::obstacle(facts).filter(|_| suspended && unstoppable && is_running).map(|(reason, message)| {
                 let why =
                     "The term goes on although spec.suspend is true, because the operator could not stop its holder.";

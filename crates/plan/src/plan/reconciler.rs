@@ -325,7 +325,8 @@ impl Reconciler {
         let held = matches!(standing, Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)));
         let elsewhere = lease.status.as_ref().is_some_and(RedisLeaseStatus::says_held_by_peer);
         let yields = self.handover.obstacle().is_some();
-        let no_gap = held || elsewhere || lease.spec.suspend || yields || is_between_runs(turn);
+        let unwanted = lease.spec.suspend || turn.inputs.deleting;
+        let no_gap = held || elsewhere || unwanted || yields || is_between_runs(turn);
         self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(*now)) };
     }
 

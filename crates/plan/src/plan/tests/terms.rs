@@ -230,6 +230,29 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
     assert_eq!(new.commands(), []);
 }
 
+/// A finalizer of another program keeps it.
+#[test]
+fn a_lease_that_is_being_deleted_says_that_no_pod_is_elected() {
+    use crate::api::conditions::LeaseReady;
+    let mut story = Story::held_by_a();
+    story.facts.holder = PodKnowledge::Unseen;
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    lease.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.facts.wall));
+    story.facts.lease = Some(Arc::new(lease));
+    story.turn();
+    story.view(ending(term(1, 7, "a"), EndReason::Decided));
+    story.write();
+    story.view(idle(0));
+    story.write();
+    let status = story.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", LeaseReady::Unheld.as_str()));
+    let says = "No pod of this cluster holds the lease, and none is elected: the RedisLease is being deleted. It stays until its \
+                metadata.finalizers are removed.";
+    assert_eq!(ready.message, says);
+    assert_eq!(story.reconciler.unheld_since, None, "no pod is wanted");
+}
+
 #[test]
 fn a_held_lease_continues_while_its_workload_cannot_be_read() {
     let unreadable = || CandidateFacts::Unusable(LeaseReady::Starting, "It could not be read.".to_owned());
