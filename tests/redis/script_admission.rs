@@ -1,0 +1,78 @@
+//! When a node votes: its marker and its counter.
+
+use super::*;
+
+#[tokio::test]
+async fn observe_leaves_a_marker_that_names_this_server() {
+    let mut server = Server::start().await;
+    let ours = server.marker.clone();
+    assert_eq!(server.observe("me", 1, None).await, ours);
+    let ticket = |run_id: &str, nonce| Marker::Wait { run_id: run_id.into(), nonce };
+    for (standing, found) in [
+        (None, ticket("me", 2)),
+        (Some("me2:1:f00d"), ticket("me", 2)),
+        (Some("m:1:f00d"), ticket("me", 2)),
+        (Some("wait:you:00000000000000000000000000000009"), ticket("me", 2)),
+        (Some("what"), ticket("me", 2)),
+        (Some("wait:me:00000000000000000000000000000009"), ticket("me", 9)),
+        (Some("me:7:beef"), "me:7:beef".parse().unwrap()),
+    ] {
+        match standing {
+            Some(standing) => server.set("rl:marker", standing),
+            None => drop(server.redis.command(&["DEL", "rl:marker"]).unwrap()),
+        }
+        assert_eq!(server.observe("me", 2, None).await, found, "{standing:?}");
+        assert_eq!(support::get(&server.redis, "rl:marker"), Some(found.to_string()));
+    }
+    server.set("rl:marker", &ours.to_string());
+    assert_eq!(
+        server.observe("me", 3, Some(&ticket("me", 1))).await,
+        ours,
+        "not the marker at the time of the clock step"
+    );
+    assert_eq!(server.observe("me", 3, Some(&ours)).await, ticket("me", 3), "the marker at the time of the clock step");
+    server.redis.command(&["DEL", "rl:fence"]).unwrap();
+    assert_eq!(server.observe("me", 4, None).await, ticket("me", 3), "a node that waits needs no counter");
+    server.set("rl:marker", &ours.to_string());
+    assert_eq!(server.observe("me", 4, None).await, ticket("me", 4), "a node that votes needs it");
+}
+
+#[tokio::test]
+async fn admit_replaces_exactly_its_ticket() {
+    let mut server = Server::start().await;
+    let ours = server.marker.clone();
+    let ticket = |nonce| Marker::Wait { run_id: "me".into(), nonce };
+    server.set("rl:fence", "40");
+    server.set("rl:marker", &ticket(2).to_string());
+    assert_eq!(server.read_fence().await, (Allegiance::Nobody, Token(40)), "a waiting node has no marker");
+    assert_eq!(server.admit(&ticket(1), 90).await, Some(ticket(2)));
+    assert_eq!(server.fence().as_deref(), Some("40"), "nothing was changed");
+    assert_eq!(server.admit(&ticket(2), 90).await, Some(ours.clone()));
+    assert_eq!(server.read_fence().await, (Allegiance::Ours, Token(90)));
+    server.set("rl:marker", &ticket(3).to_string());
+    assert_eq!(server.admit(&ticket(3), 10).await, Some(ours));
+    assert_eq!(server.fence().as_deref(), Some("90"), "the fence never falls");
+    server.set("rl:marker", &ticket(4).to_string());
+    server.redis.command(&["DEL", "rl:fence"]).unwrap();
+    assert_eq!(server.admit(&ticket(4), 0).await, Some(server.marker.clone()));
+    assert_eq!(server.fence().as_deref(), Some("0"), "a node that votes has a counter");
+    server.redis.command(&["FLUSHALL"]).unwrap();
+    assert_eq!(server.admit(&ticket(3), 10).await, None);
+    assert_eq!(server.fence(), None);
+}
+
+/// Somebody deleted it, or the server evicted it.
+#[tokio::test]
+async fn a_node_without_its_counter_begins_no_term_and_gives_up_its_marker() {
+    let mut server = Server::start().await;
+    server.term(&["k"], 1, 50).await;
+    let grant = server.granted(&["p"], 2).await;
+    for op in [confirm(2, grant, 99), acquire(3)] {
+        server.redis.command(&["DEL", "rl:fence"]).unwrap();
+        server.set("rl:marker", &server.marker.to_string());
+        assert_eq!(server.ask(&["k"], &extend(1, 50)).await, Vote::Extended, "the term goes on");
+        assert_eq!(server.answer(&["p"], &op).await, Answer::NotAdmitted, "{op:?}");
+        assert_eq!(server.value("p"), Some(format!("p:2:{grant}:m")), "{op:?}");
+        assert_eq!((server.fence(), support::get(&server.redis, "rl:marker")), (None, None), "{op:?}");
+    }
+}
