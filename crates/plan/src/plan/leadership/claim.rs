@@ -129,6 +129,7 @@ impl Name {
         if situation.api_answered_at.is_some_and(|answered| answered >= since) {
             return self.claim(now, situation.named, out);
         }
+        out.emit(LeadershipEffect::Probe);
         out.wake_at(now + READ_AGAIN);
     }
 
