@@ -130,8 +130,8 @@ fn replace_all(installation: &Installation, first: &Authority, second: &Authorit
 }
 
 /// A rollout starts a process that reaches no server, and must not replace the one that does. The new one claims to lead after ten seconds.
-fn a_rollout_waits(installation: &Installation, held: &Held<'_>) -> Result<()> {
-    let successor = installation.start_operator("operator-1", &[])?;
+fn a_rollout_waits(installation: &Installation, held: &Held<'_>, name: &str) -> Result<()> {
+    let successor = installation.start_operator(name, &[])?;
     throughout(Duration::from_secs(17), |after| {
         let (code, page) = successor.get("/readyz")?;
         assert_eq!((code, held.moved()?), (503, 0), "{after:?} after its start: {page}");
@@ -183,6 +183,7 @@ fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
     installation.wait_for_quorum("the missing secret is reported", SECRET_READ, secret_is_missing)?;
     reconnect(&installation, 0)?;
     assert_eq!(held.moved()?, 0, "the last certificates stay in use");
+    a_rollout_waits(&installation, &held, "operator-1")?;
 
     replace_all(&installation, &first, &second, &held)?;
     // A new process has the new values only, and continues every term.
@@ -199,7 +200,7 @@ fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
 
     // Open connections survive certificates of a wrong authority. A new process cannot connect.
     installation.apply(&certificates(&first.certificate(), &second.sign(&["redislease"])?))?;
-    a_rollout_waits(&installation, &held)?;
+    a_rollout_waits(&installation, &held, "operator-2")?;
     operator.restart()?;
     wrong_certificates_of_servers(&installation, &first)?;
     operator.wait_ready()?;

@@ -428,7 +428,7 @@ impl Controller {
             }
         }
         if !matches!(self.start, Start::Listing)
-            && self.entries.values().all(|entry| entry.is_evaluated() && !entry.is_behind())
+            && self.entries.values_mut().all(|entry| !entry.is_behind() && entry.is_evaluated())
             && let Some(part) = self.tried.take()
         {
             part.done();

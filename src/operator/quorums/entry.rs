@@ -6,11 +6,11 @@ mod tests;
 use std::sync::Arc;
 use std::time::Instant;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt};
 use redislease_lock::clock;
 use redislease_lock::nodes::StartError;
-use redislease_plan::api::conditions::{ConditionStatus, ConditionType, LeaseReady, QuorumReady};
+use redislease_plan::api::conditions::{LeaseReady, QuorumReady};
+use redislease_plan::api::quorum::NodeState;
 use redislease_plan::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use redislease_plan::plan::{Authority, QuorumFacts};
 
@@ -59,6 +59,8 @@ pub(super) struct QuorumEntry {
     retiring: bool,
     sent: Option<SentUpdate>,
     writes: StatusWrites,
+    /// The last answer of [`is_behind`](Self::is_behind): the others may lose the quorum for a moment.
+    fell_behind: bool,
 }
 
 impl QuorumEntry {
@@ -76,6 +78,7 @@ impl QuorumEntry {
             retiring: false,
             sent: None,
             writes: StatusWrites::default(),
+            fell_behind: false,
         }
     }
 
@@ -234,15 +237,19 @@ impl QuorumEntry {
             || self.connection.as_ref().is_some_and(|connection| evaluated(&connection.statuses()))
     }
 
-    /// Whether the status says that the quorum is available, and this process reaches no majority. Another process does: a rollout
-    /// must not replace that one by this one.
-    pub fn is_behind(&self) -> bool {
-        let Some(status) = self.resource.as_ref().and_then(|resource| resource.status.as_ref()) else { return false };
-        let is_ready = |condition: &Condition| {
-            condition.type_ == ConditionType::Ready.as_str() && condition.status == ConditionStatus::True.as_str()
-        };
+    /// Whether another process reaches a majority, as the status has shown, and this one has not reached any since. A rollout must not
+    /// replace that one by this one. A process that decides without a majority is the last one.
+    pub fn is_behind(&mut self) -> bool {
+        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
+        let shows = status.is_some_and(|status| {
+            let votes = status.nodes.iter().filter(|node| node.state == NodeState::Up).count();
+            votes * 2 > status.nodes.len()
+        });
         let reaches = |connection: &Arc<Connection>| up(&connection.statuses()) >= connection.quorum.quorum.majority();
-        status.conditions.iter().any(is_ready) && !self.connection.as_ref().is_some_and(reaches)
+        let decides = matches!(self.election.grant().authority(clock::now()), Authority::Lead | Authority::End);
+        self.fell_behind |= shows;
+        self.fell_behind &= !decides && self.exists() && !self.connection.as_ref().is_some_and(reaches);
+        self.fell_behind
     }
 
     /// Why no lease can be acquired.
