@@ -78,3 +78,21 @@ fn a_term_that_stays_unconfirmed_for_one_lease_is_dropped_by_a_replica_that_does
     story.pass(LEASE - 1);
     assert!(!story.wants(&Effect::Keeper(Command::Close)), "a majority confirmed it in between");
 }
+
+/// The machine may have begun to doubt anew while this process could write nothing. Then it waits to hear it again.
+#[test]
+fn a_replica_that_decides_again_says_again_that_a_term_is_unconfirmed() {
+    let says = Effect::Keeper(Command::UnconfirmedShown(term(1, 7, "a").attempt));
+    let mut story = Story::held_by_a();
+    story.facts.authority = Authority::End;
+    story.view(View { standing: Standing::Uncertain(term_view(term(1, 7, "a"))), ..View::default() });
+    story.write();
+    assert!(story.wants(&says), "{:?}", story.effects);
+    story.turn();
+    assert!(!story.wants(&says), "once");
+    for authority in [Authority::Renew, Authority::End] {
+        story.facts.authority = authority;
+        story.turn();
+        assert_eq!(story.wants(&says), authority == Authority::End);
+    }
+}

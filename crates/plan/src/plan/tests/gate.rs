@@ -365,10 +365,7 @@ fn a_started_pod_that_does_not_run_loses_the_lease_although_readiness_is_ignored
 #[test]
 fn pods_of_a_lease_that_is_deleted_run_on() {
     let mut story = Story::started_a();
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    lease.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.facts.wall));
-    story.facts.lease = Some(Arc::new(lease));
-    story.turn();
+    story.lease_is_deleted();
     story.view(ending(term(1, 7, "a"), EndReason::Decided));
     story.write();
     let a = PodFacts { labels: [].into(), ..story.pod("a") };

@@ -255,6 +255,19 @@ fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
     }
 }
 
+/// Without a connection to the quorum, it makes no other call.
+#[test]
+fn a_replica_asks_for_an_answer_of_the_api_server_before_it_claims() {
+    let mut replica = Replica::new();
+    (replica.facts.quorum, replica.facts.api_answered_at) = (None, None);
+    replica.facts.named = Some("operator-1".into());
+    replica.facts.quorum_lost = true;
+    replica.turn();
+    assert_eq!(replica.pass(10_000), [LeadershipEffect::Probe]);
+    replica.facts.api_answered_at = Some(replica.now);
+    assert_eq!(replica.pass(1000), [LeadershipEffect::Claim]);
+}
+
 #[test]
 fn a_claim_that_is_contradicted_is_repeated_ever_later() {
     let mut replica = Replica::new();

@@ -192,6 +192,14 @@ impl Story {
         &self.effects
     }
 
+    /// Somebody deletes the lease. A finalizer keeps it.
+    pub fn lease_is_deleted(&mut self) {
+        let mut lease = self.facts.lease.as_deref().unwrap().clone();
+        lease.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.facts.wall));
+        self.facts.lease = Some(Arc::new(lease));
+        self.turn();
+    }
+
     pub fn view(&mut self, view: View) -> &[Effect] {
         self.event(Event::View(view))
     }

@@ -236,10 +236,7 @@ fn a_lease_that_is_being_deleted_says_that_no_pod_is_elected() {
     use crate::api::conditions::LeaseReady;
     let mut story = Story::held_by_a();
     story.facts.holder = PodKnowledge::Unseen;
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    lease.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.facts.wall));
-    story.facts.lease = Some(Arc::new(lease));
-    story.turn();
+    story.lease_is_deleted();
     story.view(ending(term(1, 7, "a"), EndReason::Decided));
     story.write();
     story.view(idle(0));
