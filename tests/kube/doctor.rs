@@ -119,7 +119,7 @@ impl FaultyServers<'_> {
         self.installation.apply(&secret("acl", &json!({"username": "limited", "password": "secret"})))?;
         let auth = json!({"auth": {"secretRef": {"name": "acl"}}});
         let limited = RedisServer::start()?;
-        let rules = "ACL SETUSER limited reset on >secret ~redislease:* resetchannels +@all -incrby -del -script|load";
+        let rules = "ACL SETUSER limited reset on >secret ~redislease:* resetchannels +@all -pttl -del -script|load";
         limited.command(&rules.split(' ').collect::<Vec<_>>())?;
         self.add("limited", limited, &auth)?;
         self.add("password", RedisServer::start()?, &auth)?;
@@ -153,7 +153,7 @@ const FAULTS: [(&str, &str, &str, &str); 19] = [
     ("full", "Problem", "commands", "free memory or increase `maxmemory`"),
     ("unsaved", "Warning", "persistence", "cannot save its data and may refuse writes"),
     ("misconf", "Problem", "persistence", "cannot save its data and refuses writes"),
-    ("limited", "Problem", "commands", "The server refuses INCRBY, DEL, SCRIPT LOAD"),
+    ("limited", "Problem", "commands", "The server refuses PTTL, DEL, SCRIPT LOAD"),
     ("password", "Problem", "login", "set the user name and password in the RedisQuorum's secret"),
     ("wrong-ca", "Problem", "tls", "add the authority that signed it to `ca.crt`"),
     ("expired", "Problem", "tls", "has expired: renew it"),

@@ -20,7 +20,7 @@ fn fence(server: &RedisServer) -> u64 {
 async fn term(world: &World, node: usize, attempt: u128, token: u64) {
     let vote = world.ask(node, acquire(attempt)).await;
     let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
-    let vote = world.ask(node, confirm(attempt, grant.0, token)).await;
+    let vote = world.ask(node, confirm(attempt, grant.number(), token)).await;
     assert!(matches!(vote, Vote::Confirmed { .. }), "{vote:?}");
 }
 

@@ -24,7 +24,7 @@ async fn a_request_to_a_stopped_server_ends_with_its_timeout() {
     world.all_up().await;
     let vote = world.ask(0, acquire(5)).await;
     let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
-    world.ask(0, confirm(5, grant.0, grant.0)).await;
+    world.ask(0, confirm(5, grant.number(), grant.number())).await;
     // The key does not end by itself meanwhile.
     servers[0].command(&["PEXPIRE", &world.lock("k"), "60000"]).unwrap();
     servers[0].process().pause().unwrap();
@@ -33,7 +33,7 @@ async fn a_request_to_a_stopped_server_ends_with_its_timeout() {
     let patience = Millis(100);
     let late = world.send(0, acquire(6), patience);
     let release_5 = world.send(0, release(5, Stages::All), patience);
-    let late_extend = world.send(0, extend(5, grant.0), patience);
+    let late_extend = world.send(0, extend(5, grant.number()), patience);
     assert!(matches!(world.ask(1, acquire(6)).await, Vote::Granted(_)), "the other node is not delayed");
     assert_eq!(late.await.unwrap(), Vote::Unknown);
     let waited = clock::now().since(start);
@@ -59,7 +59,7 @@ async fn a_release_is_sent_although_many_requests_have_no_answer() {
     world.up(0).await;
     let vote = world.ask(0, acquire(5)).await;
     let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
-    world.ask(0, confirm(5, grant.0, grant.0)).await;
+    world.ask(0, confirm(5, grant.number(), grant.number())).await;
     // The key does not end by itself meanwhile.
     servers[0].command(&["PEXPIRE", &world.lock("k"), "60000"]).unwrap();
     servers[0].process().pause().unwrap();

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
 use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Stored, Token, Vote};
+use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::time::{Millis, Time};
 use redislease_core::wire::replies::{self, Answer, Value};
 use redislease_core::wire::{self, Answers, Effect, Input, Limits, Request, Sent, Wire};
@@ -85,12 +85,13 @@ fn number() -> impl Strategy<Value = u64> {
 
 fn begin() -> impl Strategy<Value = Op> {
     prop_oneof![
-        (attempt(), select(&TTLS)).prop_map(|(attempt, ttl)| {
-            Op::Acquire { attempt, ttl: Millis(ttl), holder: Holder(format!("pod:{}", attempt.0).into()) }
+        (attempt(), prop::option::of(1..=30_u64), select(&TTLS)).prop_map(|(attempt, proposal, ttl)| {
+            let holder = Holder(format!("pod:{}", attempt.0).into());
+            Op::Acquire { attempt, proposal: proposal.map(Token), ttl: Millis(ttl), holder }
         }),
         (attempt(), number(), number()).prop_map(|(attempt, grant, token)| Op::Confirm {
             attempt,
-            grant: Grant(grant),
+            grant: if grant % 3 == 0 { Grant::Proposed(Token(grant)) } else { Grant::Numbered(grant) },
             token: Token(token)
         }),
     ]
@@ -127,14 +128,18 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Adapts a random request to the value of the first key, so that not all requests miss.
 fn fitted(op: Op, standing: Option<&Stored>) -> Op {
-    let Some(Stored { attempt, number, .. }) = standing.cloned() else { return op };
+    let Some(Stored { attempt, stage, number, .. }) = standing.cloned() else { return op };
+    let grant = if stage == Stage::Term { Grant::Proposed(Token(number)) } else { Grant::Numbered(number) };
     match op {
-        Op::Confirm { token, .. } => Op::Confirm { attempt, grant: Grant(number), token },
+        Op::Confirm { token, .. } => Op::Confirm { attempt, grant, token },
         Op::Extend { ttl, .. } => Op::Extend { attempt, token: Token(number), ttl },
         Op::Seal { .. } => Op::Seal { attempt },
         Op::Release { stages, .. } => Op::Release { attempt, stages },
         Op::Keep { ttl, .. } => Op::Keep { attempt, ttl },
-        Op::Acquire { ttl, holder, .. } => Op::Acquire { attempt, ttl, holder },
+        Op::Acquire { ttl, holder, .. } => {
+            let proposal = Some(Token(number)).filter(|_| stage == Stage::Term);
+            Op::Acquire { attempt, proposal, ttl, holder }
+        }
     }
 }
 
@@ -307,7 +312,8 @@ impl Pair {
         };
         prop_assert!(alike, "to {op:?}: real {real:?}, model {model:?}");
         Ok(match real {
-            Vote::Granted(_) => "granted",
+            Vote::Granted(Grant::Numbered(_)) => "granted",
+            Vote::Granted(Grant::Proposed(_)) => "proposed",
             Vote::Refused { .. } => "refused",
             Vote::Confirmed { .. } => "confirmed",
             Vote::Extended => "extended",
@@ -373,6 +379,7 @@ fn a_real_server_and_the_reference_answer_and_store_the_same() {
     let seen = &pair.borrow().seen;
     let all = [
         "granted",
+        "proposed",
         "refused",
         "confirmed",
         "extended",

@@ -16,12 +16,15 @@ async fn a_request_that_fails_affects_no_other_request_of_its_call() {
         ("list", confirm(6, 1, 1)),
     ];
     let answers = server.ask_all(&asked).unwrap();
-    assert!(matches!(answers[0], Ok(Answer::Vote(Vote::Granted(Grant(2))))), "{answers:?}");
+    assert!(matches!(answers[0], Ok(Answer::Vote(Vote::Granted(Grant::Numbered(2))))), "{answers:?}");
     assert!(matches!(&answers[1], Err(code) if code == "WRONGTYPE"), "{answers:?}");
     assert!(matches!(answers[2], Ok(Answer::Vote(Vote::Confirmed { .. }))), "{answers:?}");
     let Ok(Answer::Vote(Vote::Refused { by, .. })) = &answers[3] else { panic!("{answers:?}") };
     assert_eq!((by.stage, by.attempt), (Stage::Pending, Attempt(1)), "the first request of the call has the key");
-    assert!(matches!(answers[4], Ok(Answer::Vote(Vote::Granted(Grant(51))))), "above the confirmed token: {answers:?}");
+    assert!(
+        matches!(answers[4], Ok(Answer::Vote(Vote::Granted(Grant::Numbered(51))))),
+        "above the confirmed token: {answers:?}"
+    );
     assert!(matches!(&answers[5], Err(code) if code == "WRONGTYPE"), "{answers:?}");
     assert_eq!(server.value("p").as_deref(), Some("t:2:50:m"));
     assert_eq!(server.fence().as_deref(), Some("51"));
@@ -76,12 +79,12 @@ async fn a_call_writes_the_fence_once_for_all_confirms_and_not_for_refusals() {
     for (key, attempt) in [("a", 1), ("b", 2), ("c", 3)] {
         grants.push(server.granted(&[key], attempt).await);
     }
-    let writes = || ["set", "incrby"].map(|command| support::calls(&server.redis, command));
+    let writes = || support::calls(&server.redis, "set");
     let before = writes();
     let asked = [("a", confirm(1, grants[0], 50)), ("b", confirm(2, grants[1], 70)), ("c", confirm(3, grants[2], 60))];
     let answers = server.ask_all(&asked).unwrap();
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Vote(Vote::Confirmed { .. })))), "{answers:?}");
-    assert_eq!(writes(), [before[0] + 4, before[1]], "three keys and the fence");
+    assert_eq!(writes(), before + 4, "three keys and the fence");
     assert_eq!(server.fence().as_deref(), Some("70"));
 
     let before = writes();
@@ -119,4 +122,37 @@ async fn keep_seals_and_sets_the_end_and_a_repeat_only_shortens_it() {
     assert!(server.value("u").unwrap().starts_with("s:1:"));
     assert_eq!(server.ask(&["t"], &release(1, Stages::All)).await, Vote::Released(1));
     assert_eq!(server.value("t"), None);
+}
+
+#[tokio::test]
+async fn a_proposal_above_the_fence_is_a_term_at_once() {
+    let mut server = Server::start().await;
+    let propose = |attempt: u128, token| Op::Acquire {
+        attempt: Attempt(attempt),
+        proposal: Some(Token(token)),
+        ttl: TTL,
+        holder: Holder("m".into()),
+    };
+    let writes = || support::calls(&server.redis, "set");
+    let before = writes();
+    let asked = [("a", propose(1, 40)), ("b", propose(2, 41)), ("c", propose(3, 41)), ("d", acquire(4))];
+    let answers = server.ask_all(&asked).unwrap();
+    let granted = |grant| Ok(Answer::Vote(Vote::Granted(grant)));
+    let proposed = |token| granted(Grant::Proposed(Token(token)));
+    let expected: [Result<Answer, String>; 4] =
+        [proposed(40), proposed(41), granted(Grant::Numbered(42)), granted(Grant::Numbered(43))];
+    assert_eq!(answers, expected);
+    assert_eq!(writes(), before + 5, "four keys and the fence, which is known before the first");
+    let values = ["a", "b", "c", "d"].map(|key| server.value(key).unwrap());
+    assert_eq!(values, ["t:1:40:m", "t:2:41:m", "p:3:42:m", "p:4:43:m"]);
+    assert_eq!(server.fence().as_deref(), Some("43"));
+
+    assert_eq!(server.ask(&["a"], &propose(1, 40)).await, Vote::Granted(Grant::Proposed(Token(40))), "a repeat");
+    assert!(matches!(server.ask(&["a"], &propose(1, 99)).await, Vote::Refused { .. }), "another proposal");
+    let confirm = Op::Confirm { attempt: Attempt(2), grant: Grant::Proposed(Token(41)), token: Token(50) };
+    assert!(matches!(server.ask(&["b"], &confirm).await, Vote::Confirmed { .. }), "another token was chosen");
+    assert_eq!(server.value("b").as_deref(), Some("t:2:50:m"));
+    let confirm = Op::Confirm { attempt: Attempt(1), grant: Grant::Numbered(40), token: Token(60) };
+    assert!(matches!(server.ask(&["a"], &confirm).await, Vote::Miss(Some(_))), "it has no such grant");
+    assert_eq!(server.fence().as_deref(), Some("50"));
 }

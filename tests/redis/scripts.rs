@@ -114,7 +114,7 @@ impl Server {
 
     async fn granted(&mut self, keys: &[&str], attempt: u128) -> u64 {
         match self.ask(keys, &acquire(attempt)).await {
-            Vote::Granted(Grant(grant)) => grant,
+            Vote::Granted(Grant::Numbered(grant)) => grant,
             other => panic!("{other:?}"),
         }
     }
@@ -167,7 +167,7 @@ impl Server {
 }
 
 fn acquire_for(attempt: u128, ttl: Millis, metadata: &str) -> Op {
-    Op::Acquire { attempt: Attempt(attempt), ttl, holder: Holder(Arc::from(metadata)) }
+    Op::Acquire { attempt: Attempt(attempt), proposal: None, ttl, holder: Holder(Arc::from(metadata)) }
 }
 
 fn acquire(attempt: u128) -> Op {
@@ -177,16 +177,16 @@ fn acquire(attempt: u128) -> Op {
 #[tokio::test]
 async fn acquire_grants_free_keys_once() {
     let mut server = Server::start().await;
-    assert_eq!(server.ask(&["k"], &acquire_for(1, TTL, "pod:a \"é\"")).await, Vote::Granted(Grant(1)));
+    assert_eq!(server.ask(&["k"], &acquire_for(1, TTL, "pod:a \"é\"")).await, Vote::Granted(Grant::Numbered(1)));
     assert_eq!(server.value("k").as_deref(), Some("p:1:1:pod:a \"é\""));
     let ttl = server.ttl("k");
     assert!((50_000..=60_000).contains(&ttl), "{ttl}");
 
     let repeat = acquire_for(1, Millis(600_000), "other");
-    assert_eq!(server.ask(&["k"], &repeat).await, Vote::Granted(Grant(1)), "the same grant");
+    assert_eq!(server.ask(&["k"], &repeat).await, Vote::Granted(Grant::Numbered(1)), "the same grant");
     assert!(server.ttl("k") <= ttl, "a repeat prolongs nothing");
     assert_eq!((server.value("k").as_deref(), server.fence().as_deref()), (Some("p:1:1:pod:a \"é\""), Some("1")));
-    assert_eq!(server.ask(&["l"], &acquire(2)).await, Vote::Granted(Grant(2)), "one counter for all leases");
+    assert_eq!(server.ask(&["l"], &acquire(2)).await, Vote::Granted(Grant::Numbered(2)), "one counter for all leases");
 }
 
 #[tokio::test]

@@ -221,11 +221,16 @@ pub fn password(password: &str) -> Credentials {
 }
 
 pub fn acquire(attempt: u128) -> Op {
-    Op::Acquire { attempt: Attempt(attempt), ttl: LONGEST, holder: Holder(format!("pod-{attempt}").into()) }
+    Op::Acquire {
+        attempt: Attempt(attempt),
+        proposal: None,
+        ttl: LONGEST,
+        holder: Holder(format!("pod-{attempt}").into()),
+    }
 }
 
 pub fn confirm(attempt: u128, grant: u64, token: u64) -> Op {
-    Op::Confirm { attempt: Attempt(attempt), grant: Grant(grant), token: Token(token) }
+    Op::Confirm { attempt: Attempt(attempt), grant: Grant::Numbered(grant), token: Token(token) }
 }
 
 pub fn extend(attempt: u128, token: u64) -> Op {

@@ -76,9 +76,9 @@ fn tls_clients(server: &RedisServer) -> BTreeSet<String> {
 
 /// Takes the lease on this node.
 async fn hold(world: &World, node: usize) -> u64 {
-    let acquire = Op::Acquire { attempt: Attempt(5), ttl: TTL, holder: Holder("pod".into()) };
+    let acquire = Op::Acquire { attempt: Attempt(5), proposal: None, ttl: TTL, holder: Holder("pod".into()) };
     let vote = world.ask(node, acquire).await;
-    let Vote::Granted(Grant(token)) = vote else { panic!("{vote:?}") };
+    let Vote::Granted(Grant::Numbered(token)) = vote else { panic!("{vote:?}") };
     assert!(matches!(world.ask(node, confirm(5, token, token)).await, Vote::Confirmed { .. }), "confirmed");
     token
 }

@@ -18,7 +18,7 @@ async fn the_permissions_in_the_documentation_are_sufficient() {
     let credentials = Some(Credentials { username: Some("redislease".into()), password: "secret".into() });
     let world = World::start(&Config { credentials, ..config(addresses(&servers)) });
     world.up(0).await;
-    let Vote::Granted(Grant(grant)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
+    let Vote::Granted(Grant::Numbered(grant)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
     assert!(matches!(world.ask(0, confirm(1, grant, grant)).await, Vote::Confirmed { .. }));
     assert_eq!(world.ask(0, extend(1, grant)).await, Vote::Extended);
     let vote = world.ask(0, acquire(2)).await;
@@ -58,7 +58,7 @@ async fn requests_reach_the_server_in_the_order_of_sending() {
     let world = World::start(&patient);
     world.up(0).await;
     let patience = Millis(20_000);
-    let mut last = Grant(0);
+    let mut last = Grant::Numbered(0);
     for burst in 0..40 {
         // They use one key: if a release overtook its acquire, the next acquire would be refused.
         let pairs: Vec<_> = (burst * 500..(burst + 1) * 500)

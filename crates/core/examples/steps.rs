@@ -34,7 +34,7 @@ fn answer_all(lease: &mut Lease, now: Time) {
         while let Some(effect) = lease.poll_effect() {
             if let Effect::Send { round, node, op, .. } = effect {
                 let vote = match op {
-                    Op::Acquire { .. } => Vote::Granted(Grant(7)),
+                    Op::Acquire { .. } => Vote::Granted(Grant::Numbered(7)),
                     Op::Confirm { .. } => Vote::Confirmed { ttl_left: Millis(30_000) },
                     Op::Extend { .. } => Vote::Extended,
                     Op::Seal { .. } => Vote::Sealed { ttl_left: Millis(30_000) },
@@ -52,7 +52,7 @@ fn answer_all(lease: &mut Lease, now: Time) {
 
 fn acquire(lease: &mut Lease, now: Time, attempt: u128) {
     let floor = Token(u64::try_from(attempt).unwrap());
-    let fresh = Fresh { attempt: Attempt(attempt), floor, entropy: Entropy(7), jumped_at: None };
+    let fresh = Fresh { attempt: Attempt(attempt), floor, entropy: Entropy(7), jumped_at: None, proposal: None };
     lease.handle(now, Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
     answer_all(lease, now);
     lease.handle(now, Command::Published { attempt: Attempt(attempt), outcome: Publication::Written }.into());

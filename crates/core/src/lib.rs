@@ -1,6 +1,6 @@
 //! The lock protocol of RedisLease as pure state machines.
 //!
-//! A lease is held on a majority of independent Redis masters, taken in two rounds so that every term has a fencing
+//! A lease is held on a majority of independent Redis masters, taken in one round or two so that every term has a fencing
 //! token greater than any before it. Nothing here reads a clock, opens a socket or draws a random number: `now` and
 //! random words are arguments, effects are values, and the same inputs replay the same run.
 //!

@@ -76,9 +76,36 @@ impl fmt::Display for Token {
     }
 }
 
-/// The number of one grant on one node: the node's counter after the increment.
+/// What one node has written for an attempt in round 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Grant(pub u64);
+pub enum Grant {
+    /// `p` with a number of its own: its counter after the increment.
+    Numbered(u64),
+    /// `t` with the token that the attempt proposed, which is its counter now.
+    Proposed(Token),
+}
+
+impl Grant {
+    /// The number in the value.
+    pub const fn number(self) -> u64 {
+        match self {
+            Self::Numbered(number) | Self::Proposed(Token(number)) => number,
+        }
+    }
+
+    /// The stage of the value.
+    pub const fn stage(self) -> Stage {
+        match self {
+            Self::Numbered(_) => Stage::Pending,
+            Self::Proposed(_) => Stage::Term,
+        }
+    }
+
+    /// Whether it is a term with this token.
+    pub fn is_term(self, token: Token) -> bool {
+        self == Self::Proposed(token)
+    }
+}
 
 /// The name of a holder, as text for people. It is stored beside the value and never compared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,7 +122,7 @@ impl fmt::Display for Holder {
 pub enum Stage {
     /// `p`: granted in round 1, not a term.
     Pending,
-    /// `t`: confirmed with the token, the same on every node of the term.
+    /// `t`: a term with this token, the same on every node of the term.
     Term,
     /// `s`: sealed. No process extends it; it ends by its TTL.
     Sealed,
@@ -115,9 +142,9 @@ impl Stage {
 /// The stages a release may delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stages {
-    /// `p`: the first round failed.
+    /// `p`: the first round failed, and proposed no token.
     Pending,
-    /// `pt`: the second round was sent, nothing was published.
+    /// `pt`: a token was sent, nothing was published.
     Unpublished,
     /// `pts`: the holder is proven to have stopped.
     All,
@@ -197,19 +224,22 @@ impl core::str::FromStr for Stored {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Op {
-    /// Round 1, and the first half of a join. If every key is free, it takes the next grant number and writes `p` on
-    /// every key. A repeated request returns the same grant and writes nothing.
+    /// Round 1, and the first half of a join. If every key is free, it writes the proposed token as `t` on every key if the node's
+    /// counter is lower, and raises the counter to it; otherwise it writes the next number of the counter as `p`. A repeated request
+    /// returns the same grant and writes nothing.
     Acquire {
         attempt: Attempt,
+        /// A token that is greater than the counters of all nodes, if they have not changed since they were seen.
+        proposal: Option<Token>,
         /// TTL of the keys.
         ttl: Millis,
         /// Stored as metadata.
         holder: Holder,
     },
-    /// Round 2, and the second half of a join. It turns `p` of exactly this grant into `t`; the TTL stays.
+    /// Round 2, and the second half of a join. It turns the value of exactly this grant into `t` with the token; the TTL stays.
     Confirm {
         attempt: Attempt,
-        /// This node's own grant number.
+        /// This node's own grant.
         grant: Grant,
         /// The term's token, the same on every node.
         token: Token,
@@ -272,7 +302,7 @@ impl Op {
 /// The answer of a node. Yes and no are the node's own answers; everything else is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Vote {
-    /// To acquire: every key is `p` of the attempt with this grant.
+    /// To acquire: every key has the value of this grant.
     Granted(Grant),
     /// To acquire: at least one key is taken.
     Refused {

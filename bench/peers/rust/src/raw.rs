@@ -4,7 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token};
+use redislease_core::driver::Proposals;
+use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Token, Vote};
 use redislease_core::time::Millis;
 use redislease_lock::nodes::Keyspace;
 use redislease_lock::nodes::script::{self, Extension, Script};
@@ -30,8 +31,8 @@ struct Lane {
     phase: u8,
     began: Instant,
     attempt: Attempt,
-    /// Node and grant number.
-    granted: Vec<(usize, u64)>,
+    proposal: Option<Token>,
+    granted: Vec<(usize, Grant)>,
     confirmed: usize,
     times: Times,
 }
@@ -44,6 +45,7 @@ struct Raw {
     waiting: Vec<[Vec<Waiting>; 2]>,
     ttl: Millis,
     random: u128,
+    proposals: Proposals,
 }
 
 type Waiting = ([String; 1], Op, Tag);
@@ -75,6 +77,7 @@ impl Raw {
             waiting,
             ttl: Millis(request.ttl_ms),
             random,
+            proposals: Proposals::default(),
         }
     }
 
@@ -105,48 +108,59 @@ impl Raw {
         lane.granted.clear();
         lane.confirmed = 0;
         lane.began = Instant::now();
-        let op = Op::Acquire { attempt: lane.attempt, ttl: self.ttl, holder: Holder("bench".into()) };
+        lane.proposal = self.proposals.next(Token(0));
+        let (attempt, proposal) = (lane.attempt, lane.proposal);
+        let op = Op::Acquire { attempt, proposal, ttl: self.ttl, holder: Holder("bench".into()) };
         for node in 0..self.connections.len() {
             self.vote(node, &lane.key, op.clone(), Tag { lane: number, cycle: lane.cycle, phase: ACQUIRE });
         }
     }
 
     /// Takes one vote. Whether the lane has ended its cycle.
-    fn take(&mut self, lane: &mut Lane, tag: Tag, node: usize, grant: u64) -> bool {
+    fn take(&mut self, lane: &mut Lane, tag: Tag, node: usize, number: u64) -> bool {
         if tag.cycle != lane.cycle || tag.phase != lane.phase {
             return false;
         }
         let majority = self.connections.len() / 2 + 1;
         match tag.phase {
             ACQUIRE => {
+                let proposed = lane.proposal.filter(|token| token.0 == number).map(Grant::Proposed);
+                let grant = proposed.unwrap_or(Grant::Numbered(number));
+                self.proposals.saw(&Vote::Granted(grant));
                 lane.granted.push((node, grant));
+                if lane.granted.iter().filter(|(_, grant)| grant.stage() == Stage::Term).count() == majority {
+                    lane.phase = CONFIRM;
+                    return self.release(lane, tag);
+                }
                 if lane.granted.len() < majority {
                     return false;
                 }
                 lane.phase = CONFIRM;
-                let token = Token(lane.granted.iter().map(|(_, grant)| *grant).max().unwrap());
+                let token = Token(lane.granted.iter().map(|(_, grant)| grant.number()).max().unwrap());
                 for place in 0..lane.granted.len() {
                     let (node, grant) = lane.granted[place];
-                    let op = Op::Confirm { attempt: lane.attempt, grant: Grant(grant), token };
+                    let op = Op::Confirm { attempt: lane.attempt, grant, token };
                     self.vote(node, &lane.key, op.clone(), Tag { phase: CONFIRM, ..tag });
                 }
                 false
             }
             _ => {
                 lane.confirmed += 1;
-                if lane.confirmed < majority {
-                    return false;
-                }
-                lane.times.acquire.push(lane.began.elapsed());
-                let began = Instant::now();
-                let op = Op::Release { attempt: lane.attempt, stages: Stages::All };
-                for node in 0..self.connections.len() {
-                    self.vote(node, &lane.key, op.clone(), Tag { phase: OTHER, ..tag });
-                }
-                lane.times.release.push(began.elapsed());
-                true
+                lane.confirmed == majority && self.release(lane, tag)
             }
         }
+    }
+
+    /// The lane has the lock, and releases it.
+    fn release(&mut self, lane: &mut Lane, tag: Tag) -> bool {
+        lane.times.acquire.push(lane.began.elapsed());
+        let began = Instant::now();
+        let op = Op::Release { attempt: lane.attempt, stages: Stages::All };
+        for node in 0..self.connections.len() {
+            self.vote(node, &lane.key, op.clone(), Tag { phase: OTHER, ..tag });
+        }
+        lane.times.release.push(began.elapsed());
+        true
     }
 }
 
@@ -172,6 +186,7 @@ fn cycles(request: &Request) -> Value {
         phase: 0,
         began: start,
         attempt: Attempt(0),
+        proposal: None,
         granted: Vec::new(),
         confirmed: 0,
         times: Times::default(),

@@ -160,6 +160,13 @@ mutants! {
     NeverTriesAgain: Programs,
     /// A request goes on after the time that it may wait.
     WaitsForEver: Programs,
+    /// A term begins with the proposed token although too few nodes have taken it: the others gave greater numbers, and two terms
+    /// have one token.
+    ProposalTakenByTooFew: UnitTest | Model,
+    /// Node: takes a proposal that is equal to its counter: two terms have one token.
+    ProposalNotAbove: UnitTest | Model,
+    /// Node: takes a proposal and does not raise its counter: a later token is not greater.
+    ProposalNotCounted: UnitTest | Model,
     /// Node: confirm checks the first key only.
     ConfirmFirstKeyOnly: UnitTest | Model,
     /// Node: confirm does not compare the grant number.

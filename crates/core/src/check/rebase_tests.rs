@@ -28,7 +28,7 @@ fn config(deadline: OnDeadline) -> Config {
 }
 
 fn want(attempt: Attempt, floor: Token) -> Input {
-    let fresh = Fresh { attempt, floor, entropy: Entropy(0), jumped_at: None };
+    let fresh = Fresh { attempt, floor, entropy: Entropy(0), jumped_at: None, proposal: None };
     Input::Command(Command::Want(Holder("pod".into())), Some(fresh))
 }
 
@@ -162,7 +162,7 @@ impl Twins {
         match (&asked.op, word % 8) {
             (_, 0) => Vote::Unknown,
             (Op::Acquire { .. }, 1) => Vote::Refused { ttl_left: Millis(4), by },
-            (Op::Acquire { .. }, _) => Vote::Granted(Grant(3 + node)),
+            (Op::Acquire { .. }, _) => Vote::Granted(Grant::Numbered(3 + node)),
             (Op::Confirm { .. } | Op::Extend { .. } | Op::Seal { .. }, 1) | (Op::Extend { .. }, 2) => {
                 Vote::Miss(Some(by))
             }

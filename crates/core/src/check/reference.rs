@@ -115,7 +115,8 @@ impl<K: Ord + Clone> Node<K> {
                     }
                     Vote::Miss(found) => Value::List(vec![found.as_ref().map_or(Value::Nil, text)]),
                     Vote::Refused { ttl_left, by } => Value::List(vec![number(ttl_left.0), text(&by)]),
-                    Vote::Granted(Grant(count)) | Vote::Released(count) => number(count),
+                    Vote::Granted(grant) => number(grant.number()),
+                    Vote::Released(count) => number(count),
                     Vote::Confirmed { ttl_left } | Vote::Sealed { ttl_left } => number(ttl_left.0),
                     Vote::Abstained | Vote::Unknown => Value::Error,
                 },
@@ -150,7 +151,9 @@ impl<K: Ord + Clone> Node<K> {
     /// Executes a request that is neither late nor without its marker.
     fn execute(&mut self, now: u64, keys: &[K], op: &Op) -> Vote {
         match op {
-            Op::Acquire { attempt, ttl, holder } => self.acquire(now, keys, *attempt, *ttl, holder),
+            Op::Acquire { attempt, proposal, ttl, holder } => {
+                self.acquire(now, keys, *attempt, *proposal, *ttl, holder)
+            }
             Op::Confirm { attempt, grant, token } => self.confirm(now, keys, *attempt, *grant, *token),
             Op::Extend { attempt, token, ttl } => self.extend(now, keys, *attempt, *token, *ttl),
             Op::Seal { attempt } => self.seal(now, keys, *attempt),
@@ -159,14 +162,30 @@ impl<K: Ord + Clone> Node<K> {
         }
     }
 
-    fn acquire(&mut self, now: u64, keys: &[K], attempt: Attempt, ttl: Millis, holder: &Holder) -> Vote {
-        let first = keys.first().and_then(|key| self.value(key, now)).cloned();
-        if let Some(first) = first
-            && first.stage == Stage::Pending
-            && first.attempt == attempt
-            && keys.iter().all(|key| self.value(key, now).is_some_and(|value| same(value, &first)))
+    fn acquire(
+        &mut self,
+        now: u64,
+        keys: &[K],
+        attempt: Attempt,
+        proposal: Option<Token>,
+        ttl: Millis,
+        holder: &Holder,
+    ) -> Vote {
+        let first = keys.first().and_then(|key| self.value(key, now));
+        let granted = first.filter(|first| first.attempt == attempt).and_then(|first| match first.stage {
+            Stage::Pending => Some(Grant::Numbered(first.number)),
+            Stage::Term => Some(Grant::Proposed(Token(first.number))).filter(|_| proposal == Some(Token(first.number))),
+            Stage::Sealed => None,
+        });
+        if let Some(grant) = granted
+            && keys.iter().all(|key| {
+                let is_of = |value: &Stored| {
+                    value.attempt == attempt && value.stage == grant.stage() && value.number == grant.number()
+                };
+                self.value(key, now).is_some_and(is_of)
+            })
         {
-            return Vote::Granted(Grant(first.number));
+            return Vote::Granted(grant);
         }
         let refusing =
             keys.iter().filter(|key| self.entry(key, now).is_some()).max_by_key(|key| self.ttl_left(key, now));
@@ -179,13 +198,18 @@ impl<K: Ord + Clone> Node<K> {
             (Some(Mutant::CounterPerLease), Some(key)) => self.fences.entry(key.clone()).or_default(),
             _ => self.fence.get_or_insert_default(),
         };
-        *counter += 1;
-        let number = *counter;
+        let equal = self.mutant == Some(Mutant::ProposalNotAbove);
+        let taken = proposal.filter(|token| token.0 > *counter || equal && token.0 == *counter);
+        let grant = taken.map_or(Grant::Numbered(*counter + 1), Grant::Proposed);
+        if !(taken.is_some() && self.mutant == Some(Mutant::ProposalNotCounted)) {
+            *counter = grant.number();
+        }
         for key in keys {
-            let value = Stored { stage: Stage::Pending, attempt, number, metadata: String::from(&*holder.0) };
+            let metadata = String::from(&*holder.0);
+            let value = Stored { stage: grant.stage(), attempt, number: grant.number(), metadata };
             self.keys.insert(key.clone(), StoredKey { value, ends: now + ttl.0 });
         }
-        Vote::Granted(Grant(number))
+        Vote::Granted(grant)
     }
 
     fn confirm(&mut self, now: u64, keys: &[K], attempt: Attempt, grant: Grant, token: Token) -> Vote {
@@ -194,9 +218,10 @@ impl<K: Ord + Clone> Node<K> {
         let right = |value: &Stored| {
             value.attempt == attempt
                 && match value.stage {
-                    Stage::Pending => value.number == grant.0 || any_grant,
-                    Stage::Term => value.number == token.0,
+                    Stage::Term if value.number == token.0 => true,
                     Stage::Sealed => false,
+                    Stage::Pending if any_grant => true,
+                    stage => stage == grant.stage() && value.number == grant.number(),
                 }
         };
         if let Some(miss) = checked.iter().find(|key| !self.value(key, now).is_some_and(right)) {
@@ -331,9 +356,4 @@ fn text(value: &impl ToString) -> Value {
 
 fn number(number: u64) -> Value {
     Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
-}
-
-/// Whether two values are equal up to the third colon.
-fn same(a: &Stored, b: &Stored) -> bool {
-    (a.stage, a.attempt, a.number) == (b.stage, b.attempt, b.number)
 }

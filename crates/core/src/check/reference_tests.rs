@@ -35,7 +35,15 @@ impl Server {
     }
 
     fn acquire(&mut self, keys: &[&'static str], attempt: Attempt) -> Option<Grant> {
-        match self.ask(keys, Op::Acquire { attempt, ttl: TTL, holder: Holder("pod".into()) }) {
+        match self.ask(keys, Op::Acquire { attempt, proposal: None, ttl: TTL, holder: Holder("pod".into()) }) {
+            Vote::Granted(grant) => Some(grant),
+            _ => None,
+        }
+    }
+
+    fn propose(&mut self, key: &'static str, token: u64) -> Option<Grant> {
+        let (proposal, holder) = (Some(Token(token)), Holder("pod".into()));
+        match self.ask(&[key], Op::Acquire { attempt: OURS, proposal, ttl: TTL, holder }) {
             Vote::Granted(grant) => Some(grant),
             _ => None,
         }
@@ -64,7 +72,7 @@ impl Server {
 /// Whether the node behaves as it must.
 type Case = fn(&mut Server) -> bool;
 
-pub(crate) const FOUND: [(Mutant, Case); 10] = [
+pub(crate) const FOUND: [(Mutant, Case); 12] = [
     (Mutant::ConfirmFirstKeyOnly, |server| {
         let grant = server.acquire(&["a", "b"], OURS);
         server.node.keys.remove("b");
@@ -83,6 +91,14 @@ pub(crate) const FOUND: [(Mutant, Case); 10] = [
         let voted = server.acquire(&["a"], OURS).is_some() || server.node.marker.is_some();
         server.node.marker = Some(server.marker.clone());
         !voted && server.node.observe(&"r0".into(), 1, None) != server.marker
+    }),
+    (Mutant::ProposalNotAbove, |server| {
+        server.node.fence = Some(7);
+        server.propose("a", 7) == Some(Grant::Numbered(8)) && server.propose("b", 9) == Some(Grant::Proposed(Token(9)))
+    }),
+    (Mutant::ProposalNotCounted, |server| {
+        server.propose("a", 7) == Some(Grant::Proposed(Token(7)))
+            && server.acquire(&["b"], OTHER) == Some(Grant::Numbered(8))
     }),
     (Mutant::ExtendSets, |server| !server.extend(TTL)),
     (Mutant::ExtendShortens, |server| {

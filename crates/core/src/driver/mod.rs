@@ -15,12 +15,14 @@ pub(crate) mod attempts;
 mod check;
 mod event;
 mod ids;
+mod proposals;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turns;
 
 pub use event::{Effect, Input};
 pub use ids::{Ids, LeaseId};
+pub use proposals::Proposals;
 pub use turns::{Turns, next_phase};
 
 use alloc::vec::Vec;

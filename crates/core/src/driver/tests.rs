@@ -95,7 +95,8 @@ impl Driven {
 
     fn want_for(&mut self, holder: &str, now: Time, jumped_at: Option<Time>) {
         self.attempts += 1;
-        let fresh = Fresh { attempt: Attempt(self.attempts), entropy: Entropy(7), floor: Token(0), jumped_at };
+        let fresh =
+            Fresh { attempt: Attempt(self.attempts), entropy: Entropy(7), floor: Token(0), jumped_at, proposal: None };
         self.give(now, Input::Command(Command::Want(Holder(holder.into())), Some(fresh)));
     }
 
@@ -161,7 +162,7 @@ fn only_an_attempt_soon_after_a_released_term_needs_no_turn() {
 fn the_first_renewal_of_a_new_term_is_at_its_phase() {
     let mut driven = Driven::new();
     driven.want(Time(903));
-    driven.answer(Time(904), &Vote::Granted(Grant(1)));
+    driven.answer(Time(904), &Vote::Granted(Grant::Numbered(1)));
     driven.answer(Time(907), &Vote::Confirmed { ttl_left: CONFIG.ttl });
     let attempt = driven.driver.running().expect("a majority confirmed the term");
     let phase = next_phase(Time(907), CONFIG.renew_interval, attempt);

@@ -1,8 +1,12 @@
-//! Taking a lease, in two rounds.
+//! Taking a lease, in one round or two.
 //!
-//! Round 1 takes the keys on a majority and learns the grant number of each node. The greatest becomes the token. Round 2
-//! confirms it on *exactly the nodes from which it was chosen*, each under its own grant number: a vote of another node,
-//! or under an earlier grant of the same node, could confirm a token that another term has already used.
+//! Round 1 takes the keys on a majority. It may propose a token. If a majority takes it, the term begins: each of these nodes had a
+//! lower counter, and has the token as its counter now. A later term needs one of them, so its token is greater; and no other term
+//! has this token, because one of them would have given it twice.
+//!
+//! Otherwise the greatest grant number of a majority becomes the token, and round 2 confirms it on *exactly the nodes from which it
+//! was chosen*, each under its own grant: a vote of another node, or under an earlier grant of the same node, could confirm a token
+//! that another term has already used.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -17,7 +21,7 @@ use crate::lease::retry::Retry;
 use crate::lease::term::{Joins, NodeState, Term};
 use crate::lease::view::{Refusal, TermId};
 use crate::op::{Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
-use crate::quorum::{Node, Quorum};
+use crate::quorum::{Decision, Node, Quorum};
 use crate::time::{Millis, Time};
 
 #[cfg(feature = "check")]
@@ -50,6 +54,12 @@ enum FirstVote {
     Silent,
 }
 
+impl FirstVote {
+    fn is_term(&self, token: Token) -> bool {
+        matches!(self, Self::Granted(grant) if grant.is_term(token))
+    }
+}
+
 /// Round 2.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SecondRound {
@@ -74,6 +84,7 @@ pub(super) struct Acquiring {
     valid_until: Time,
     stop_budget: Millis,
     round: Round,
+    proposal: Option<Token>,
     votes: Vec<FirstVote>,
     second: Option<SecondRound>,
     /// Whether a node began to vote again after round 1 began.
@@ -94,8 +105,10 @@ impl Acquiring {
     pub fn begin(context: &mut Context, now: Time, want: Want) -> Self {
         let round = context.new_round();
         let (ttl, life, quorum) = (context.config.ttl, context.life(), context.config.quorum);
+        let Fresh { attempt, floor, proposal, .. } = want.fresh;
+        let proposal = proposal.filter(|token| *token > floor || breaks!(context.rules, NoStatusFloor));
         for node in quorum.nodes() {
-            let op = Op::Acquire { attempt: want.fresh.attempt, ttl: life, holder: want.holder.clone() };
+            let op = Op::Acquire { attempt, proposal, ttl: life, holder: want.holder.clone() };
             context.send(now, round, node, op);
         }
         Self {
@@ -106,6 +119,7 @@ impl Acquiring {
             valid_until: now + context.validity(ttl),
             stop_budget: context.config.stop_budget,
             round,
+            proposal,
             votes: vec![FirstVote::Outstanding; quorum.size()],
             second: None,
             node_returned: false,
@@ -146,6 +160,15 @@ impl Acquiring {
         free_at.sort_unstable_by(|a, b| b.cmp(a));
         let until = *free_at.get(quorum.blocking() - 1)?;
         Some(Refusal { asked_at: self.t0, until })
+    }
+
+    /// How many nodes show a value of the attempt that wrote `by`, and how many may have one.
+    fn nodes_with(&self, by: &Stored) -> (usize, usize) {
+        let shows =
+            |vote: &&FirstVote| matches!(vote, FirstVote::Refused { by: shown, .. } if shown.attempt == by.attempt);
+        let is_unknown = |vote: &&FirstVote| !matches!(vote, FirstVote::Granted(_) | FirstVote::Refused { .. });
+        let shown = self.votes.iter().filter(shows).count();
+        (shown, shown + self.votes.iter().filter(is_unknown).count())
     }
 
     /// Acts on the deadlines that have come.
@@ -210,7 +233,9 @@ impl Acquiring {
         let Some(second) = &self.second else {
             let granted = self.granted();
             let outstanding = self.votes.iter().filter(|vote| **vote == FirstVote::Outstanding).count();
-            return if granted >= majority {
+            return if let Some((token, ballots)) = self.taken(context) {
+                self.skip_confirm(context, now, token, ballots)
+            } else if granted >= majority {
                 self.begin_confirm(context, now)
             } else if granted + outstanding < majority {
                 Progress::Failed
@@ -232,12 +257,32 @@ impl Acquiring {
         }
     }
 
+    /// The proposed token, and the nodes that have taken it, if they are a majority.
+    fn taken(&self, context: &Context) -> Option<(Token, Ballots)> {
+        let (token, quorum) = (self.proposal?, context.config.quorum);
+        let any = breaks!(context.rules, ProposalTakenByTooFew) && self.votes.iter().any(|vote| vote.is_term(token));
+        let mut ballots = Ballots::none(quorum);
+        for (node, vote) in quorum.nodes().zip(&self.votes) {
+            if vote.is_term(token) || any && matches!(vote, FirstVote::Granted(_)) {
+                ballots.set(node, Ballot::Yes);
+            }
+        }
+        (ballots.decide() == Decision::Yes).then_some((token, ballots))
+    }
+
+    /// A majority has taken the proposed token, which needs no second round.
+    fn skip_confirm(&mut self, context: &mut Context, now: Time, token: Token, ballots: Ballots) -> Progress {
+        let alive_until = vec![self.t0 + context.config.drift.least(self.life); context.config.quorum.size()];
+        self.second = Some(SecondRound { token, round: self.round, sent: self.t0, rounds: 1, ballots, alive_until });
+        self.finish(context, now)
+    }
+
     fn begin_confirm(&mut self, context: &mut Context, now: Time) -> Progress {
         let one_round = breaks!(context.rules, OneRound);
         let round = context.new_round();
         let quorum = context.config.quorum;
         let greatest = self.votes.iter().filter_map(|vote| match vote {
-            FirstVote::Granted(grant) => Some(grant.0),
+            FirstVote::Granted(grant) => Some(grant.number()),
             _ => None,
         });
         let floor = if breaks!(context.rules, NoStatusFloor) { 0 } else { self.want.fresh.floor.0.saturating_add(1) };
@@ -342,7 +387,11 @@ impl Acquiring {
         }
         Release {
             attempt: self.want.fresh.attempt,
-            stages: if self.second.is_some() { Stages::Unpublished } else { Stages::Pending },
+            stages: if self.second.is_some() || self.proposal.is_some() {
+                Stages::Unpublished
+            } else {
+                Stages::Pending
+            },
             ballots,
             until: context.keys_end(self.t0, self.life),
             keep_until: None,
@@ -351,12 +400,19 @@ impl Acquiring {
     }
 
     /// Decides when the next attempt may begin. Of the values that refused, `lasts` says which of them stay until their keys end.
+    ///
+    /// A `t` on a few nodes may be a proposal that too few have taken. That is released at once, so nobody waits for its end: only for
+    /// that of a term which enough nodes show to prevent a majority.
     pub fn back_off(&self, config: &Config, retry: &mut Retry, now: Time, lasts: impl Fn(&Stored) -> bool) {
+        let (majority, blocking) = (config.quorum.majority(), config.quorum.blocking());
+        let is_term = |by: &Stored| by.stage != Stage::Pending && self.nodes_with(by).1 >= majority && lasts(by);
         let refusals = self.votes.iter().map(|vote| match vote {
-            FirstVote::Refused { free_at, by } if by.stage != Stage::Pending && lasts(by) => Some((*free_at, by)),
+            FirstVote::Refused { free_at, by } if is_term(by) => Some((*free_at, by)),
             _ => None,
         });
-        let mut free_at: Vec<Time> = refusals.clone().map(|refusal| refusal.map_or(now, |(at, _)| at)).collect();
+        let stays = |by: &Stored| by.stage == Stage::Sealed || self.nodes_with(by).0 >= blocking;
+        let ends = refusals.clone().map(|refusal| refusal.filter(|(_, by)| stays(by)).map_or(now, |(at, _)| at));
+        let mut free_at: Vec<Time> = ends.collect();
         free_at.sort_unstable();
         // If several terms refused it, the one whose keys last longest is shown.
         let (last_end, by) = refusals.flatten().max_by_key(|(free_at, _)| *free_at).unzip();

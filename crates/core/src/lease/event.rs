@@ -96,6 +96,8 @@ pub struct Fresh {
     pub floor: Token,
     /// When the clock of this process jumped last.
     pub jumped_at: Option<Time>,
+    /// The token to propose: see [`Proposals`](crate::driver::Proposals).
+    pub proposal: Option<Token>,
 }
 
 /// One input of a lease machine.

@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn confirm(attempt: u128) -> Op {
-        Op::Confirm { attempt: Attempt(attempt), grant: Grant(1), token: Token(1) }
+        Op::Confirm { attempt: Attempt(attempt), grant: Grant::Numbered(1), token: Token(1) }
     }
 
     fn release(attempt: u128) -> Op {

@@ -115,7 +115,7 @@ mod tests {
     }
 
     fn confirm() -> Op {
-        Op::Confirm { attempt: Attempt(1), grant: Grant(1), token: Token(1) }
+        Op::Confirm { attempt: Attempt(1), grant: Grant::Numbered(1), token: Token(1) }
     }
 
     fn extend() -> Op {

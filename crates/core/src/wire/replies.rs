@@ -119,9 +119,11 @@ pub fn read_votes<'a>(
 fn answer_to(op: &Op, value: Value) -> Result<Result<Answer, NoAnswer>, InvalidReply> {
     let vote = match (op, value) {
         (_, Value::Error) => return Ok(Err(NoAnswer::Error)),
-        (Op::Acquire { .. }, Value::Int(grant)) => {
-            count(grant).and_then(token).map(|Token(grant)| Vote::Granted(Grant(grant)))
-        }
+        (Op::Acquire { proposal, .. }, Value::Int(number)) => count(number).and_then(token).map(|number| {
+            // A node that did not take the proposal has a greater counter.
+            let taken = *proposal == Some(number);
+            Vote::Granted(if taken { Grant::Proposed(number) } else { Grant::Numbered(number.0) })
+        }),
         (Op::Confirm { .. }, Value::Int(left)) => count(left).map(|left| Vote::Confirmed { ttl_left: Millis(left) }),
         (Op::Seal { .. }, Value::Int(left)) => count(left).map(|left| Vote::Sealed { ttl_left: Millis(left) }),
         (Op::Release { .. } | Op::Keep { .. }, Value::Int(keys)) => count(keys).map(Vote::Released),

@@ -13,8 +13,8 @@ fn attempt() -> Attempt {
 
 fn ops() -> [Op; 5] {
     [
-        Op::Acquire { attempt: attempt(), ttl: Millis(30_000), holder: Holder("pod-a".into()) },
-        Op::Confirm { attempt: attempt(), grant: Grant(6), token: Token(7) },
+        Op::Acquire { attempt: attempt(), proposal: None, ttl: Millis(30_000), holder: Holder("pod-a".into()) },
+        Op::Confirm { attempt: attempt(), grant: Grant::Numbered(6), token: Token(7) },
         Op::Extend { attempt: attempt(), token: Token(7), ttl: Millis(30_000) },
         Op::Seal { attempt: attempt() },
         Op::Release { attempt: attempt(), stages: Stages::Unpublished },
@@ -78,7 +78,7 @@ fn answers_become_votes() {
     let [acquire, confirm, extend, seal, release] = ops();
     let value = term().to_string();
     for (op, reply, vote) in [
-        (&acquire, one(Value::Int(1_795_238_400_000_043)), Vote::Granted(Grant(1_795_238_400_000_043))),
+        (&acquire, one(Value::Int(1_795_238_400_000_043)), Vote::Granted(Grant::Numbered(1_795_238_400_000_043))),
         (&acquire, one(list(&[Value::Int(90), text(&value)])), Vote::Refused { ttl_left: Millis(90), by: term() }),
         (&confirm, one(Value::Int(0)), Vote::Confirmed { ttl_left: Millis::ZERO }),
         (&confirm, one(list(&[text(&value)])), Vote::Miss(Some(term()))),
@@ -194,10 +194,15 @@ fn a_check_names_what_is_refused() {
 fn a_reply_to_many_requests_has_one_answer_for_each() {
     let [acquire, confirm, _, seal, release] = ops();
     let read = votes_on(&[&acquire, &confirm], &[text("votes"), Value::Int(9), Value::Int(5)]);
-    let votes = [Vote::Granted(Grant(9)), Vote::Confirmed { ttl_left: Millis(5) }];
+    let votes = [Vote::Granted(Grant::Numbered(9)), Vote::Confirmed { ttl_left: Millis(5) }];
     assert_eq!(read, Ok(votes.map(|vote| Ok(Answer::Vote(vote))).to_vec()));
+    let proposing =
+        Op::Acquire { attempt: attempt(), proposal: Some(Token(9)), ttl: Millis(9), holder: Holder("a".into()) };
+    let read = votes_on(&[&proposing, &proposing], &[text("votes"), Value::Int(9), Value::Int(10)]);
+    let votes = [Vote::Granted(Grant::Proposed(Token(9))), Vote::Granted(Grant::Numbered(10))];
+    assert_eq!(read, Ok(votes.map(|vote| Ok(Answer::Vote(vote))).to_vec()), "it was taken, and it was too low");
     let read = votes_on(&[&acquire, &acquire], &[text("votes"), text("late"), Value::Int(9)]);
-    assert_eq!(read, Ok(vec![Ok(Answer::Late), Ok(Answer::Vote(Vote::Granted(Grant(9))))]));
+    assert_eq!(read, Ok(vec![Ok(Answer::Late), Ok(Answer::Vote(Vote::Granted(Grant::Numbered(9))))]));
     let read = votes_on(&[&seal, &release], &[text("ends"), text("not_admitted"), Value::Int(1)]);
     assert_eq!(read, Ok(vec![Ok(Answer::NotAdmitted), Ok(Answer::Vote(Vote::Released(1)))]));
     let read = votes_on(&[&acquire, &confirm], &[text("not_admitted")]);

@@ -117,7 +117,7 @@ fn text(text: &str) -> Value {
 }
 
 fn confirm(attempt: u128) -> Op {
-    Op::Confirm { attempt: Attempt(attempt), grant: Grant(1), token: Token(1) }
+    Op::Confirm { attempt: Attempt(attempt), grant: Grant::Numbered(1), token: Token(1) }
 }
 
 fn release(attempt: u128) -> Op {
@@ -339,7 +339,12 @@ fn votes_that_do_not_count_are_unknown() {
 
 #[test]
 fn requests_that_were_late_and_those_to_another_marker_are_counted_apart() {
-    let acquire = |attempt| Op::Acquire { attempt: Attempt(attempt), ttl: Millis(1000), holder: Holder("pod".into()) };
+    let acquire = |attempt| Op::Acquire {
+        attempt: Attempt(attempt),
+        proposal: None,
+        ttl: Millis(1000),
+        holder: Holder("pod".into()),
+    };
     let mut wired = standard();
     for (word, why) in [("late", Why::Late), ("not_admitted", Why::NotAdmitted)] {
         wired.ask(extend(1));

@@ -321,12 +321,13 @@ impl State {
     }
 
     fn grant(&mut self, node: usize, contender: usize, ttl: u64) {
-        let op = Op::Acquire { attempt: attempt(contender), ttl: Millis(ttl), holder: holder(contender) };
+        let op =
+            Op::Acquire { attempt: attempt(contender), proposal: None, ttl: Millis(ttl), holder: holder(contender) };
         let vote = self.at(node, |server| server.vote(op));
         let Vote::Granted(grant) = vote else { return };
         self.at(node, |server| server.ballots[contender] = Ballot::Granted(grant));
         let granted = |server: &Interned<Server>| match server.ballots[contender] {
-            Ballot::Granted(grant) => Some(grant.0),
+            Ballot::Granted(grant) => Some(grant.number()),
             _ => None,
         };
         let grants: Vec<u64> = self.servers.iter().filter_map(granted).collect();

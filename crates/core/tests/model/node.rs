@@ -194,17 +194,17 @@ impl Node {
     fn tidy(&mut self) {
         self.server.purge(NOW.0);
         let server = &self.server;
-        let pending = |attempt, grant: Grant| {
+        let granted = |attempt, grant: Grant| {
             server.keys.values().any(|entry| {
                 let value = &entry.value;
-                (value.stage, value.attempt, value.number) == (Stage::Pending, attempt, grant.0)
+                (value.stage, value.attempt, value.number) == (grant.stage(), attempt, grant.number())
             })
         };
         self.late.retain(|late| match late {
             Late::Acquire(call) => NOW.0 <= call.deadline,
-            // A node grants no number twice: a grant that is not pending now will not be pending again.
+            // A node grants no number twice: a grant that is not there now will not be there again.
             Late::Confirm(_, attempt, grant, _) => {
-                server.mutant == Some(Mutant::NoGrantNumber) || pending(*attempt, *grant)
+                server.mutant == Some(Mutant::NoGrantNumber) || granted(*attempt, *grant)
             }
         });
         self.late.sort_by_cached_key(hash_of);

@@ -121,7 +121,13 @@ impl Step<'_> {
         let facts = &mut self.world.attempts[of];
         (facts.begun, facts.second) = (true, other);
         let floor = Token(self.setup.history);
-        let fresh = Fresh { attempt: attempt(of), floor, entropy: Entropy(0), jumped_at: None };
+        let fresh = Fresh {
+            attempt: attempt(of),
+            floor,
+            entropy: Entropy(0),
+            jumped_at: None,
+            proposal: self.setup.proposals[of],
+        };
         self.feed(process, Input::Command(Command::Want(holder(of)), Some(fresh)));
     }
 

@@ -69,6 +69,8 @@ pub struct Setup {
     pub tokens_only: bool,
     /// The counters of the nodes at the beginning: one initial state for each element.
     pub fences: &'static [[u64; NODES]],
+    /// The token that each attempt proposes, whatever the counters are.
+    pub proposals: [Option<Token>; 2],
     /// The highest token that a status shows from before the nodes lost their memory.
     pub history: u64,
     /// Only I1, I2 and the rules for the world are checked, and not those for a single machine.

@@ -9,6 +9,7 @@
 //! needlessly breaks no rule of exclusion (`AbstentionIsNo`, `SealNotRepeated`, `SealOnLateWake`).
 
 use redislease_core::check::Mutant;
+use redislease_core::op::Token;
 
 use crate::admission::AdmissionSetup;
 use crate::world::Setup;
@@ -64,6 +65,7 @@ const CONTENDERS: Setup = Setup {
     vanish: false,
     tokens_only: false,
     fences: &[[0, 0, 0]],
+    proposals: [None, None],
     history: 0,
     overlaps_only: false,
     mutant: None,
@@ -85,8 +87,26 @@ const KEYS: Setup = Setup {
     ..BASIC
 };
 
+/// Both attempts propose the first token.
+const PROPOSALS: [Option<Token>; 2] = [Some(Token(1)), Some(Token(1))];
+
 /// The largest first, so that no thread is left alone with one.
-pub const WORLDS: [Case<Setup>; 28] = [
+pub const WORLDS: [Case<Setup>; 35] = [
+    case(
+        Size::Large,
+        Setup { name: "proposals, a replica adopts and joins", proposals: PROPOSALS, joins: 1, ..REPLICA },
+        &[],
+    ),
+    case(
+        Size::Large,
+        Setup { name: "proposals, vanishing keys, equal counters", proposals: PROPOSALS, ..LEVEL },
+        &[Mutant::ProposalNotAbove, Mutant::ProposalNotCounted, Mutant::ExtendSets],
+    ),
+    case(
+        Size::Large,
+        Setup { name: "proposals and vanishing keys", proposals: PROPOSALS, ..VANISH },
+        &[Mutant::ProposalTakenByTooFew],
+    ),
     case(Size::Large, OTHER_SEALS, &[]),
     case(Size::Large, VANISH, &[Mutant::OneRound, Mutant::ConfirmOutsideFirstRound]),
     case(
@@ -155,6 +175,17 @@ pub const WORLDS: [Case<Setup>; 28] = [
         &[],
     ),
     case(Size::Middle, REPLICA, &[]),
+    case(Size::Middle, Setup { name: "proposals, a replica adopts", proposals: PROPOSALS, ..REPLICA }, &[]),
+    case(
+        Size::Middle,
+        Setup { name: "proposals, overlapping key sets", proposals: PROPOSALS, fences: &[[0, 0, 1]], ..KEYS },
+        &[Mutant::ProposalTakenByTooFew, Mutant::ProposalNotAbove],
+    ),
+    case(
+        Size::Middle,
+        Setup { name: "proposals that differ", proposals: [Some(Token(2)), Some(Token(1))], ..CONTENDERS },
+        &[],
+    ),
     case(
         Size::Large,
         Setup { name: "another process seals, in turn", in_turn: true, lossy: false, ..OTHER_SEALS },
@@ -185,6 +216,11 @@ pub const WORLDS: [Case<Setup>; 28] = [
         Size::Quick,
         Setup { name: "attempts in turn", in_turn: true, lossy: false, ..BASIC },
         &[Mutant::ReusedAttempt],
+    ),
+    case(
+        Size::Quick,
+        Setup { name: "proposals in turn", proposals: PROPOSALS, in_turn: true, lossy: false, ..BASIC },
+        &[Mutant::ProposalNotAbove, Mutant::ProposalNotCounted],
     ),
     case(
         Size::Quick,

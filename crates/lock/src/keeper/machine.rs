@@ -12,7 +12,7 @@ use super::{MayEnd, Observer, Setup};
 use crate::PanicObserver;
 use crate::mailbox::Mailbox;
 use crate::nodes::random::{Random, nonce};
-use crate::nodes::{Ballot, Nodes, Outbox, Reply, Request};
+use crate::nodes::{Ballot, Outbox, Reply, Request};
 
 /// State shared by the machines of a shard.
 pub(super) struct Tools {
@@ -56,7 +56,7 @@ impl Machine {
         now: Time,
         to: LeaseId,
         input: Input,
-        outbox: Option<&mut Outbox>,
+        mut outbox: Option<&mut Outbox>,
         tools: &mut Tools,
     ) -> Outcome {
         if let Some(may_end) = &self.may_end {
@@ -64,11 +64,14 @@ impl Machine {
         }
         let input = match input {
             Input::Command(command @ Command::Want(_), _) => {
-                let fresh = fresh(outbox.as_deref(), &mut tools.random);
+                let fresh = fresh(outbox.as_deref_mut(), &mut tools.random);
                 Input::Command(command, fresh)
             }
             input => input,
         };
+        if let (Input::Vote { vote, .. }, Some(outbox)) = (&input, &mut outbox) {
+            outbox.proposals.saw(vote);
+        }
         self.driver.handle(now, to, input, &mut tools.turns);
         self.carry_out(outbox, tools)
     }
@@ -103,16 +106,15 @@ impl Machine {
 }
 
 /// What an attempt needs. `None` if the operating system provides no random numbers.
-fn fresh(outbox: Option<&Outbox>, random: &mut Random) -> Option<Fresh> {
-    let nodes = outbox.map(Outbox::nodes);
+fn fresh(outbox: Option<&mut Outbox>, random: &mut Random) -> Option<Fresh> {
     let drawn = nonce().and_then(|attempt| Ok((Attempt(attempt), random.word()?)));
     match drawn {
-        Ok((attempt, word)) => Some(Fresh {
-            attempt,
-            entropy: Entropy(word),
-            floor: nodes.map_or(Token(0), Nodes::floor),
-            jumped_at: nodes.and_then(Nodes::jumped_at),
-        }),
+        Ok((attempt, word)) => {
+            let floor = outbox.as_ref().map_or(Token(0), |outbox| outbox.nodes().floor());
+            let jumped_at = outbox.as_ref().and_then(|outbox| outbox.nodes().jumped_at());
+            let proposal = outbox.and_then(|outbox| outbox.proposals.next(floor));
+            Some(Fresh { attempt, entropy: Entropy(word), floor, jumped_at, proposal })
+        }
         Err(error) => {
             tracing::error!(%error, "cannot start an attempt: the operating system provides no random numbers");
             None

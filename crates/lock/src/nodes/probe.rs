@@ -161,7 +161,6 @@ fn commands(keyspace: &Keyspace) -> Vec<(&'static str, Cmd)> {
         on_key("SET", &["0", "PX", "1000"]),
         on_key("GET", &[]),
         on_key("MGET", &[]),
-        on_key("INCRBY", &["1"]),
         on_key("PEXPIRE", &["2000", "GT"]),
         on_key("PTTL", &[]),
         on_key("DEL", &[]),

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Attempt, Op, Token};
+use redislease_core::op::{Attempt, Op, Stage, Token};
 use redislease_core::time::Millis;
 use redislease_core::wire::{Batch, Wire};
 
@@ -109,14 +109,22 @@ pub fn votes<'a>(
     command.arg(marker);
     if !ends {
         let acquires = requests.clone().filter(|(_, op)| matches!(op, Op::Acquire { .. })).count();
-        let token = |(_, op): (_, &Op)| if let Op::Confirm { token, .. } = op { token.0 } else { 0 };
-        command.arg(deadline).arg(acquires).arg(requests.clone().map(token).max().unwrap_or(0));
+        command.arg(deadline).arg(acquires).arg(requests.clone().fold(0, |fence, (_, op)| fence_after(fence, op)));
     }
     let mut arguments = Arguments::default();
     for (locks, op) in requests {
         arguments.add(&mut command, locks.len(), op);
     }
     command
+}
+
+/// The fence after a request that is not refused.
+fn fence_after(fence: u64, op: &Op) -> u64 {
+    match op {
+        Op::Acquire { proposal, .. } => proposal.map_or(0, |token| token.0).max(fence + 1),
+        Op::Confirm { token, .. } => token.0.max(fence),
+        _ => fence,
+    }
 }
 
 /// Writes the arguments of the requests in one call.
@@ -150,20 +158,21 @@ impl<'a> Arguments<'a> {
     fn add(&mut self, command: &mut Cmd, keys: usize, op: &'a Op) {
         let attempt = op.attempt();
         match op {
-            Op::Acquire { ttl, holder, .. } => {
+            Op::Acquire { proposal, ttl, holder, .. } => {
                 let settings = Settings { keys, life: Some((*ttl, &*holder.0)), what: None };
                 if self.set.as_ref() != Some(&settings) {
                     command.arg(keys).arg(ttl.0).arg(&*holder.0);
                     self.set = Some(settings);
                 }
-                command.arg(self.text(b"p:", attempt, None));
+                command.arg(self.text(b"", attempt, Some(proposal.unwrap_or_default().0)));
             }
             Op::Confirm { grant, token, .. } => {
                 if self.set.as_ref().map_or(1, |set| set.keys) != keys {
                     command.arg(keys).arg(0).arg("");
                     self.set = Some(Settings { keys, life: None, what: None });
                 }
-                command.arg(self.text(b"p:", attempt, Some(grant.0)));
+                let before: &[u8] = if grant.stage() == Stage::Term { b"t:" } else { b"p:" };
+                command.arg(self.text(before, attempt, Some(grant.number())));
                 command.arg(self.text(b"t:", attempt, Some(token.0)));
             }
             // Extensions have a script of their own.

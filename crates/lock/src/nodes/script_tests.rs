@@ -9,8 +9,8 @@ fn attempt() -> Attempt {
 
 fn ops() -> [Op; 5] {
     [
-        Op::Acquire { attempt: attempt(), ttl: Millis(30_000), holder: Holder("pod-a".into()) },
-        Op::Confirm { attempt: attempt(), grant: Grant(6), token: Token(7) },
+        Op::Acquire { attempt: attempt(), proposal: None, ttl: Millis(30_000), holder: Holder("pod-a".into()) },
+        Op::Confirm { attempt: attempt(), grant: Grant::Numbered(6), token: Token(7) },
         Op::Extend { attempt: attempt(), token: Token(7), ttl: Millis(30_000) },
         Op::Seal { attempt: attempt() },
         Op::Release { attempt: attempt(), stages: Stages::Unpublished },
@@ -84,7 +84,7 @@ fn many_requests_of_one_kind_are_one_call() {
     let sent = call(&acquire, &confirm);
     assert_eq!(sent[1], redis::Script::new(Script::Votes.source()).get_hash());
     assert_eq!(sent[2..9], keys);
-    let (grants, pending, term) = (format!("p:{HEX}:"), format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
+    let (grants, pending, term) = (format!("{HEX}:0:"), format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
     assert_eq!(sent[9..], ["77", "1", "7", "2", "30000", "pod-a", &grants, "1", "0", "", &pending, &term]);
     let sent = call(&seal, &release);
     assert_eq!(sent[1], redis::Script::new(Script::Ends.source()).get_hash());
@@ -101,16 +101,20 @@ fn a_call_repeats_only_what_changes() {
         let call = words(&votes(&keyspace, "3f:1:9c2b", 77, ops.iter().map(|op| (&one[..], op))));
         call[5 + ops.len() + from..].to_vec()
     };
-    let acquire =
-        |ttl, holder: &str| Op::Acquire { attempt: attempt(), ttl: Millis(ttl), holder: Holder(holder.into()) };
-    let confirm = |token| Op::Confirm { attempt: attempt(), grant: Grant(6), token: Token(token) };
-    let (grants, pending) = (format!("p:{HEX}:"), format!("p:{HEX}:6:"));
+    let acquire = |ttl, holder: &str| Op::Acquire {
+        attempt: attempt(),
+        proposal: None,
+        ttl: Millis(ttl),
+        holder: Holder(holder.into()),
+    };
+    let confirm = |token| Op::Confirm { attempt: attempt(), grant: Grant::Numbered(6), token: Token(token) };
+    let (grants, pending) = (format!("{HEX}:0:"), format!("p:{HEX}:6:"));
     let term = |token| format!("t:{HEX}:{token}:");
     let (eight, seven) = (term(8), term(7));
-    // The acquires, the highest token, and the requests.
+    // The acquires, the fence at the end if it is 0 now, and the requests.
     let votes = sent(&[confirm(8), acquire(5000, "a"), acquire(5000, "a"), confirm(7), acquire(5000, "b")], 2);
     let rest =
-        ["3", "8", &pending, &eight, "1", "5000", "a", &grants, &grants, &pending, &seven, "1", "5000", "b", &grants];
+        ["3", "11", &pending, &eight, "1", "5000", "a", &grants, &grants, &pending, &seven, "1", "5000", "b", &grants];
     assert_eq!(votes, rest);
     let [.., seal, release] = ops();
     let owner = format!(":{HEX}:");

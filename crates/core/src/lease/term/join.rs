@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::lease::context::Context;
 use crate::lease::event::Round;
 use crate::lease::view::TermId;
-use crate::op::{Attempt, Grant, Op, Stage, Vote};
+use crate::op::{Attempt, Grant, Op, Token, Vote};
 use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
 
@@ -44,7 +44,7 @@ impl NodeState {
         };
         let is_granted = |grant: Grant| {
             value.as_ref().is_some_and(|value| {
-                value.stage == Stage::Pending && value.attempt == attempt && value.number == grant.0
+                value.stage == grant.stage() && value.attempt == attempt && value.number == grant.number()
             })
         };
         match self {
@@ -55,13 +55,15 @@ impl NodeState {
         }
     }
 
-    /// The state after the node's answer to `round`, if that was a step of its join. `next` is the number of the next
-    /// round, `pace` the time until a node that refused is asked again.
-    fn after_join_step(self, now: Time, round: Round, vote: &Vote, next: Round, pace: Millis) -> Option<Self> {
+    /// The state after the node's answer to `round`, if that was a step of its join to the term with `token`, or a late answer to
+    /// round 1 of its attempt. `next` is the number of the next round, `pace` the time until a node that refused is asked again.
+    fn after_step(self, now: Time, round: Round, vote: &Vote, token: Token, next: Round, pace: Millis) -> Option<Self> {
         let state = match (self, vote) {
             (Self::Joining { round: asked, .. } | Self::Confirming { round: asked, .. }, _) if asked != round => {
                 return None;
             }
+            // The node took the token that became the term's. Its counter was lower, so it was in no later term.
+            (Self::Joining { .. }, Vote::Granted(grant)) if grant.is_term(token) => Self::Holding,
             (Self::Joining { .. }, Vote::Granted(grant)) => Self::Granted { grant: *grant, after: next },
             (Self::Confirming { .. }, Vote::Confirmed { .. }) => Self::Holding,
             (Self::Joining { .. }, Vote::Refused { .. }) | (Self::Confirming { .. }, Vote::Miss(_)) => {
@@ -116,9 +118,9 @@ impl Joins {
     }
 
     /// Takes the answer to a step of a join. Returns whether the node has granted.
-    pub fn vote(&mut self, context: &Context, now: Time, round: Round, node: Node, vote: &Vote) -> bool {
+    pub fn vote(&mut self, context: &Context, now: Time, round: Round, node: Node, vote: &Vote, token: Token) -> bool {
         let Some(state) = self.0.get_mut(node.index()) else { return false };
-        let after = state.after_join_step(now, round, vote, context.next_round, context.config.retry_pace());
+        let after = state.after_step(now, round, vote, token, context.next_round, context.config.retry_pace());
         *state = after.unwrap_or(*state);
         matches!(after, Some(NodeState::Granted { .. }))
     }
@@ -153,7 +155,7 @@ impl Joins {
                 *state = NodeState::Joining { round, give_up_at };
                 acquires = true;
                 // At most as long as the nodes that granted first keep the term.
-                Op::Acquire { attempt, ttl: context.life(), holder: id.holder.clone() }
+                Op::Acquire { attempt, proposal: None, ttl: context.life(), holder: id.holder.clone() }
             };
             context.send(now, round, node, op);
         }
@@ -164,13 +166,14 @@ impl Joins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::Stored;
+    use crate::op::{Stage, Stored};
 
     const NOW: Time = Time(1000);
     const ATTEMPT: Attempt = Attempt(7);
+    const TOKEN: Token = Token(12);
     const NEXT: Round = Round(5);
     const PACE: Millis = Millis(2500);
-    const GRANTED: NodeState = NodeState::Granted { grant: Grant(9), after: Round(3) };
+    const GRANTED: NodeState = NodeState::Granted { grant: Grant::Numbered(9), after: Round(3) };
 
     /// A join under way that is given up after `left` ms: waiting for the grant, and waiting for the confirmation.
     fn joins(left: u64) -> [NodeState; 2] {
@@ -214,14 +217,18 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_step_of_a_join_leads_to_the_next_step() {
-        let after = |state: NodeState, vote: &Vote| state.after_join_step(NOW, Round(4), vote, NEXT, PACE);
+        let after = |state: NodeState, vote: &Vote| state.after_step(NOW, Round(4), vote, TOKEN, NEXT, PACE);
         let [joining, confirming] = joins(500);
-        let granted = NodeState::Granted { grant: Grant(9), after: NEXT };
+        let granted = NodeState::Granted { grant: Grant::Numbered(9), after: NEXT };
         let refused = NodeState::Refused { again_at: NOW + PACE };
-        let (grant, confirmed) = (Vote::Granted(Grant(9)), Vote::Confirmed { ttl_left: Millis(9) });
+        let (grant, confirmed) = (Vote::Granted(Grant::Numbered(9)), Vote::Confirmed { ttl_left: Millis(9) });
         let by = Stored { stage: Stage::Term, attempt: Attempt(8), number: 1, metadata: "pod".into() };
         assert_eq!(after(joining, &grant), Some(granted));
         assert_eq!(after(confirming, &confirmed), Some(NodeState::Holding));
+        let proposed = |token| Vote::Granted(Grant::Proposed(token));
+        assert_eq!(after(joining, &proposed(TOKEN)), Some(NodeState::Holding), "it took the token of the term");
+        let other = NodeState::Granted { grant: Grant::Proposed(Token(11)), after: NEXT };
+        assert_eq!(after(joining, &proposed(Token(11))), Some(other), "round 2 chose a greater one");
         assert_eq!(after(joining, &Vote::Refused { ttl_left: Millis(9), by }), Some(refused));
         assert_eq!(after(confirming, &Vote::Miss(None)), Some(refused));
         for (state, vote) in [(joining, Vote::Unknown), (confirming, Vote::Abstained), (joining, confirmed.clone())] {
@@ -231,7 +238,7 @@ mod tests {
             assert_eq!(after(state, &grant), None, "{state:?} waits for no answer");
         }
         for (state, vote) in [(joining, grant), (confirming, confirmed)] {
-            assert_eq!(state.after_join_step(NOW, Round(3), &vote, NEXT, PACE), None, "an answer to another round");
+            assert_eq!(state.after_step(NOW, Round(3), &vote, TOKEN, NEXT, PACE), None, "an answer to another round");
         }
     }
 }

@@ -73,7 +73,7 @@ pub(super) enum Fate {
 }
 
 impl Term {
-    /// A term that this process took, after round 2. `times` are the start of round 1, the end of validity, and
+    /// A term that this process took. `times` are the start of round 1, the end of validity, and
     /// `stop_at`.
     pub fn acquired(config: &Config, id: TermId, nodes: Joins, times: (Time, Time, Time), keys_until: Time) -> Self {
         let (t0, valid_until, stop_at) = times;
@@ -333,7 +333,7 @@ impl Term {
     /// Takes the answer of one node, to an extension or to a step of its join.
     pub fn vote(&mut self, context: &mut Context, now: Time, round: Round, node: Node, vote: &Vote) -> Fate {
         let Some(extension) = self.extension.as_mut().filter(|extension| extension.round == round) else {
-            if self.nodes.vote(context, now, round, node, vote) {
+            if self.nodes.vote(context, now, round, node, vote, self.view.id.token) {
                 self.prove_grants(context, now);
                 if breaks!(context.rules, JoinConfirmedAtOnce) {
                     self.continue_joins(context, now);

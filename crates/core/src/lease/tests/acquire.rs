@@ -66,7 +66,8 @@ fn an_attempt_fails_where_another_holds_one_of_its_keys_on_a_majority() {
     let mut scenario = Scenario::new();
     for node in [0, 1] {
         let server = &mut scenario.servers[node];
-        let op = Op::Acquire { attempt: Attempt(77), ttl: Millis(TTL), holder: Holder("contender".into()) };
+        let op =
+            Op::Acquire { attempt: Attempt(77), proposal: None, ttl: Millis(TTL), holder: Holder("contender".into()) };
         let call = Call { keys: alloc::vec!["b"], marker: marker(server), deadline: u64::MAX, op };
         assert!(matches!(server.vote(scenario.now, &call), Vote::Granted(_)));
     }
@@ -78,7 +79,7 @@ fn an_attempt_fails_where_another_holds_one_of_its_keys_on_a_majority() {
 /// Another program has a confirmed term on the node.
 pub(super) fn another_holds(scenario: &mut Scenario, node: usize, attempt: u128, ttl: u64) {
     let (attempt, now) = (Attempt(attempt), Time(u64::MAX));
-    let op = Op::Acquire { attempt, ttl: Millis(ttl), holder: Holder("another".into()) };
+    let op = Op::Acquire { attempt, proposal: None, ttl: Millis(ttl), holder: Holder("another".into()) };
     let Vote::Granted(grant) = scenario.execute(node, op, now) else { panic!("not granted") };
     let confirmed = scenario.execute(node, Op::Confirm { attempt, grant, token: Token(2000) }, now);
     assert!(matches!(confirmed, Vote::Confirmed { .. }), "{confirmed:?}");
@@ -177,7 +178,7 @@ fn an_attempt_without_answers_fails_at_the_timeout_of_a_command() {
 fn the_token_is_above_the_status_floor() {
     let mut scenario = Scenario::new();
     let floor = Token(1_795_238_400_000_042);
-    let fresh = Fresh { attempt: Attempt(5), floor, entropy: Entropy(0), jumped_at: None };
+    let fresh = Fresh { attempt: Attempt(5), floor, entropy: Entropy(0), jumped_at: None, proposal: None };
     scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
     assert_eq!(scenario.published[0].token, Token(1_795_238_400_000_043));
     assert_eq!(scenario.servers[0].fence, Some(1_795_238_400_000_043), "the nodes count on from the token");

@@ -28,7 +28,7 @@ fn a_read_shows_who_holds_any_of_the_keys() {
     let mut scenario = Scenario::new();
     for server in &mut scenario.servers {
         let (attempt, deadline) = (Attempt(77), u64::MAX);
-        let acquire = Op::Acquire { attempt, ttl: Millis(TTL), holder: Holder("another".into()) };
+        let acquire = Op::Acquire { attempt, proposal: None, ttl: Millis(TTL), holder: Holder("another".into()) };
         let call = |server: &_, op| Call { keys: alloc::vec!["b"], marker: marker(server), deadline, op };
         let Vote::Granted(grant) = server.vote(scenario.now, &call(server, acquire)) else { panic!("not granted") };
         server.vote(scenario.now, &call(server, Op::Confirm { attempt, grant, token: Token(2000) }));

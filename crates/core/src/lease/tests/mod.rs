@@ -11,6 +11,7 @@ mod keep;
 mod key_read;
 mod late;
 mod planted;
+mod proposals;
 mod returns;
 mod schedule;
 
@@ -134,7 +135,7 @@ impl Scenario {
         self.attempts += 1;
         let attempt = Attempt(u128::from(self.attempts));
         let holder = Holder("pod".into());
-        let fresh = Fresh { attempt, floor: Token(0), entropy: Entropy(u64::MAX / 2), jumped_at: None };
+        let fresh = Fresh { attempt, floor: Token(0), entropy: Entropy(u64::MAX / 2), jumped_at: None, proposal: None };
         self.give(Input::Command(Command::Want(holder), Some(fresh)));
         attempt
     }
@@ -310,7 +311,8 @@ impl Scenario {
 
     /// Another attempt takes the keys on `node`.
     fn contend(&mut self, node: usize) {
-        let op = Op::Acquire { attempt: Attempt(77), ttl: Millis(TTL), holder: Holder("contender".into()) };
+        let op =
+            Op::Acquire { attempt: Attempt(77), proposal: None, ttl: Millis(TTL), holder: Holder("contender".into()) };
         assert!(matches!(self.execute(node, op, Time(u64::MAX)), Vote::Granted(_)));
     }
 

@@ -162,10 +162,21 @@ fn the_third_grant_comes_after_the_first_round(scenario: &mut Scenario) -> Findi
 }
 
 fn the_status_shows_a_greater_token_than_the_nodes(scenario: &mut Scenario) -> Finding {
-    let fresh = Fresh { attempt: Attempt(1), floor: Token(5000), entropy: Entropy(0), jumped_at: None };
+    let fresh = Fresh { attempt: Attempt(1), floor: Token(5000), entropy: Entropy(0), jumped_at: None, proposal: None };
     scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
     let token = scenario.published.first().map(|id| id.token);
     expect(token > Some(Token(5000)), "the token is not above the floor")
+}
+
+/// The first node takes the proposed token, and the others give greater numbers.
+fn a_proposal_is_too_low_for_two_nodes(scenario: &mut Scenario) -> Finding {
+    scenario.servers[1].fence = Some(2000);
+    scenario.servers[2].fence = Some(2000);
+    let (floor, proposal) = (Token(0), Some(Token(1001)));
+    let fresh = Fresh { attempt: Attempt(1), floor, entropy: Entropy(0), jumped_at: None, proposal };
+    scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
+    let token = scenario.published.first().map(|id| id.token);
+    expect(token > Some(Token(2000)), "the token is not above the counters of a majority")
 }
 
 fn a_try_fails(scenario: &mut Scenario) -> Finding {
@@ -229,10 +240,11 @@ fn two_nodes_have_no_keys_to_seal(scenario: &mut Scenario) -> Finding {
 /// A planted bug and the scenario that finds it.
 type Pair = (Mutant, fn(&mut Scenario) -> Finding);
 
-const FOUND: [Pair; 24] = [
+const FOUND: [Pair; 25] = [
     (Mutant::OneRound, a_term_is_published),
     (Mutant::ConfirmOutsideFirstRound, the_third_grant_comes_after_the_first_round),
     (Mutant::NoStatusFloor, the_status_shows_a_greater_token_than_the_nodes),
+    (Mutant::ProposalTakenByTooFew, a_proposal_is_too_low_for_two_nodes),
     (Mutant::ReusedAttempt, a_try_fails),
     (Mutant::JoinConfirmedByEarlierRound, a_round_is_under_way_when_a_join_is_granted),
     (Mutant::SealVotesExpired, the_first_sealed_keys_end_before_the_second_are_sealed),

@@ -161,7 +161,7 @@ fn nodes_that_grant_and_never_confirm_are_asked_at_retry_pace() {
                 Op::Extend { .. } => (5, Vote::Extended),
                 Op::Acquire { .. } => {
                     granted += 1;
-                    (if node.index() == 3 { 1 } else { 23 }, Vote::Granted(crate::op::Grant(9)))
+                    (if node.index() == 3 { 1 } else { 23 }, Vote::Granted(crate::op::Grant::Numbered(9)))
                 }
                 _ => (1, Vote::Unknown),
             };

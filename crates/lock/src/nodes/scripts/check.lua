@@ -9,7 +9,6 @@ local commands = {
   {'SET', key, '0', 'NX', 'GET', 'PXAT', expires},
   {'GET', key},
   {'MGET', key},
-  {'INCRBY', key, '1'},
   {'SET', key, '0', 'KEEPTTL'},
   {'PEXPIRE', key, '2000', 'GT'},
   {'PTTL', key},

@@ -2,24 +2,25 @@
 -- Acquires and confirms: many requests in one call, each as if it were alone, in order.
 --
 -- KEYS   1 the marker, 2 the fence, 3.. the keys of the requests, one request after another
--- ARGV   1 the expected marker, 2 the deadline in milliseconds of this node's TIME, 3 the number of acquires, 4 the highest
---        token of the confirms, or 0; then for each request
---        acquire   `p:<attempt>:`
---        confirm   `p:<attempt>:<grant>:`, `t:<attempt>:<token>:`
+-- ARGV   1 the expected marker, 2 the deadline in milliseconds of this node's TIME, 3 the number of acquires, 4 what the fence is
+--        at most after all requests if it is 0 before them; then for each request
+--        acquire   `<attempt>:<token>:` with the token that it proposes, or 0
+--        confirm   `<p or t>:<attempt>:<grant>:`, `t:<attempt>:<token>:`
 --        Before a request for which they differ: the number of keys, the TTL in milliseconds, the metadata. At first a request
 --        has one key. A confirm needs only the number of keys.
 -- reply  seconds and microseconds of TIME, then `not_admitted`, or `votes` and one answer for each request. A value is cut off
 --        after LONGEST bytes, which no value of a lease has: another program may have written it.
---        acquire   the grant number; {largest PTTL, its value} if it is refused; `late`
+--        acquire   the proposed token, or the grant number, which is greater; {largest PTTL, its value} if it is refused; `late`
 --        confirm   the least PTTL; {value} of a key that is not of this grant, {nil} if it is free
 --        An error in one request is the answer to this request only.
 --
--- acquire  If every key is free: writes the next grant number as `p` to every key. If every key is already `p` of this attempt
---          with one grant number, the call is a repeat: returns that number and writes nothing, because a late copy would
---          otherwise extend a released key. A server that was stopped executes its backlog when it resumes, so nothing is
---          acquired after the deadline.
--- confirm  If every key is `p` of this grant, or `t` already: writes `t` with the token and keeps the TTL. The fence is never
---          lower than a token.
+-- acquire  If every key is free: writes the proposed token as `t` to every key if the fence is lower, and otherwise the next grant
+--          number as `p`. The fence becomes this number, so no number is given twice. If every key already has such a value of
+--          this attempt, the call is a repeat: returns its number and writes nothing, because a late copy would otherwise extend
+--          a released key. A server that was stopped executes its backlog when it resumes, so nothing is acquired after the
+--          deadline.
+-- confirm  If every key has the value of this grant, or that of the token already: writes `t` with the token and keeps the TTL.
+--          The fence is never lower than a token.
 --
 -- What costs time in a server: each function that a call defines, each string that Lua makes (it hashes all bytes), each
 -- argument, each number that is formatted, and replies of the form `OK`, which become tables.
@@ -44,23 +45,19 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local written = {}
 
 -- The fence, and the number that the node stores. Before it writes the first key, the call stores what the fence is at most
--- after it, so that the node is never behind. The end of the call corrects it. Numbers are exact below 2^53.
+-- after it, so that the node is never behind. The end of the call corrects it if a request was refused. Numbers are exact below
+-- 2^53.
 local fence, stored
 -- The highest token of the confirms so far as text, if the fence may be lower.
 local confirmed
 
 -- Reads the fence if this call has not, and raises it to the tokens of the confirms.
 local function update_fence()
-  local acquires, highest = tonumber(ARGV[3]), tonumber(ARGV[4])
-  if not fence and highest == 0 then
-    stored = call('INCRBY', KEYS[2], acquires)
-    fence = stored - acquires
-  elseif not fence then
-    local text = values[2]
-    -- `nan` is a number for Lua, and not for INCRBY.
-    if not find(text, '^%d+$') then error('the fence is not a number') end
-    local number = tonumber(text)
-    stored = math.max(number, highest) + acquires
+  if not fence then
+    -- `nan` is a number for Lua.
+    local number = find(values[2], '^%d+$') and tonumber(values[2])
+    if not number or number >= 2 ^ 53 then error('the fence is not a number below 2^53') end
+    stored = math.max(number + ARGV[3], tonumber(ARGV[4]))
     if stored ~= number then call('SET', KEYS[2], format('%d', stored)) end
     fence = number
   end
@@ -69,27 +66,37 @@ local function update_fence()
   end
 end
 
--- `expires` is when the keys expire, `tail` what follows the grant number in their values.
-local function acquire(first, last, prefix, expires, tail)
+-- The value for an acquire of `<attempt>:<token>:`, without what follows the number, and the number: what the fence becomes.
+local function grant_to(request)
+  if not fence or confirmed then update_fence() end
+  local token = tonumber(sub(request, 34, -2))
+  if token > fence then return 't:' .. request, token end
+  return 'p:' .. sub(request, 1, 33) .. format('%d:', fence + 1), fence + 1
+end
+
+-- `expires` is when the keys expire, `tail` what follows the number in their values.
+local function acquire(first, last, request, expires, tail)
+  local pending, term = 'p:' .. sub(request, 1, 33), 't:' .. request
   local free, repeated, grant, left, by = 0, 0, nil, -1, nil
   for i = first, last do
     local value = written[KEYS[i]] or values[i] or call('GET', KEYS[i])
     if value then
       local lasts = call('PTTL', KEYS[i])
       if lasts >= left then left, by = lasts, value end
-      local number = find(value, prefix, 1, true) == 1 and string.match(value, '^(%d+):', #prefix + 1)
-      grant = grant or number
-      if number and number == grant then repeated = repeated + 1 end
+      local ours = find(value, pending, 1, true) == 1 or find(value, term, 1, true) == 1
+      local granted = ours and string.match(value, '^%l:%x+:%d+')
+      grant = grant or granted
+      if granted and granted == grant then repeated = repeated + 1 end
     else
       free = free + 1
     end
   end
   local all = last - first + 1
-  if repeated == all then return tonumber(grant) end
+  if repeated == all then return tonumber(string.match(grant, '%d+$')) end
   if free < all then return {left, sub(by, 1, LONGEST)} end
-  if not fence or confirmed then update_fence() end
-  fence = fence + 1
-  local value = prefix .. format('%d', fence) .. tail
+  local value
+  value, fence = grant_to(request)
+  value = value .. tail
   for i = first, last do
     call('SET', KEYS[i], value, 'PXAT', expires)
     written[KEYS[i]] = value
@@ -97,13 +104,13 @@ local function acquire(first, last, prefix, expires, tail)
   return fence
 end
 
-local function confirm(first, last, pending, term)
+local function confirm(first, last, granted, term)
   local left
   for i = first, last do
     local key = KEYS[i]
     local value = written[key] or values[i] or call('GET', key)
     if not value then return {value} end
-    if find(value, pending, 1, true) ~= 1 and find(value, term, 1, true) ~= 1 then return {sub(value, 1, LONGEST)} end
+    if find(value, granted, 1, true) ~= 1 and find(value, term, 1, true) ~= 1 then return {sub(value, 1, LONGEST)} end
     local lasts = call('PTTL', key)
     if not left or lasts < left then left = lasts end
   end
@@ -115,8 +122,8 @@ local function confirm(first, last, pending, term)
   for i = first, last do
     local key = KEYS[i]
     local value = written[key] or values[i]
-    if find(value, pending, 1, true) == 1 then
-      value = term .. sub(value, #pending + 1)
+    if find(value, granted, 1, true) == 1 then
+      value = term .. sub(value, #granted + 1)
       call('SET', key, value, 'KEEPTTL')
       written[key] = value
     end
@@ -129,18 +136,18 @@ local place, first, keys, expires, tail = 5, 3, 1, nil, nil
 
 local function run()
   local words, late = #ARGV, now > tonumber(ARGV[2])
-  -- The length of `p:<attempt>:`.
-  local ACQUIRE = 35
+  -- The length of `<attempt>:`.
+  local ATTEMPT = 33
   while place <= words do
     local request = ARGV[place]
-    if #request < ACQUIRE then
-      keys, expires, tail = tonumber(request), format('%d', now + ARGV[place + 1]), ':' .. ARGV[place + 2]
+    if #request < ATTEMPT then
+      keys, expires, tail = tonumber(request), format('%d', now + ARGV[place + 1]), ARGV[place + 2]
       place = place + 3
       request = ARGV[place]
     end
     local from = first
     first, count = first + keys, count + 1
-    if #request > ACQUIRE then
+    if sub(request, 2, 2) == ':' then
       place = place + 2
       answers[count] = confirm(from, first - 1, request, ARGV[place - 1])
     else
@@ -150,9 +157,8 @@ local function run()
       else
         local key, answer = KEYS[from], nil
         if keys == 1 and not values[from] and not written[key] then
-          if not fence or confirmed then update_fence() end
-          local grant = fence + 1
-          local value = request .. format('%d', grant) .. tail
+          local value, grant = grant_to(request)
+          value = value .. tail
           -- Returns the value that was there. It fails if the key is not a string.
           if not call('SET', key, value, 'NX', 'GET', 'PXAT', expires) then
             answer, fence, written[key] = grant, grant, value

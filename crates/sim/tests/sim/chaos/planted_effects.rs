@@ -129,7 +129,7 @@ impl World {
         }
         let (attempt, entropy) = (Attempt(self.rng.wide()), Entropy(self.rng.word()));
         if let Some(machine) = self.machine(process, serial) {
-            let fresh = Fresh { attempt, floor, entropy, jumped_at: None };
+            let fresh = Fresh { attempt, floor, entropy, jumped_at: None, proposal: None };
             machine.driver.lease_mut().handle(now, LeaseInput::Command(Command::Want(holder), Some(fresh)));
         }
         self.drain(process, serial);

@@ -6,7 +6,7 @@ use redislease_core::backoff::Entropy;
 use redislease_core::driver;
 use redislease_core::driver::{Command, Driver, Fresh, Input, LeaseId, concerned};
 use redislease_core::lease::{Config, Effect, Round, View};
-use redislease_core::op::{Attempt, Vote};
+use redislease_core::op::{Attempt, Token, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 use redislease_plan::plan::{Effect as Planned, OpenQuorum};
@@ -100,6 +100,7 @@ impl World {
             entropy: Entropy(self.rng.word()),
             floor: self.processes[process].floor,
             jumped_at: self.processes[process].judge.jumped_at(),
+            proposal: self.proposal(process),
         });
         if wants || matches!(command, Command::Adopt(_)) {
             self.crowd(process);
@@ -108,6 +109,19 @@ impl World {
         self.feed(process, serial, Input::Command(command, fresh));
         if wants && self.sees_attempt(process, serial, before) && self.is(Bug::NoPace) {
             self.feed(process, serial, Input::Command(Command::TryNow, None));
+        }
+    }
+
+    /// The token that an attempt proposes. Sometimes it is another than in a release: no token may be wrong.
+    fn proposal(&mut self, process: usize) -> Option<Token> {
+        let (word, off) = (self.rng.below(8), self.rng.below(6));
+        let Process { proposals, floor, .. } = &mut self.processes[process];
+        let Token(next) = proposals.next(*floor)?;
+        match word {
+            0 => None,
+            1 => Some(Token(next.saturating_sub(off))),
+            2 => Some(Token(next + off)),
+            _ => Some(Token(next)),
         }
     }
 
@@ -151,6 +165,7 @@ impl World {
             return self.processes[process].inbox.push(event);
         }
         self.counted(process, serial, round, node, &vote);
+        self.processes[process].proposals.saw(&vote);
         let to = LeaseId::unpack(serial);
         let of_slot = |machine: &&Machine| machine.driver.id().slot == to.slot;
         let serial = self.processes[process].machines.iter().find(of_slot).map(|machine| machine.serial);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redislease_core::admission::Admission;
 use redislease_core::driver;
-use redislease_core::driver::{Driver, Ids, Turns};
+use redislease_core::driver::{Driver, Ids, Proposals, Turns};
 use redislease_core::judge::Judge;
 use redislease_core::marker::RunId;
 use redislease_core::op::{Holder, Token};
@@ -67,6 +67,7 @@ pub struct Process {
     /// The turns of their drivers, and the numbers of their leases.
     pub turns: Turns,
     pub lease_ids: Ids,
+    pub proposals: Proposals,
     /// The tasks of a program.
     pub workers: Vec<Worker>,
     pub units: Vec<Unit>,
@@ -111,6 +112,7 @@ impl Process {
             machines: Vec::new(),
             turns: Turns::new(),
             lease_ids: Ids::default(),
+            proposals: Proposals::default(),
             workers: Vec::new(),
             units: Vec::new(),
             earlier_units: BTreeMap::new(),
