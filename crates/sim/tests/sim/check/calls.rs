@@ -1,6 +1,6 @@
 //! What the servers execute: each request once, and in the order that its lease needs.
 
-use redislease_core::op::{Op, Vote};
+use redislease_core::op::{Grant, Op, Vote};
 use redislease_core::wire::replies;
 use redislease_core::wire::replies::{Answer as Read, NoAnswer};
 
@@ -24,6 +24,18 @@ impl World {
                 Read::Late => self.coverage.saw(Sight::LateAtTheNode),
                 Read::Vote(Vote::Granted(_)) if repeat || !asked => self.coverage.saw(Sight::GhostGrant),
                 Read::Vote(_) => {}
+            }
+            match (op, vote) {
+                (Op::Acquire { .. }, Read::Vote(Vote::Granted(Grant::Proposed(_)))) => {
+                    self.coverage.saw(Sight::ProposalTaken);
+                }
+                (Op::Acquire { proposal: Some(_), .. }, Read::Vote(Vote::Granted(_))) => {
+                    self.coverage.saw(Sight::ProposalTooLow);
+                }
+                (Op::Confirm { grant: Grant::Proposed(_), .. }, Read::Vote(Vote::Confirmed { .. })) => {
+                    self.coverage.saw(Sight::ProposalReplaced);
+                }
+                _ => {}
             }
             let vote = if let Read::Vote(vote) = vote { vote } else { &Vote::Abstained };
             self.note(Note::Ran { node, process, op, vote, repeat });

@@ -115,6 +115,10 @@ sights! {
     LateAtTheNode,
     NotAdmittedAtTheNode,
     GhostGrant,
+    ProposalTaken,
+    ProposalTooLow,
+    /// Too few nodes have taken it, and round 2 chose a greater token.
+    ProposalReplaced,
     // Worlds.
     OneNode,
     TwoNodes,
