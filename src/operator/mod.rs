@@ -9,6 +9,7 @@
 //! | [`quorums`] | the connections, status and election of each quorum |
 //! | [`leadership`] | the election of one replica on each quorum |
 //! | [`annotations`] | the leases of annotated workloads |
+//! | [`definitions`], [`published`] | compare the CustomResourceDefinitions with those of this version |
 //! | [`slot`] | the newest view of one keeper machine |
 //! | [`supervisor`] | the tasks that must run as long as the process |
 //! | [`backoff`], [`kube_api`], [`proxy`] | small tools |
@@ -16,12 +17,14 @@
 mod annotations;
 mod authority;
 mod backoff;
+mod definitions;
 mod engine;
 pub mod kube_api;
 mod leadership;
 mod merge;
 mod namespaces;
 mod proxy;
+pub mod published;
 mod quorums;
 mod slot;
 mod supervisor;
@@ -60,6 +63,7 @@ use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::metrics::renewals::RenewalMetrics;
 use authority::Authorities;
+use definitions::Definitions;
 use engine::{Driver, Message, Shell};
 use leadership::Replica;
 use supervisor::{BoxedTask, TaskSupervisor};
@@ -186,8 +190,9 @@ impl Context {
         let writing_task = writer.clone().run(self.client.clone(), decided.clone());
         writing.spawn(self.supervisor.must_not_end("the API writer", Box::pin(writing_task) as BoxedTask));
 
-        if let Some(uid) = self.uid_of_cluster(&writer).await {
-            identified.done();
+        if let Some((uid, definitions)) = self.may_begin(&writer, identified).await {
+            let following = definitions.follow(self.stop.clone());
+            self.spawn(&deciding, "the comparison of definitions", Box::pin(following));
             let cluster = Cluster { name: self.options.cluster.clone(), uid };
             let replica = self.replica(&cluster, &writer);
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
@@ -335,6 +340,15 @@ impl Context {
             keeper: self.keeper.clone(),
             writer: writer.clone(),
         }
+    }
+
+    /// Waits for what everything else needs: the UID of the cluster, and definitions that keep every field of the leases. Returns
+    /// `None` if the process stops before that.
+    async fn may_begin(&self, writer: &Writer, identified: Part) -> Option<(String, Definitions)> {
+        let uid = self.uid_of_cluster(writer).await?;
+        identified.done();
+        let mut definitions = Definitions::new(self.client.clone(), self.readiness.clone());
+        definitions.fit(&self.stop).await.then_some((uid, definitions))
     }
 
     /// Reads the UID of the cluster; returns `None` if the process stops before that. Nothing else starts before it is

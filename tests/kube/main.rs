@@ -11,6 +11,7 @@ mod cel;
 mod certificates;
 mod clusters;
 mod consent;
+mod definitions;
 mod docs;
 mod doctor;
 mod endpoints;

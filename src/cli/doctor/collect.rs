@@ -19,11 +19,12 @@ use rustls::pki_types::CertificateDer;
 
 use super::certificates::Certificate;
 use super::facts::{Facts, Identity, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
+use super::leases;
 use super::rights::{self, Right};
 use super::scope::Scope;
-use super::{leases, published};
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
+use crate::operator::published;
 
 /// The least timeout for a request to a node: a person may be far from the nodes.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,7 +42,7 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
     }
     facts.api_server = Some(Ok(address));
     facts.identity = identity(scope).await;
-    facts.kinds = published::kinds(&client).await;
+    facts.kinds = published::kinds_soon(&client).await;
     let needed = rights::needed(scope);
     facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
     facts.quorums = Some(match quorums(&client, scope).await {

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use redislease_lock::nodes::{Server, Unreachable};
 
 use super::certificates::Certificate;
+use crate::operator::published::KindFacts;
 
 /// Everything that was collected.
 #[derive(Clone, Debug, Default)]
@@ -25,14 +26,6 @@ pub(super) struct Facts {
     pub namespace: String,
     /// The time at which certificates must be valid.
     pub now: Timestamp,
-}
-
-/// A kind of this program and what the API server knows about it.
-#[derive(Clone, Debug)]
-pub(super) struct KindFacts {
-    pub kind: &'static str,
-    /// The paths of the fields that the API server does not know, such as `spec.tls`. An error says why they could not be read.
-    pub missing_fields: Result<Option<Vec<String>>, String>,
 }
 
 /// Whose rights are checked.

@@ -9,8 +9,9 @@ use redislease_plan::api::conditions::QuorumReady;
 use redislease_plan::api::{ConditionReason as _, ConditionStatus};
 
 use super::certificates::{self, Purpose};
-use super::facts::{Facts, Identity, KindFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
+use super::facts::{Facts, Identity, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
 use super::finding::{Finding, Verdict};
+use crate::operator::published::{APPLY, KindFacts};
 
 /// The clocks of the nodes and of the operator must agree within this time when a quorum is new.
 const CLOCK_LIMIT_MS: i64 = 10_000;
@@ -52,16 +53,15 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 }
 
 fn kind(KindFacts { kind, missing_fields }: &KindFacts) -> Finding {
-    let apply = "run `redislease crds | kubectl apply --server-side -f -`, or upgrade the chart with `crds.enabled`";
     let (verdict, message) = match missing_fields {
         Err(error) => (Verdict::Unchecked, format!("The definition cannot be read: {error}.")),
-        Ok(None) => (Verdict::Problem, format!("The API server does not know the kind {kind}: {apply}.")),
+        Ok(None) => (Verdict::Problem, format!("The API server does not know the kind {kind}: {APPLY}.")),
         Ok(Some(missing)) if missing.is_empty() => {
             (Verdict::Ok, "The API server knows every field of this version.".to_owned())
         }
         Ok(Some(missing)) => {
             let missing = missing.join(", ");
-            (Verdict::Problem, format!("The definition is older than this program, it lacks {missing}: {apply}."))
+            (Verdict::Problem, format!("The definition is older than this program, it lacks {missing}: {APPLY}."))
         }
     };
     Finding::new(verdict, "crd", format!("kind {kind}"), message)

@@ -6,9 +6,9 @@ use kube::{Api, Client, ResourceExt as _};
 use redislease_plan::api::{RedisLease, ValidLease};
 use redislease_plan::election::takeover;
 
-use super::published::{TRIES, TRY_AGAIN};
 use super::scope::Scope;
 use crate::operator::kube_api::{self, CallError};
+use crate::operator::published::{TRIES, TRY_AGAIN};
 
 /// The leases whose durations let them move when a replica of the operator fails. `None` without the kind: another finding says so.
 pub(super) async fn at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec<(String, String)>, String>> {

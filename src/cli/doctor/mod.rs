@@ -6,7 +6,6 @@
 //! | [`collect`] | reads the facts from the API server and the Redis nodes |
 //! | [`facts`] | the facts |
 //! | [`leases`] | reads the leases |
-//! | [`published`] | reads the definitions that the API server publishes |
 //! | [`rights`] | the rights that the operator needs |
 //! | [`judge`] | turns facts into findings (pure) |
 //! | [`finding`] | findings, the exit code and the output |
@@ -17,7 +16,6 @@ mod facts;
 mod finding;
 mod judge;
 mod leases;
-mod published;
 mod rights;
 mod scope;
 

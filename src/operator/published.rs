@@ -8,27 +8,42 @@ use kube::Client;
 use redislease_plan::api::crd;
 use serde_json::Value;
 
-use super::facts::KindFacts;
-use crate::operator::kube_api::{self, CallError};
+use super::kube_api::{self, CallError};
 
 /// An API server publishes and stores a new kind some time after it was created.
-pub(super) const TRIES: u32 = 10;
-pub(super) const TRY_AGAIN: Duration = Duration::from_millis(500);
+pub const TRIES: u32 = 10;
+pub const TRY_AGAIN: Duration = Duration::from_millis(500);
 
-/// Compares the fields of both kinds with those that the API server publishes.
-pub(super) async fn kinds(client: &Client) -> Vec<KindFacts> {
-    let mut kinds = published_kinds(client).await;
+/// What to do about a definition that is missing or too old.
+pub const APPLY: &str =
+    "run `redislease crds | kubectl apply --server-side -f -`, or upgrade the chart with `crds.enabled`";
+
+/// The API server does not drop unknown fields at this place.
+const KEEPS_UNKNOWN: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// A kind of this program and what the API server knows about it.
+#[derive(Clone, Debug)]
+pub struct KindFacts {
+    pub kind: &'static str,
+    /// The paths of the fields that the API server does not know, such as `spec.tls`; `None` if it does not know the kind.
+    pub missing_fields: Result<Option<Vec<String>>, CallError>,
+}
+
+/// As [`kinds`], and waits for kinds that the API server does not know yet.
+pub async fn kinds_soon(client: &Client) -> Vec<KindFacts> {
+    let mut found = kinds(client).await;
     for _ in 1..TRIES {
-        if kinds.iter().all(|kind| kind.missing_fields != Ok(None)) {
+        if found.iter().all(|kind| kind.missing_fields != Ok(None)) {
             break;
         }
         tokio::time::sleep(TRY_AGAIN).await;
-        kinds = published_kinds(client).await;
+        found = kinds(client).await;
     }
-    kinds
+    found
 }
 
-async fn published_kinds(client: &Client) -> Vec<KindFacts> {
+/// Compares the fields of both kinds with those that the API server publishes.
+pub async fn kinds(client: &Client) -> Vec<KindFacts> {
     let request = Request::get("/openapi/v3/apis/redislease.io/v1alpha1").body(Vec::new());
     let published = match request {
         Ok(request) => kube_api::call(client.request::<Value>(request)).await,
@@ -38,7 +53,7 @@ async fn published_kinds(client: &Client) -> Vec<KindFacts> {
         let missing_fields = match &published {
             Ok(document) => Ok(missing_fields(document, kind, &crd)),
             Err(CallError::NotFound) => Ok(None),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.clone()),
         };
         KindFacts { kind, missing_fields }
     };
@@ -52,22 +67,28 @@ fn missing_fields(document: &Value, kind: &str, crd: &CustomResourceDefinition) 
     let needed = serde_json::to_value(schema).ok()?;
     let mut missing = Vec::new();
     for part in ["spec", "status"] {
-        add_missing(&needed["properties"][part], &known["properties"][part], part, &mut missing);
+        add_field(&needed["properties"][part], known, part, part, &mut missing);
     }
     Some(missing)
 }
 
-/// Adds the fields that `known` lacks, at any depth. The items of a list and the values of a map have the path of the list or map.
+/// Adds what `known` lacks of the field, at any depth. The items of a list and the values of a map have the path of the list or map.
+fn add_field(needed: &Value, known: &Value, name: &str, path: &str, missing: &mut Vec<String>) {
+    match known["properties"].get(name) {
+        Some(known) => add_missing(needed, known, path, missing),
+        None if known[KEEPS_UNKNOWN] == true => {}
+        None => missing.push(path.to_owned()),
+    }
+}
+
 fn add_missing(needed: &Value, known: &Value, path: &str, missing: &mut Vec<String>) {
     for (name, field) in needed["properties"].as_object().into_iter().flatten() {
-        let path = format!("{path}.{name}");
-        match known["properties"].get(name) {
-            Some(known) => add_missing(field, known, &path, missing),
-            None => missing.push(path),
-        }
+        add_field(field, known, name, &format!("{path}.{name}"), missing);
     }
     for part in ["items", "additionalProperties"] {
-        if let Some(needed) = needed.get(part) {
+        if let Some(needed) = needed.get(part)
+            && (known.get(part).is_some() || known[KEEPS_UNKNOWN] != true)
+        {
             add_missing(needed, &known[part], path, missing);
         }
     }
@@ -105,6 +126,8 @@ mod tests {
         ] {
             assert_eq!(missing(parent, field), [path]);
         }
+        let newer = document(|schema| schema["properties"]["spec"]["properties"]["new"] = json!({"type": "string"}));
+        assert_eq!(missing_fields(&newer, "RedisQuorum", &crd::redis_quorum()), Some(Vec::new()));
         let same = document(|_| {});
         assert_eq!(missing_fields(&same, "RedisQuorum", &crd::redis_quorum()), Some(Vec::new()));
         assert_eq!(missing_fields(&same, "RedisLease", &crd::redis_lease()), None);
@@ -113,5 +136,18 @@ mod tests {
         let mut missing = Vec::new();
         add_missing(&map(json!({"a": {}, "b": {}})), &map(json!({"a": {}})), "spec.map", &mut missing);
         assert_eq!(missing, ["spec.map.b"]);
+    }
+
+    #[test]
+    fn a_definition_that_keeps_unknown_fields_lacks_none() {
+        for within in
+            ["", "/properties/spec", "/properties/spec/properties/nodes/items", "/properties/spec/properties/nodes"]
+        {
+            let open = |schema: &mut Value| {
+                *schema.pointer_mut(within).expect("the field") = json!({KEEPS_UNKNOWN: true});
+            };
+            let missing = missing_fields(&document(open), "RedisQuorum", &crd::redis_quorum());
+            assert_eq!(missing, Some(Vec::new()), "{within}");
+        }
     }
 }
