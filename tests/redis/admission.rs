@@ -412,3 +412,32 @@ async fn a_wrong_password_is_named_and_a_new_one_is_used() {
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
     world.wait(0, "refused", refused).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_is_tested_when_it_changes_and_the_connection_stays() {
+    let server =
+        RedisServer::start_with(&RedisOptions { password: Some("first".into()), ..RedisOptions::default() }).unwrap();
+    let world = World::start(&redislease_lock::nodes::Config {
+        credentials: Some(password("first")),
+        ..config([server.address().to_string()])
+    });
+    world.up(0).await;
+    let connections = || server.command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap().text().unwrap_or_default();
+    let id = |list: &str| list.lines().find(|line| line.contains(" cmd=evalsha ")).map(|line| line[..8].to_owned());
+    let before = id(&connections());
+    for credentials in [Some(password("second")), None] {
+        world.nodes.set_credentials(credentials);
+        let refused =
+            |status: &NodeStatus| status.state == NodeState::Up && status.message.contains("an earlier password");
+        let status = world.wait(0, "the password is refused", refused).await;
+        assert!(!status.message.contains("second"), "no password in a status: {}", status.message);
+        world.nodes.set_credentials(Some(password("first")));
+        world.wait(0, "the password is accepted", |status| status.message.is_empty()).await;
+    }
+    // The secret is changed first, then the server.
+    world.nodes.set_credentials(Some(password("second")));
+    world.wait(0, "the password is refused", |status| !status.message.is_empty()).await;
+    server.set_password("second").unwrap();
+    world.wait(0, "the password is accepted", |status| status.message.is_empty()).await;
+    assert_eq!(id(&connections()), before, "the open connection stays");
+}

@@ -74,6 +74,14 @@ impl Opening {
         Ok(Opened { client, info, run_id, refusal, refused })
     }
 
+    /// Tests on a connection of its own whether the server accepts the current certificates and credentials.
+    pub async fn try_current(self) -> Result<(), Failure> {
+        let (tls, credentials) = (self.access.tls().next().flatten(), self.access.credentials().next().flatten());
+        let mut client = transport::connect(&self.address, tls, credentials, self.timeout).await?;
+        // Without a login, only the answer to a command says that the server wants one.
+        self.call("INFO", &redis::cmd("INFO"), &mut client).await.map(drop)
+    }
+
     /// Connects with the current certificates and credentials, or with the previous ones if the server does not accept
     /// the current ones. Returns the failure of the current ones too.
     async fn log_in(&self) -> Result<(Client, Option<Failure>), Failure> {

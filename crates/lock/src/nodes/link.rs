@@ -43,6 +43,14 @@ pub(super) struct Open {
     pub since: Time,
 }
 
+/// The test of the current password and certificate beside the open connection.
+#[derive(Default)]
+pub(super) struct Trial {
+    pub running: Option<Pending<Result<(), Failure>>>,
+    /// When the next test starts.
+    pub due: Option<Time>,
+}
+
 /// Why a connection ends.
 pub(super) enum End {
     Failure(Failure),

@@ -42,6 +42,7 @@ mod status;
 mod thread;
 mod tls;
 mod transport;
+mod trial;
 mod values;
 
 pub use access::Credentials;

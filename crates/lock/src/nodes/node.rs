@@ -16,12 +16,13 @@ use redislease_core::time::{Drift, Millis, Time};
 use redislease_core::wire::{Input as ToWire, Limits};
 use tokio::sync::watch;
 
+use super::access::Access;
 use super::address::Address;
 use super::connection::{Opened, Opening};
 use super::context::Context;
 use super::failure::Failure;
 use super::info::Process;
-use super::link::{End, Link, Open, Pending, Wire};
+use super::link::{End, Link, Open, Pending, Trial, Wire};
 use super::message::{Call, Message};
 use super::random::{Random, nonce};
 use super::status::{Misconfiguration, NodeState, NodeStatus};
@@ -47,6 +48,7 @@ pub(super) struct NodeTask {
     pub context: Arc<Context>,
     pub address: Address,
     pub others: watch::Receiver<Vec<NodeStatus>>,
+    access: watch::Receiver<Access>,
     pub admission: Admission,
     pub alarm: Alarm,
     pub random: Random,
@@ -57,6 +59,7 @@ pub(super) struct NodeTask {
     pub refusal: Option<Failure>,
     /// Why the current password or certificate does not serve for the connection, which uses an earlier one.
     pub outdated: Option<Failure>,
+    pub trial: Trial,
     received: Vec<Message>,
 }
 
@@ -66,6 +69,8 @@ enum Event {
     Seeding(Option<Input>),
     Messages,
     OthersChanged,
+    AccessChanged,
+    Tried(Result<(), Failure>),
     Alarm(io::Result<()>),
 }
 
@@ -92,6 +97,7 @@ impl NodeTask {
         Ok(Self {
             address: context.address(),
             others: context.shared.board.subscribe(),
+            access: context.shared.access.subscribe(),
             admission,
             alarm: Alarm::new()?,
             random: Random::new(),
@@ -100,6 +106,7 @@ impl NodeTask {
             last_process: None,
             refusal: None,
             outdated: None,
+            trial: Trial::default(),
             received: Vec::new(),
             context,
         })
@@ -123,6 +130,8 @@ impl NodeTask {
                 Event::Seeding(answer) => self.answer_admission(answer),
                 Event::Messages => self.receive(),
                 Event::OthersChanged => self.look_for_duplicate(),
+                Event::AccessChanged => self.access_changed(),
+                Event::Tried(result) => self.tried(result),
                 Event::Alarm(Ok(())) => self.tick(),
                 Event::Alarm(Err(error)) => return error,
             }
@@ -159,6 +168,8 @@ impl NodeTask {
             event = link => event,
             expired = self.alarm.expired() => Event::Alarm(expired),
             Ok(()) = self.others.changed() => Event::OthersChanged,
+            Ok(()) = self.access.changed() => Event::AccessChanged,
+            result = finished(&mut self.trial.running) => Event::Tried(result),
             () = self.context.inbox().filled() => Event::Messages,
         }
     }
@@ -212,7 +223,13 @@ impl NodeTask {
             Link::Opening(_) => None,
             Link::Open(open) => {
                 let judged = self.context.shared.judgement_due();
-                let own = [self.admission.next_deadline(), open.wire.next_deadline(), Some(open.info_due), judged];
+                let own = [
+                    self.admission.next_deadline(),
+                    open.wire.next_deadline(),
+                    Some(open.info_due),
+                    judged,
+                    self.trial.due,
+                ];
                 own.into_iter().flatten().min()
             }
         }
@@ -231,6 +248,7 @@ impl NodeTask {
                     self.call(Call::Info);
                     self.call(Call::Check);
                 }
+                self.try_if_due(now);
                 self.feed(Input::Wake);
                 self.judge_in_time(now);
             }
@@ -238,20 +256,25 @@ impl NodeTask {
     }
 
     fn open(&mut self) {
+        self.trial = Trial::default();
+        match self.opening() {
+            Ok(opening) => self.link = Link::Opening(Box::pin(opening.open())),
+            Err(error) => self.close(Failure::system(&error).into()),
+        }
+    }
+
+    /// # Errors
+    /// The operating system provides no random numbers.
+    pub(super) fn opening(&mut self) -> io::Result<Opening> {
         let shared = &self.context.shared;
-        let nonce = match nonce() {
-            Ok(nonce) => nonce,
-            Err(error) => return self.close(Failure::system(&error).into()),
-        };
-        let opening = Opening {
+        Ok(Opening {
             address: self.address.clone(),
-            access: shared.access.borrow().clone(),
+            access: self.access.borrow_and_update().clone(),
             timeout: shared.command_timeout(),
             keyspace: shared.keyspace.clone(),
             membership: self.context.membership.clone(),
-            nonce,
-        };
-        self.link = Link::Opening(Box::pin(opening.open()));
+            nonce: nonce()?,
+        })
     }
 
     pub(super) fn feed(&mut self, input: Input) {
@@ -306,7 +329,7 @@ impl NodeTask {
         if let Some((why, sentence)) = info.misconfiguration.or_else(|| self.duplicate()) {
             return self.close(End::Misconfigured(why, sentence));
         }
-        self.outdated = refused;
+        self.connected_with(now, refused);
         self.refused(refusal);
         self.link = Link::Open(Box::new(Open {
             client,
