@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use redislease_lab::{ControlPlane, Installation, LeaseState, Result, SYSTEM};
 use serde_json::{Value, json};
 
+use crate::granularity::{replicas, scaled, switching};
 use crate::holder::held;
-use crate::support::{Cluster, FIRST_ELECTION, change_rules, set_rules, shared, the_term_is_kept};
+use crate::support::{Cluster, FIRST_ELECTION, SOON, change_rules, set_rules, shared, the_term_is_kept};
 
 /// `users` can be impersonated, but the API server does not list them as a resource.
 const UNLISTED: (&str, &str) = ("impersonate", "users");
@@ -161,4 +162,30 @@ fn a_workload_that_the_operator_may_not_read_is_unknown_and_ends_no_term() -> Re
     let after = lease.wait("readable again", FIRST_ELECTION * 2, |now| !forbidden(now))?;
     assert_eq!((after.token(), after.is_active()), (first.token(), true));
     Ok(())
+}
+
+#[test]
+fn a_workload_that_the_operator_may_not_write_keeps_its_term_when_the_lease_is_suspended() -> Result<()> {
+    let Cluster { installation, operator: _operator } = Cluster::of(&switching())?;
+    let lease = scaled(&installation, "unwritable", "Deployment", 0)?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    replicas(&installation, "unwritable", "active", 3)?;
+    let rules = change_rules(&installation, |rule| {
+        if rule["apiGroups"] == json!(["apps"]) {
+            rule["verbs"].as_array_mut().expect("verbs").retain(|verb| verb != "patch");
+        }
+    })?;
+    let account = format!("--as=system:serviceaccount:{SYSTEM}:redislease-operator");
+    installation.wait_for("the right is withdrawn", SOON, || {
+        let args = ["auth", "can-i", "patch", "deployments.apps", "--namespace=unwritable", &account];
+        // It ends with 1 if the answer is no.
+        installation.control_plane().kubectl(&args).map_or(Ok(()), Err)
+    })?;
+    lease.patch(&json!({"spec": {"suspend": true}}))?;
+    let named = lease.wait("the missing right is named", SOON, |now| now.reason("Ready") == "Forbidden")?;
+    assert!(named.message("Ready").contains("cannot patch resource \"deployments\""), "{named}");
+    the_term_is_kept(&installation, "unwritable", first.attempt().unwrap_or_default())?;
+    set_rules(&installation, &rules)?;
+    replicas(&installation, "unwritable", "standby", 0)?;
+    lease.wait("suspended", SOON, |now| now.reason("Ready") == "Suspended" && !now.is_active()).map(drop)
 }

@@ -144,22 +144,28 @@ impl Handovers {
         }
     }
 
+    /// The request that this process is to handle. One handover at a time: the next one begins when the status shows the result of the
+    /// last one.
+    pub fn new_request(&self, turn: &Turn<'_>) -> Option<HandoverRequest> {
+        let Turn { lease, facts, .. } = turn;
+        if self.0.is_some() || facts.authority != Authority::Lead {
+            return None;
+        }
+        if lease.metadata.deletion_timestamp.is_some() || lease.spec.suspend {
+            return None;
+        }
+        let request = HandoverRequest::of(lease.metadata.annotations.as_ref())?;
+        shown(lease).is_none_or(|shown| shown.id != request.id).then_some(request)
+    }
+
     pub fn review(&mut self, turn: &Turn<'_>, link: &KeeperLink) {
         let &Turn { identity, lease, facts, ref inputs, .. } = turn;
         let view = &link.view;
-        let Some(request) = HandoverRequest::of(lease.metadata.annotations.as_ref()) else { return };
-        // One handover at a time: the next one begins when the status shows the result of the last one.
-        let is_handled = shown(lease).is_some_and(|shown| shown.id == request.id);
-        if is_handled || self.0.is_some() || facts.authority != Authority::Lead {
-            return;
-        }
-        if inputs.deleting || inputs.suspended {
-            return;
-        }
+        let Some(request) = self.new_request(turn) else { return };
         let recorded = Recorded::of(lease);
         let response = match &view.standing {
             Standing::Held(term) if recorded.is_some_and(|recorded| recorded.attempt == term.id.attempt) => {
-                if !facts.pods_listed {
+                if !facts.pods_listed || inputs.tests_stop {
                     return;
                 }
                 match (&inputs.obstacle, holder_of(view), &inputs.electorate) {

@@ -7,7 +7,7 @@ use redislease_core::time::Time;
 use super::activation;
 use super::keeper_link::KeeperLink;
 use super::template_label;
-use super::workload::{Missing, missing_consent};
+use super::workload::{Missing, StopTest, missing_consent};
 use super::{CandidateFacts, Facts, Identity, OpenQuorum};
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidLease};
@@ -16,6 +16,9 @@ use crate::status::Obstacle;
 
 const BEING_DELETED: &str = "No pod of this cluster holds the lease, and none is elected: the RedisLease is being deleted. It stays \
                              until its metadata.finalizers are removed.";
+
+const GOES_ON: &str =
+    " The term goes on although spec.suspend is true, because the operator could not stop its holder.";
 
 /// What all parts of a reconciler know in one turn.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub(super) struct Objections {
     pub forbidden: Option<String>,
     /// Why the workload runs on although it is to be stopped, as a clause.
     pub runs_on: Option<String>,
+    /// Whether the workload can be stopped, if something is to end its term.
+    pub stop_test: Option<StopTest>,
     /// The term in the status must not be touched yet.
     pub block: Option<String>,
     /// The last term could not be published.
@@ -69,8 +74,10 @@ pub(super) struct Inputs {
     /// Whether the operator has no right to start the workload, which is stopped. One that runs keeps its term: the operator could
     /// not stop it either.
     pub unstartable: bool,
-    /// Whether the candidate may run and the operator runs without the flag that it needs to stop it.
+    /// Whether the candidate may run and the operator cannot stop it, or has not tested yet that it can.
     pub unstoppable: bool,
+    /// Whether this test is under way.
+    pub tests_stop: bool,
     /// The workload names the lease, and its annotations ask for another activation.
     pub differs: bool,
     /// Whether the controller of the candidates replaces each pod whose label changes.
@@ -83,7 +90,7 @@ impl Inputs {
     /// Resolves the inputs. The first problem is the obstacle; it ends no term.
     pub fn resolve(turn: &Turn<'_>, quorum: Option<Arc<OpenQuorum>>, objections: Objections) -> Self {
         let Turn { lease, facts, .. } = turn;
-        let Objections { is_running, forbidden, runs_on, block, cools_down, yields } = objections;
+        let Objections { is_running, forbidden, runs_on, stop_test, block, cools_down, yields } = objections;
         let missing = missing_consent(facts);
         let (electorate, unusable) = match &facts.candidates {
             CandidateFacts::Known(electorate) => (Some(electorate.clone()), None),
@@ -92,7 +99,12 @@ impl Inputs {
         };
         let workload = electorate.as_ref().and_then(|electorate| electorate.workload());
         let (suspended, deleting) = (lease.spec.suspend, lease.metadata.deletion_timestamp.is_some());
-        let unstoppable = activation::is_unstoppable(facts);
+        let is_off = activation::is_unstoppable(facts);
+        let (tests_stop, stop_refused) = match stop_test {
+            Some(StopTest::Due) => (true, None),
+            Some(StopTest::Refused(why)) => (false, Some(why)),
+            Some(StopTest::Accepted) | None => (false, None),
+        };
         let mut inputs = Self {
             quorum,
             denied: facts.quorum.denied,
@@ -103,7 +115,8 @@ impl Inputs {
             blocked: block.is_some(),
             refused: matches!(missing, Some(Missing::Name(_))),
             unstartable: forbidden.is_some() && workload.is_some_and(|workload| workload.run.is_stopped()),
-            unstoppable,
+            unstoppable: is_off || tests_stop || stop_refused.is_some(),
+            tests_stop,
             differs: matches!(missing, Some(Missing::Way(_))),
             replaces_pods: false,
             obstacle: None,
@@ -115,12 +128,9 @@ impl Inputs {
         let not_published = Obstacle::NOT_PUBLISHED;
         let obstacles = [
             deleting.then(|| (LeaseReady::Unheld, BEING_DELETED.to_owned())),
-            activation::obstacle(facts).filter(|_| suspended && unstoppable && is_running).map(|(reason, message)| {
-                let why =
-                    "The term goes on although spec.suspend is true, because the operator could not stop its holder.";
-                (reason, format!("{message} {why}"))
-            }),
-            suspended.then(|| {
+            is_running.then(|| goes_on(turn, is_off, stop_refused)).flatten(),
+            // Until the test is over, the term goes on.
+            (suspended && !(tests_stop && is_running)).then(|| {
                 (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
             }),
             facts.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem)),
@@ -138,7 +148,7 @@ impl Inputs {
         inputs
     }
 
-    /// Why a running term must end, whatever holds it. While the operator must not stop what runs, only a deletion ends the term:
+    /// Why a running term must end, whatever holds it. While the operator cannot stop what runs, only a deletion ends the term:
     /// otherwise another cluster would start its own beside it.
     pub fn revoked(&self) -> Option<EndCause> {
         let causes = [
@@ -166,4 +176,14 @@ impl Inputs {
             _ => false,
         }
     }
+}
+
+/// Why a term goes on although something is to end it. `is_off`: the operator must not stop what may run; `refused`: it cannot.
+fn goes_on(turn: &Turn<'_>, is_off: bool, refused: Option<Box<str>>) -> Option<(LeaseReady, String)> {
+    let suspended = turn.lease.spec.suspend;
+    if let Some((reason, message)) = activation::obstacle(turn.facts).filter(|_| is_off && suspended) {
+        return Some((reason, format!("{message}{GOES_ON}")));
+    }
+    let goes_on = if suspended { GOES_ON } else { "" };
+    refused.map(|why| (LeaseReady::Forbidden, format!("The operator cannot stop the workload: {why}.{goes_on}")))
 }

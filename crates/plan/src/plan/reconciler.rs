@@ -12,7 +12,7 @@ use super::handover::Handovers;
 use super::holder::{HolderReads, holder_pod, never_started, revoked};
 use super::inputs::{Inputs, Objections, Turn};
 use super::keeper::Keeper;
-use super::keeper_link::holder_of;
+use super::keeper_link::{KeeperLink, holder_of};
 use super::key_reads::KeyReads;
 use super::metrics::Metrics;
 use super::output::{Effects, Output};
@@ -21,7 +21,7 @@ use super::recorded::Recorded;
 use super::roles::Roles;
 use super::{Authority, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge};
 use crate::api::validated::{Candidates, Readiness};
-use crate::api::{RedisLeaseStatus, ValidLease};
+use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::election::{Electorate, EndCause, Situation, Step, decide, takeover};
 use crate::status::{self, Composed, Obstacle, QuorumOutlook, compose};
 
@@ -220,7 +220,15 @@ impl Reconciler {
         let has_term = link.is_some_and(|link| !link.is_idle()) || Recorded::of(turn.lease).is_some();
         let quorum = turn.facts.quorum.open.clone().filter(|_| !turn.facts.quorum.denied || has_term);
         self.handover.follow(turn, link, out);
+        let ends_by_request =
+            turn.lease.spec.suspend || turn.facts.quorum.denied || self.handover.new_request(turn).is_some();
+        let goes_on = match link.map(|link| &link.view.standing) {
+            Some(Standing::Held(_) | Standing::Adopting(_)) => true,
+            Some(Standing::Idle) | None => is_adoptable(turn.lease, link),
+            Some(Standing::Acquiring(..) | Standing::Publishing(_) | Standing::Uncertain(_)) => false,
+        };
         let objections = Objections {
+            stop_test: self.roles.stop_test(turn.facts, ends_by_request && goes_on).cloned(),
             is_running: link.is_some_and(|link| link.running().is_some()),
             forbidden: self.roles.forbidden(turn.now, out),
             runs_on: self.roles.stop_is_refused(turn.facts).map(str::to_owned),
@@ -365,6 +373,12 @@ impl Reconciler {
             handover: self.handover.outlook(),
         })
     }
+}
+
+/// Whether the status names a term that this process has not adopted yet.
+fn is_adoptable(lease: &RedisLease, link: Option<&KeeperLink>) -> bool {
+    let is_known = |attempt| link.is_some_and(|link| link.knows(attempt));
+    Recorded::of(lease).is_some_and(|recorded| recorded.active && !is_known(recorded.attempt))
 }
 
 /// Whether the workload is a Job or a CronJob of which no pod is known to run, and nothing else prevents a term.

@@ -23,7 +23,7 @@ use super::refusals::Refusals;
 use super::role_writer::RoleWriter;
 use super::start::StartState;
 use super::template_label;
-use super::workload::{Assignment, WorkloadState, unmark_strays};
+use super::workload::{Assignment, StopTest, WorkloadState, missing_consent, unmark_strays};
 use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
 use crate::api::RedisLease;
 use crate::api::names::{self, PodRole};
@@ -61,6 +61,21 @@ impl Roles {
     pub fn stop_is_refused(&self, facts: &Facts) -> Option<&str> {
         let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
         self.refusals.of_stop(&electorate.workload()?.uid)
+    }
+
+    /// `wanted`: something is to end the term. Returns the test of whether the workload, which may run, can be stopped.
+    pub fn stop_test(&mut self, facts: &Facts, wanted: bool) -> Option<&StopTest> {
+        let may_run = match &facts.candidates {
+            CandidateFacts::Known(electorate) => {
+                electorate.workload().is_some_and(|workload| !workload.run.is_stopped())
+            }
+            CandidateFacts::Unknown => true,
+            CandidateFacts::Unusable(..) => false,
+        };
+        let is_workload = facts.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
+        // Without the flag or the consent, the operator writes nothing to it.
+        let can_test = is_workload && may_write_candidates(facts) && missing_consent(facts).is_none();
+        self.workload.stop_test(wanted && can_test && may_run)
     }
 
     pub fn start_waits(&self) -> Option<&str> {

@@ -9,6 +9,8 @@
 //!   names an earlier version. A withdrawal is due after a gain of authority, after each end or doubt of a term, and after a
 //!   restore of the API server. Nothing starts while one is due.
 //! - *Start.* The object is seen first; then the status is read directly; the write names the version that was seen before.
+//! - *Decided ends.* Before a request ends the term of a workload that runs, a write that changes nothing else shows that the operator can
+//!   stop it. Otherwise the term goes on.
 //! - *Doubt.* While a term is unconfirmed, only the label moves.
 
 use redislease_core::lease::{Refusal, Standing};
@@ -32,7 +34,7 @@ mod consent;
 mod state;
 
 pub(super) use consent::{Missing, missing_consent};
-pub(super) use state::WorkloadState;
+pub(super) use state::{StopTest, WorkloadState};
 
 /// One turn of a workload.
 pub(super) struct Assignment<'a> {
@@ -81,6 +83,9 @@ impl Assignment<'_> {
     fn start(&mut self, workload: &WorkloadFacts) {
         let &Context { turn, keeper, .. } = self.context;
         let Some((_, token)) = self.entitlement.holder else { return };
+        if self.state.must_test_stop() {
+            return self.test_stop(workload, token);
+        }
         let active = self.switched(workload, PodRole::Active, Some(token));
         let change = active.change;
         let is_active = carries(workload.object(), &turn.identity.name, &active);
@@ -100,6 +105,15 @@ impl Assignment<'_> {
         let marks = vec![(names::owner_annotation(&turn.identity.name), Some(self.owner_of(workload)))];
         let (object, stop_at) = (workload.object(), turn.facts.stop_at);
         self.writer.write_marked(turn.now, object, (active, marks), Priority::Active, stop_at, self.out);
+    }
+
+    /// Writes to the workload without a change of how it runs, which needs the same right as the stop. It wants something else than a
+    /// start, so no back-off of a start delays it.
+    fn test_stop(&mut self, workload: &WorkloadFacts, token: Token) {
+        let active = DesiredRole { role: Some(PodRole::Active), token: Some(token), ..DesiredRole::NONE };
+        let is_active = carries(workload.object(), &self.context.turn.identity.name, &active);
+        let shown = if is_active { active } else { DesiredRole::standby(Some(token)) };
+        self.raise(workload, shown, Priority::Active);
     }
 
     fn stop(&mut self, workload: &WorkloadFacts) {
@@ -122,8 +136,17 @@ impl Assignment<'_> {
     }
 
     fn withdraw(&mut self, workload: &WorkloadFacts, standby: DesiredRole) {
+        // A stop is as urgent as the status that shows the end: another cluster may start one stop budget later.
+        let priority = if standby.change == PodChange::None { Priority::Active } else { Priority::End };
+        if self.raise(workload, standby, priority) {
+            self.state.withdrawal_sent();
+        }
+    }
+
+    /// Writes the role, and raises the number of withdrawals. Returns whether the write is sent now.
+    fn raise(&mut self, workload: &WorkloadFacts, desired: DesiredRole, priority: Priority) -> bool {
         if self.writer.must_verify(self.entitlement, workload.object(), self.out) {
-            return;
+            return false;
         }
         let (now, lease) = (self.context.turn.now, &self.context.turn.identity.name);
         let (owner, withdrawn) = (names::owner_annotation(lease), names::withdrawn_annotation(lease));
@@ -132,12 +155,7 @@ impl Assignment<'_> {
             (owner, Some(self.owner_of(workload))),
             (withdrawn, Some(format!("{}.{next}", self.entitlement.latest))),
         ];
-        // A stop is as urgent as the status that shows the end: another cluster may start one stop budget later.
-        let priority = if standby.change == PodChange::None { Priority::Active } else { Priority::End };
-        let desired = (standby, marks);
-        if self.writer.write_marked(now, workload.object(), desired, priority, None, self.out) {
-            self.state.withdrawal_sent();
-        }
+        self.writer.write_marked(now, workload.object(), (desired, marks), priority, None, self.out)
     }
 
     /// What the workload is to be with this role.

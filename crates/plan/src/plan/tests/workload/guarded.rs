@@ -72,6 +72,8 @@ fn a_suspended_lease_says_that_its_workload_runs_on() {
     let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
     story.store(&suspended, &status);
     story.turn();
+    story.write();
+    story.workload_answered(RoleOutcome::Written(None));
     story.view(ending(held_by_here(), EndReason::Decided));
     story.write();
     let ready = |story: &Story| {

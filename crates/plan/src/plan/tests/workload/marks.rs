@@ -56,13 +56,17 @@ fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
     let mut wanted = spec();
     wanted["suspend"] = json!(true);
     suspended.store(&wanted, &status);
-    let suspended = suspended.restarted();
-    assert!(suspended.stops(), "{:?}", suspended.effects);
     let mut denied = Story::published(2);
     let obstacle = Some((LeaseReady::InvalidReference, "why".to_owned()));
     denied.facts.quorum = Arc::new(QuorumFacts { denied: true, obstacle, ..quorum(1, "f00d") });
-    let denied = denied.restarted();
-    assert!(denied.stops(), "{:?}", denied.effects);
+    for mut wanted in [suspended.restarted(), denied.restarted()] {
+        wanted.view(held(held_by_here()));
+        let is_label = |write: &(String, Option<String>)| write.1.as_deref() == Some("standby");
+        assert!(wanted.pods().iter().all(is_label), "{:?}", wanted.effects);
+        assert_eq!(wanted.commands(), [Command::End { term: held_by_here(), proof: false }]);
+        wanted.view(ending(held_by_here(), EndReason::Decided));
+        assert!(wanted.stops(), "{:?}", wanted.effects);
+    }
 }
 
 /// It was imported from another cluster, with its label. The watch shows the new status before the write is answered.

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::*;
+use crate::api::lease_status::HandoverState;
 
 impl Story {
     /// Somebody sets `spec.suspend`.
@@ -42,6 +43,7 @@ fn a_running_workload_keeps_its_term_while_the_operator_must_not_stop_it() {
         assert_eq!(stopped.commands(), [Command::End { term: held_by_here(), proof: false }]);
         story.facts.allowed = Allowed { scale: true, ..Allowed::default() };
         story.turn();
+        story.answer_test(RoleOutcome::Written(None));
         assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
     }
 }
@@ -66,4 +68,83 @@ fn a_suspended_lease_says_why_its_term_goes_on() {
     story.view(idle(0));
     let message = ready(&story).message;
     assert!(!message.contains("goes on"), "{message}");
+}
+
+const FORBIDDEN: &str = "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource";
+
+impl Story {
+    /// The API server answers to the only write to the workload, which tests whether it can be stopped.
+    fn answer_test(&mut self, outcome: RoleOutcome) {
+        let [write] = &self.role_writes()[..] else { panic!("{:?}", self.effects) };
+        assert_eq!((write.role, write.change), (Some(PodRole::Active), PodChange::None), "it changes nothing else");
+        if self.status_write().is_some() {
+            self.write();
+        }
+        self.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome });
+    }
+}
+
+#[test]
+fn a_term_ends_by_request_only_after_a_write_to_its_workload_was_accepted() {
+    let end = [Command::End { term: held_by_here(), proof: false }];
+    for revoke in [Story::suspend, Story::deny] {
+        let mut story = Story::running();
+        revoke(&mut story);
+        assert_eq!(story.commands(), [], "{:?}", story.effects);
+        assert!(story.status_write().is_none_or(|write| !format!("{:?}", write.status).contains("no pod is elected")));
+        let mut refused = story.clone();
+        story.answer_test(RoleOutcome::Written(None));
+        assert_eq!(story.commands(), end, "{:?}", story.effects);
+
+        refused.answer_test(RoleOutcome::Refused(FORBIDDEN.into()));
+        assert_eq!(refused.commands(), [], "{:?}", refused.effects);
+        let ready = refused.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+        assert_eq!(ready.reason, LeaseReady::Forbidden.as_str());
+        assert!(ready.message.contains(FORBIDDEN), "{}", ready.message);
+        refused.write();
+        // Another process does not know it.
+        let mut next = refused.clone().restarted();
+        assert!(next.wants(&Effect::Keeper(Command::Adopt(held_by_here()))), "{:?}", next.effects);
+        next.view(held(held_by_here()));
+        assert_eq!(next.commands(), [], "{:?}", next.effects);
+        // The right is granted again.
+        refused.pass(1000);
+        refused.answer_test(RoleOutcome::Written(None));
+        assert_eq!(refused.commands(), end, "{:?}", refused.effects);
+    }
+}
+
+#[test]
+fn a_handover_of_a_workload_that_cannot_be_stopped_is_refused() {
+    let mut story = Story::running();
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    let request = [("redislease.io/handover-requested", "1"), ("redislease.io/handover-to", "cluster/there")];
+    lease.metadata.annotations = Some(request.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    story.facts.lease = Some(Arc::new(lease));
+    story.turn();
+    assert_eq!(story.commands(), [], "{:?}", story.effects);
+    story.answer_test(RoleOutcome::Refused(FORBIDDEN.into()));
+    assert_eq!(story.commands(), [], "{:?}", story.effects);
+    let handover = story.status_write().unwrap().status.handover.clone().unwrap();
+    assert_eq!(handover.state, HandoverState::Refused);
+    assert!(handover.message.contains(FORBIDDEN), "{handover:?}");
+}
+
+/// The corrections of what others change wait longer and longer.
+#[test]
+fn the_test_whether_a_workload_can_be_stopped_waits_for_no_back_off() {
+    let mut story = Story::running();
+    let mut replicas = 4;
+    for _ in 0..8 {
+        replicas += 1;
+        let version = story.workload().resource_version.unwrap().parse::<u64>().unwrap() + 1;
+        let run = Run::Replicas(replicas);
+        story.workload_is(WorkloadFacts { run, resource_version: Some(version.to_string()), ..story.workload() });
+        story.turn();
+        story.finish();
+    }
+    assert_eq!(story.run().1, Run::Replicas(replicas), "the last correction waits");
+    story.suspend();
+    story.answer_test(RoleOutcome::Conflict);
+    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
 }
