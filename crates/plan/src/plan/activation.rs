@@ -117,18 +117,23 @@ fn forbidden(facts: &Facts) -> Option<[&'static str; 3]> {
 }
 
 /// Whether the operator must not stop what holds the lease, and it may run. What is not known may run.
-pub(super) fn is_unstoppable(facts: &Facts) -> bool {
+pub(super) fn is_unstoppable(lease: &str, facts: &Facts) -> bool {
     let workload = match &facts.candidates {
         CandidateFacts::Known(electorate) => electorate.workload(),
         CandidateFacts::Unknown | CandidateFacts::Unusable(..) => None,
     };
     let is_stopped = match (workload, &facts.holder) {
         (Some(workload), _) => workload.run.is_stopped(),
-        // A pod with a gate was not started.
-        (None, PodKnowledge::Here(holder)) => !holder.facts.gates.is_empty(),
+        // With the flag too, the operator deletes only pods that it has started.
+        (None, PodKnowledge::Here(holder)) => !was_started(lease, &holder.facts),
         (None, _) => false,
     };
     !is_stopped && forbidden(facts).is_some()
+}
+
+/// Whether an operator has started the pod: it has no gate, and the annotation of a start.
+fn was_started(lease: &str, pod: &PodFacts) -> bool {
+    pod.gates.is_empty() && pod.annotations.get(&names::started_annotation(lease)).is_some()
 }
 
 /// Whether the operator may write to the candidates of the lease: to pods always.

@@ -99,7 +99,7 @@ impl Inputs {
         };
         let workload = electorate.as_ref().and_then(|electorate| electorate.workload());
         let (suspended, deleting) = (lease.spec.suspend, lease.metadata.deletion_timestamp.is_some());
-        let is_off = activation::is_unstoppable(facts);
+        let is_off = activation::is_unstoppable(&turn.identity.name, facts);
         let (tests_stop, stop_refused) = match stop_test {
             Some(StopTest::Due) => (true, None),
             Some(StopTest::Refused(why)) => (false, Some(why)),

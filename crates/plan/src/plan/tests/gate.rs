@@ -408,3 +408,14 @@ fn a_started_pod_keeps_its_term_while_the_operator_must_not_delete_it() {
         assert_eq!(story.commands(), if is_kept { vec![] } else { vec![end] });
     }
 }
+
+/// The pod template has no gate: nothing but the label says which pod holds the lease.
+#[test]
+fn a_pod_that_the_operator_did_not_start_loses_its_term_without_the_flag() {
+    let mut story = Story::held_by_a();
+    story.facts.allowed = Allowed::default();
+    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    story.store(&json!({"activation": {"schedulingGate": true}, "suspend": true}), &status);
+    story.turn();
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+}
