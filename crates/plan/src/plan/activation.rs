@@ -10,6 +10,8 @@
 //!
 //! `scale` and `suspend`: the only candidate is a workload. The write of its role also starts or stops it.
 
+use std::sync::Arc;
+
 use redislease_core::op::Token;
 
 use super::desired_role::DesiredRole;
@@ -134,6 +136,22 @@ pub(super) fn is_unstoppable(lease: &str, facts: &Facts) -> bool {
 /// Whether an operator has started the pod: it has no gate, and the annotation of a start.
 fn was_started(lease: &str, pod: &PodFacts) -> bool {
     pod.gates.is_empty() && pod.annotations.get(&names::started_annotation(lease)).is_some()
+}
+
+/// What runs on although its term has ended, and why the operator must not stop it.
+pub(super) fn runs_on(lease: &str, facts: &Facts) -> Option<(String, String)> {
+    let [_, flag, value] = forbidden(facts)?;
+    let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
+    let is_running = |pod: &&Arc<PodFacts>| was_started(lease, pod) && !pod.finished && pod.deletion_grace.is_none();
+    let what = match electorate.workload() {
+        // The label says that the operator has written it.
+        Some(workload) if !workload.run.is_stopped() && workload.labels.contains_key(&names::role_label(lease)) => {
+            "The workload".to_owned()
+        }
+        Some(_) => return None,
+        None => format!("The pod {}", electorate.pods().chain(&facts.strays).find(is_running)?.name),
+    };
+    Some((what, format!("this operator runs without {flag} ({value} in the chart)")))
 }
 
 /// Whether the operator may write to the candidates of the lease: to pods always.

@@ -123,14 +123,13 @@ impl Inputs {
         };
         let selected = template_label::obstacle(electorate.as_deref(), &facts.strays, &turn.identity.name);
         inputs.replaces_pods = selected.is_some();
-        let runs_on = runs_on.map(|why| format!(" The workload runs on, because it cannot be stopped: {why}."));
-        let runs_on = runs_on.unwrap_or_default();
         let not_published = Obstacle::NOT_PUBLISHED;
         let obstacles = [
             deleting.then(|| (LeaseReady::Unheld, BEING_DELETED.to_owned())),
             is_running.then(|| goes_on(turn, is_off, stop_refused)).flatten(),
             // Until the test is over, the term goes on.
             (suspended && !(tests_stop && is_running)).then(|| {
+                let runs_on = what_runs_on(turn, runs_on);
                 (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
             }),
             facts.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem)),
@@ -186,4 +185,11 @@ fn goes_on(turn: &Turn<'_>, is_off: bool, refused: Option<Box<str>>) -> Option<(
     }
     let goes_on = if suspended { GOES_ON } else { "" };
     refused.map(|why| (LeaseReady::Forbidden, format!("The operator cannot stop the workload: {why}.{goes_on}")))
+}
+
+/// What runs on after its term, as a sentence. `refused`: why the API server has refused to stop the workload.
+fn what_runs_on(turn: &Turn<'_>, refused: Option<String>) -> String {
+    let refused = refused.map(|why| ("The workload".to_owned(), why));
+    let runs_on = refused.or_else(|| activation::runs_on(&turn.identity.name, turn.facts));
+    runs_on.map_or_else(String::new, |(what, why)| format!(" {what} runs on, because it cannot be stopped: {why}."))
 }

@@ -419,3 +419,16 @@ fn a_pod_that_the_operator_did_not_start_loses_its_term_without_the_flag() {
     story.turn();
     assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
 }
+
+#[test]
+fn a_suspended_lease_says_that_its_started_pod_runs_on_without_the_flag() {
+    let mut story = Story::started_a();
+    story.holder(story.pod("a"));
+    story.facts.allowed = Allowed::default();
+    story.suspend();
+    story.write();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let message = story.ready_message();
+    assert!(message.contains("The pod a runs on, because it cannot be stopped"), "{message}");
+    assert!(message.contains("rbac.allowSchedulingGate"), "{message}");
+}

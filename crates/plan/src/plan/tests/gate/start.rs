@@ -161,7 +161,7 @@ impl Story {
         self.changes().contains(&("b".into(), PodChange::Start))
     }
 
-    fn ready_message(&self) -> String {
+    pub(super) fn ready_message(&self) -> String {
         let write = self.status_write().expect("a status is to be written");
         write.status.condition(ConditionType::Ready).expect("the condition").message.clone()
     }

@@ -68,6 +68,13 @@ fn a_suspended_lease_says_why_its_term_goes_on() {
     story.view(idle(0));
     let message = ready(&story).message;
     assert!(!message.contains("goes on"), "{message}");
+    let runs_on = "The workload runs on, because it cannot be stopped: this operator runs without --allow-scale";
+    assert!(message.starts_with("spec.suspend is true") && message.contains(runs_on), "{message}");
+    story.write();
+    story.workload_is(WorkloadFacts { run: Run::Replicas(0), ..story.workload() });
+    story.turn();
+    let message = ready(&story).message;
+    assert!(!message.contains("runs on"), "{message}");
 }
 
 const FORBIDDEN: &str = "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource";
