@@ -35,7 +35,7 @@ pub(super) struct Turn<'a> {
 
 /// What the parts of a reconciler object to in a new term. The messages are sentences.
 pub(super) struct Objections {
-    /// Whether a term runs.
+    /// Whether a term runs, or the status names one that this process has not adopted yet.
     pub is_running: bool,
     /// The operator has no right to write to the workload.
     pub forbidden: Option<String>,

@@ -48,6 +48,22 @@ fn a_running_workload_keeps_its_term_while_the_operator_must_not_stop_it() {
     }
 }
 
+/// The term is not adopted yet.
+#[test]
+fn a_suspended_lease_says_why_its_term_goes_on_after_a_restart() {
+    let mut story = Story::running();
+    story.facts.allowed = Allowed::default();
+    story.suspend();
+    story.write();
+    let shown = |story: &Story| {
+        story.facts.lease.as_ref().unwrap().status.as_ref().unwrap().condition(ConditionType::Ready).cloned()
+    };
+    let before = shown(&story).unwrap();
+    let next = story.restarted();
+    let written = next.status_write().map(|write| write.status.condition(ConditionType::Ready).cloned().unwrap());
+    assert_eq!(written.unwrap_or_else(|| before.clone()).message, before.message);
+}
+
 #[test]
 fn a_suspended_lease_says_why_its_term_goes_on() {
     let mut story = Story::running();
