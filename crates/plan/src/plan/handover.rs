@@ -55,6 +55,8 @@ struct Running {
     attempt: Option<Attempt>,
     /// Until when this cluster makes no attempt, if the target is another cluster.
     yields_until: Option<Time>,
+    /// Until when a read of the keys can show who holds the lease, if this cluster makes no attempt after that time.
+    observes_until: Option<Time>,
 }
 
 fn shown(lease: &RedisLease) -> Option<&HandoverStatus> {
@@ -128,18 +130,18 @@ impl Handovers {
         {
             let request = HandoverRequest { id: shown.id.clone(), to: shown.to.clone() };
             let from = shown.from.clone().unwrap_or_default();
-            let yields_until = yields_until(turn, &target, link);
-            let step = Step::Running(Running { target, from, attempt: None, yields_until });
+            let (yields_until, observes_until) = waits(turn, &target, link);
+            let step = Step::Running(Running { target, from, attempt: None, yields_until, observes_until });
             self.0 = Some(Box::new(Handover { request, previous: None, step }));
         }
         if let Some(handover) = self.0.as_deref_mut()
-            && let Step::Running(Running { yields_until, .. }) = &mut handover.step
-            && let Some(until) = *yields_until
+            && let Step::Running(Running { yields_until, observes_until, .. }) = &mut handover.step
         {
-            if now >= until {
-                *yields_until = None;
-            } else {
-                out.wake_at(until);
+            for until in [yields_until, observes_until] {
+                *until = until.filter(|until| now < *until);
+                if let Some(until) = *until {
+                    out.wake_at(until);
+                }
             }
         }
     }
@@ -193,8 +195,10 @@ impl Handovers {
             HandoverResponse::Refuse(text) => over(HandoverState::Refused, text),
             HandoverResponse::EndTerm(target) => {
                 let holder = lease.status.as_ref().and_then(|status| status.holder.as_ref());
+                let (yields_until, observes_until) = waits(turn, &target, Some(link));
                 Step::Running(Running {
-                    yields_until: yields_until(turn, &target, Some(link)),
+                    yields_until,
+                    observes_until,
                     target,
                     from: holder.map_or_else(String::new, |holder| holder.pod.clone()),
                     attempt: view.standing.term().map(|term| term.id.attempt),
@@ -205,15 +209,15 @@ impl Handovers {
         self.0 = Some(Box::new(Handover { request, previous, step }));
     }
 
-    /// Ends a handover to another cluster whose result this cluster cannot observe: the time for the other cluster is over, and
-    /// this one can make no attempt whose result would show who holds the lease.
+    /// Ends a handover to another cluster whose result this cluster cannot observe: the time for the other cluster is over, this one can
+    /// make no attempt whose result would show who holds the lease, and no read of the keys since then has shown it.
     pub fn end_unobservable(&mut self, turn: &Turn<'_>) {
         let Turn { inputs, facts, .. } = turn;
         let has_candidate = inputs.electorate.as_ref().is_none_or(|electorate| electorate.has_eligible());
         // Other obstacles only delay the attempt.
         let makes_no_attempt = inputs.suspended || (inputs.may_begin() && facts.pods_listed && !has_candidate);
         if makes_no_attempt
-            && let Some(Running { target: HandoverTarget::Cluster(cluster), yields_until: None, from, .. }) =
+            && let Some(Running { target: HandoverTarget::Cluster(cluster), observes_until: None, from, .. }) =
                 self.running()
         {
             let message = format!(
@@ -228,9 +232,15 @@ impl Handovers {
     }
 }
 
-/// The keys of a term live as long as the spec said when they were last extended.
-fn yields_until(turn: &Turn<'_>, target: &HandoverTarget, link: Option<&KeeperLink>) -> Option<Time> {
+/// Until when this cluster yields to the target, and until when it observes. The keys of a term live as long as the spec said when they
+/// were last extended; without an attempt, they are read once in each lease duration.
+fn waits(turn: &Turn<'_>, target: &HandoverTarget, link: Option<&KeeperLink>) -> (Option<Time>, Option<Time>) {
+    if !matches!(target, HandoverTarget::Cluster(_)) {
+        return (None, None);
+    }
     let ttl = turn.spec.map(|spec| Millis::from(spec.lease_duration));
     let ttl = ttl.max(link.map(|link| link.config.ttl)).unwrap_or_default();
-    matches!(target, HandoverTarget::Cluster(_)).then_some(turn.now + Drift::STANDARD.most(ttl) + HEAD_START)
+    let lease = Drift::STANDARD.most(ttl);
+    let yields_until = turn.now + lease + HEAD_START;
+    (Some(yields_until), Some(yields_until + lease + HEAD_START))
 }

@@ -307,6 +307,28 @@ fn without_an_eligible_pod_the_result_of_a_handover_to_a_cluster_is_unknown() {
 }
 
 #[test]
+fn without_an_eligible_pod_a_read_of_the_keys_shows_that_the_other_cluster_holds_the_lease() {
+    let mut story = Story::handing_over("cluster/there");
+    story.candidates(&[]);
+    story.facts.holder = PodKnowledge::Unseen;
+    // The time of the other cluster is over. It has acquired the lease since the last read.
+    story.now += Millis(41_000);
+    story.view(idle(0));
+    assert_eq!(story.handover().state, HandoverState::Running);
+    assert!(
+        story.status_write().is_none_or(|write| write.status.handover.clone().unwrap().state == HandoverState::Running)
+    );
+    if story.status_write().is_some() {
+        story.write();
+    }
+    story.pass(LEASE);
+    assert!(story.commands().contains(&Command::ReadKeys), "{:?}", story.effects);
+    story.view(held_by_the_other_cluster(Time(10_000_000)));
+    story.write();
+    assert_eq!(story.handover().state, HandoverState::Completed);
+}
+
+#[test]
 fn a_request_is_refused_while_no_new_term_can_begin() {
     let mut story = Story::held_by_a();
     story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "It is missing.".into());
