@@ -83,7 +83,8 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 ## What the figures do not say
 
 - Everything runs on one machine without a network. A round trip takes some 30 µs here, and some 500 µs between the zones of a
-  cloud. An acquire of RedisLease needs one round trip, or two if another program has raised the counters since the last one.
+  cloud. In this run, an acquire of RedisLease had two round trips, and those of most others one. Since then it has one,
+  or two if another program has raised the counters of the servers meanwhile.
 - Servers and clients compete for the same cores, so the throughput of many workers shows the cost of both together.
 - RedisLease is measured as its documentation uses it: the crate `redislease-locker` with its defaults, in tasks of a runtime with two
   threads, and each release is awaited. The library has a thread of its own, so that a runtime that is blocked loses no lock. A

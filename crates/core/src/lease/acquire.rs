@@ -164,11 +164,11 @@ impl Acquiring {
 
     /// How many nodes show a value of the attempt that wrote `by`, and how many may have one.
     fn nodes_with(&self, by: &Stored) -> (usize, usize) {
-        let shows =
-            |vote: &&FirstVote| matches!(vote, FirstVote::Refused { by: shown, .. } if shown.attempt == by.attempt);
+        let is_equal =
+            |vote: &&FirstVote| matches!(vote, FirstVote::Refused { by: other, .. } if other.attempt == by.attempt);
         let is_unknown = |vote: &&FirstVote| !matches!(vote, FirstVote::Granted(_) | FirstVote::Refused { .. });
-        let shown = self.votes.iter().filter(shows).count();
-        (shown, shown + self.votes.iter().filter(is_unknown).count())
+        let least = self.votes.iter().filter(is_equal).count();
+        (least, least + self.votes.iter().filter(is_unknown).count())
     }
 
     /// Acts on the deadlines that have come.
