@@ -54,6 +54,12 @@ impl Quorum {
         self.size() / 2 + 1
     }
 
+    /// Whether attempts propose tokens. With an even number of nodes, two attempts that each half of them takes would fail, and each would
+    /// be refused by as many nodes as a term needs to refuse it.
+    pub const fn has_proposals(self) -> bool {
+        self.majority() == self.blocking()
+    }
+
     /// The number of nodes without which there is no majority: `N - q + 1`.
     pub const fn blocking(self) -> usize {
         self.size() - self.majority() + 1

@@ -1,8 +1,8 @@
 //! Taking a lease, in one round or two.
 //!
 //! Round 1 takes the keys on a majority. It may propose a token. If a majority takes it, the term begins: each of these nodes had a
-//! lower counter, and has the token as its counter now. A later term needs one of them, so its token is greater; and no other term
-//! has this token, because one of them would have given it twice.
+//! lower counter, and has the token as its counter now. A later term that shares a key needs one of them, so its token is greater; and
+//! no such term has this token, because one of them would have given it twice.
 //!
 //! Otherwise the greatest grant number of a majority becomes the token, and round 2 confirms it on *exactly the nodes from which it
 //! was chosen*, each under its own grant: a vote of another node, or under an earlier grant of the same node, could confirm a token
@@ -106,7 +106,8 @@ impl Acquiring {
         let round = context.new_round();
         let (ttl, life, quorum) = (context.config.ttl, context.life(), context.config.quorum);
         let Fresh { attempt, floor, proposal, .. } = want.fresh;
-        let proposal = proposal.filter(|token| *token > floor || breaks!(context.rules, NoStatusFloor));
+        let is_above = |token: &Token| *token > floor || breaks!(context.rules, NoStatusFloor);
+        let proposal = proposal.filter(|token| quorum.has_proposals() && is_above(token));
         for node in quorum.nodes() {
             let op = Op::Acquire { attempt, proposal, ttl: life, holder: want.holder.clone() };
             context.send(now, round, node, op);
@@ -162,13 +163,32 @@ impl Acquiring {
         Some(Refusal { asked_at: self.t0, until })
     }
 
-    /// How many nodes show a value of the attempt that wrote `by`, and how many may have one.
-    fn nodes_with(&self, by: &Stored) -> (usize, usize) {
-        let is_equal =
-            |vote: &&FirstVote| matches!(vote, FirstVote::Refused { by: other, .. } if other.attempt == by.attempt);
-        let is_unknown = |vote: &&FirstVote| !matches!(vote, FirstVote::Granted(_) | FirstVote::Refused { .. });
-        let least = self.votes.iter().filter(is_equal).count();
-        (least, least + self.votes.iter().filter(is_unknown).count())
+    /// Whether a value that refused belongs to a term. Where attempts propose tokens, nodes may show a `t` of an attempt that too few of
+    /// them have taken, and that is released at once. So a majority must show it.
+    fn is_of_term(&self, by: &Stored, quorum: Quorum) -> Decision {
+        match by.stage {
+            Stage::Pending => return Decision::No,
+            Stage::Term if quorum.has_proposals() => {}
+            Stage::Term | Stage::Sealed => return Decision::Yes,
+        }
+        let (mut yes, mut no, mut outstanding) = (0, 0, 0);
+        for vote in &self.votes {
+            match vote {
+                FirstVote::Refused { by: other, .. } if other.attempt == by.attempt => yes += 1,
+                FirstVote::Refused { .. } | FirstVote::Granted(_) => no += 1,
+                FirstVote::Outstanding => outstanding += 1,
+                FirstVote::Abstained | FirstVote::Silent => {}
+            }
+        }
+        quorum.decide(yes, no, outstanding)
+    }
+
+    /// The values that refused, and whether each belongs to a term.
+    fn refusals(&self, quorum: Quorum) -> impl Iterator<Item = (Time, &Stored, Decision)> + Clone {
+        self.votes.iter().filter_map(move |vote| match vote {
+            FirstVote::Refused { free_at, by } => Some((*free_at, by, self.is_of_term(by, quorum))),
+            _ => None,
+        })
     }
 
     /// Acts on the deadlines that have come.
@@ -228,6 +248,11 @@ impl Acquiring {
         self.proceed(context, now)
     }
 
+    /// Whether the outstanding answers can show that a value that refused belongs to a term.
+    fn may_learn_more(&self, quorum: Quorum) -> bool {
+        self.refusals(quorum).any(|(.., term)| term == Decision::Open)
+    }
+
     fn proceed(&mut self, context: &mut Context, now: Time) -> Progress {
         let majority = context.config.quorum.majority();
         let Some(second) = &self.second else {
@@ -237,7 +262,7 @@ impl Acquiring {
                 self.skip_confirm(context, now, token, ballots)
             } else if granted >= majority {
                 self.begin_confirm(context, now)
-            } else if granted + outstanding < majority {
+            } else if granted + outstanding < majority && !self.may_learn_more(context.config.quorum) {
                 Progress::Failed
             } else {
                 Progress::UnderWay
@@ -361,7 +386,7 @@ impl Acquiring {
             (_, FirstVote::Outstanding) => NodeState::Joining { round: self.round, give_up_at },
             // A contender that failed releases its grant about now. Until the node is joined, the term exists on a bare
             // majority, which the next fault would end.
-            (_, FirstVote::Refused { .. }) => NodeState::Refused { again_at: now },
+            (_, FirstVote::Refused { .. }) => NodeState::Refused { again_at: now + context.join_delay },
             _ => NodeState::Missing,
         });
         let id = TermId { attempt: self.want.fresh.attempt, token: second.token, holder: self.want.holder.clone() };
@@ -400,24 +425,17 @@ impl Acquiring {
     }
 
     /// Decides when the next attempt may begin. Of the values that refused, `lasts` says which of them stay until their keys end.
-    ///
-    /// A `t` on a few nodes may be a proposal that too few have taken. That is released at once, so nobody waits for its end: only for
-    /// that of a term which enough nodes show to prevent a majority.
     pub fn back_off(&self, config: &Config, retry: &mut Retry, now: Time, lasts: impl Fn(&Stored) -> bool) {
-        let (majority, blocking) = (config.quorum.majority(), config.quorum.blocking());
-        let is_term = |by: &Stored| by.stage != Stage::Pending && self.nodes_with(by).1 >= majority && lasts(by);
-        let refusals = self.votes.iter().map(|vote| match vote {
-            FirstVote::Refused { free_at, by } if is_term(by) => Some((*free_at, by)),
-            _ => None,
-        });
-        let stays = |by: &Stored| by.stage == Stage::Sealed || self.nodes_with(by).0 >= blocking;
-        let ends = refusals.clone().map(|refusal| refusal.filter(|(_, by)| stays(by)).map_or(now, |(at, _)| at));
-        let mut free_at: Vec<Time> = ends.collect();
+        let refusals = self.refusals(config.quorum).filter(|(_, by, term)| *term == Decision::Yes && lasts(by));
+        let mut free_at: Vec<Time> = refusals.clone().map(|(free_at, ..)| free_at).collect();
+        free_at.resize(config.quorum.size(), now);
         free_at.sort_unstable();
         // If several terms refused it, the one whose keys last longest is shown.
-        let (last_end, by) = refusals.flatten().max_by_key(|(free_at, _)| *free_at).unzip();
+        let (last_end, by) =
+            refusals.max_by_key(|(free_at, ..)| *free_at).map(|(free_at, by, _)| (free_at, by)).unzip();
         retry.refused_by = by.cloned().map(Box::new);
-        retry.keys_read = true;
+        // Too few nodes have answered to tell whether a value belongs to a term.
+        retry.keys_read = by.is_some() || self.refusals(config.quorum).all(|(.., term)| term != Decision::Unknown);
         retry.refusal = by.and_then(|by| self.refusal(by, config.quorum));
         let split = self.votes.iter().any(|vote| matches!(vote, FirstVote::Granted(_) | FirstVote::Refused { .. }));
         retry.failed(config, now, free_at[config.quorum.majority() - 1], last_end, split, self.want.fresh.entropy);

@@ -48,13 +48,16 @@ impl KeyRead {
         self.outstanding == 0
     }
 
-    /// The term that most nodes show, if a majority may have it: other keys are left over. `Err` if fewer than a majority answered.
+    /// The term that a majority shows: other keys are left over, or of attempts. `Err` if too few answered to know it.
     pub fn result(&self, quorum: Quorum) -> Result<Option<&Stored>, ()> {
         if self.answers < quorum.majority() {
             return Err(());
         }
         let shown_by = |by: &&Stored| self.terms.iter().filter(|other| other.attempt == by.attempt).count();
         let unknown = quorum.size() - self.answers.min(quorum.size());
-        Ok(self.terms.iter().max_by_key(shown_by).filter(|by| shown_by(by) + unknown >= quorum.majority()))
+        let may_have_it = |by: &&Stored| shown_by(by) + unknown >= quorum.majority();
+        let term = self.terms.iter().max_by_key(shown_by).filter(may_have_it);
+        let is_known = |by: &Stored| shown_by(&by) >= quorum.majority() || !quorum.has_proposals();
+        if term.is_none_or(is_known) { Ok(term) } else { Err(()) }
     }
 }

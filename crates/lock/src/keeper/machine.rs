@@ -12,7 +12,7 @@ use super::{MayEnd, Observer, Setup};
 use crate::PanicObserver;
 use crate::mailbox::Mailbox;
 use crate::nodes::random::{Random, nonce};
-use crate::nodes::{Ballot, Outbox, Reply, Request};
+use crate::nodes::{Ballot, Nodes, Outbox, Reply, Request};
 
 /// State shared by the machines of a shard.
 pub(super) struct Tools {
@@ -56,7 +56,7 @@ impl Machine {
         now: Time,
         to: LeaseId,
         input: Input,
-        mut outbox: Option<&mut Outbox>,
+        outbox: Option<&mut Outbox>,
         tools: &mut Tools,
     ) -> Outcome {
         if let Some(may_end) = &self.may_end {
@@ -64,13 +64,13 @@ impl Machine {
         }
         let input = match input {
             Input::Command(command @ Command::Want(_), _) => {
-                let fresh = fresh(outbox.as_deref_mut(), &mut tools.random);
+                let fresh = fresh(outbox.as_deref(), &mut tools.random);
                 Input::Command(command, fresh)
             }
             input => input,
         };
-        if let (Input::Vote { vote, .. }, Some(outbox)) = (&input, &mut outbox) {
-            outbox.proposals.saw(vote);
+        if let (Input::Vote { vote: vote @ Vote::Granted(_), .. }, Some(outbox)) = (&input, &outbox) {
+            outbox.nodes().saw_grant(vote);
         }
         self.driver.handle(now, to, input, &mut tools.turns);
         self.carry_out(outbox, tools)
@@ -106,13 +106,13 @@ impl Machine {
 }
 
 /// What an attempt needs. `None` if the operating system provides no random numbers.
-fn fresh(outbox: Option<&mut Outbox>, random: &mut Random) -> Option<Fresh> {
+fn fresh(outbox: Option<&Outbox>, random: &mut Random) -> Option<Fresh> {
     let drawn = nonce().and_then(|attempt| Ok((Attempt(attempt), random.word()?)));
     match drawn {
         Ok((attempt, word)) => {
-            let floor = outbox.as_ref().map_or(Token(0), |outbox| outbox.nodes().floor());
-            let jumped_at = outbox.as_ref().and_then(|outbox| outbox.nodes().jumped_at());
-            let proposal = outbox.and_then(|outbox| outbox.proposals.next(floor));
+            let nodes = outbox.map(Outbox::nodes);
+            let floor = nodes.map_or(Token(0), Nodes::floor);
+            let (jumped_at, proposal) = (nodes.and_then(Nodes::jumped_at), nodes.and_then(Nodes::proposal));
             Some(Fresh { attempt, entropy: Entropy(word), floor, jumped_at, proposal })
         }
         Err(error) => {

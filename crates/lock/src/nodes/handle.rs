@@ -90,6 +90,7 @@ impl Nodes {
             judge: Mutex::new(Judge::new(quorum, config.longest_lease, Drift::STANDARD)),
             void_at: watch::Sender::new(None),
             floor: Floor::new(config.has_statuses),
+            proposals: Mutex::default(),
             access: watch::Sender::new(Access::new(config.credentials.clone(), config.tls.clone())),
         });
         let contexts = quorum.nodes().zip(&config.nodes).map(|(node, NodeConfig { name, .. })| {
@@ -216,6 +217,16 @@ impl Nodes {
     /// The highest token so far.
     pub fn floor(&self) -> Token {
         self.shared.floor.token()
+    }
+
+    /// The token that an attempt proposes which begins now.
+    pub(crate) fn proposal(&self) -> Option<Token> {
+        self.shared.proposals().next(self.floor())
+    }
+
+    /// A node has granted.
+    pub(crate) fn saw_grant(&self, vote: &Vote) {
+        self.shared.proposals().saw(vote);
     }
 
     /// Reports that every status on this quorum was read: from now on counters may be seeded. Needed once if

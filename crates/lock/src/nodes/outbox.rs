@@ -1,6 +1,5 @@
 //! Batches the requests of one shard to one quorum during one tick.
 
-use redislease_core::driver::Proposals;
 use redislease_core::quorum::Node;
 
 use super::message::Message;
@@ -12,14 +11,12 @@ pub(crate) struct Outbox {
     nodes: Nodes,
     /// By node.
     requests: Vec<Vec<Message>>,
-    /// What the attempts of this shard propose.
-    pub proposals: Proposals,
 }
 
 impl Outbox {
     pub fn new(nodes: Nodes) -> Self {
         let requests = nodes.quorum().nodes().map(|_| Vec::new()).collect();
-        Self { nodes, requests, proposals: Proposals::default() }
+        Self { nodes, requests }
     }
 
     pub const fn nodes(&self) -> &Nodes {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use redislease_core::driver::Proposals;
 use redislease_core::judge::Judge;
 use redislease_core::op::{Op, Vote};
 use redislease_core::quorum::Quorum;
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     /// When everything that had begun became void last.
     pub void_at: watch::Sender<Option<Time>>,
     pub floor: Floor,
+    /// What the attempts propose. The nodes outlive the leases of a program that locks and unlocks.
+    pub proposals: Mutex<Proposals>,
     pub access: watch::Sender<Access>,
 }
 
@@ -68,6 +71,10 @@ impl Shared {
     pub fn judge(&self) -> MutexGuard<'_, Judge> {
         // The state is consistent between any two statements that change it.
         self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn proposals(&self) -> MutexGuard<'_, Proposals> {
+        self.proposals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When `NodeTask::judge_in_time` must be called. Any of the tasks may do that.

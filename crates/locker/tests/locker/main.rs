@@ -19,5 +19,6 @@ mod page;
 mod peers;
 mod requests;
 mod restarts;
+mod rounds;
 mod stories;
 mod support;

@@ -6,7 +6,7 @@ use crate::ballot::Ballot;
 use crate::check::rebase::{Renumbering, Shift, permute};
 use crate::lease::Round;
 use crate::lease::context::Context;
-use crate::op::{Attempt, Op, Stage, Stored};
+use crate::op::Op;
 use crate::quorum::Node;
 use crate::time::Time;
 
@@ -20,10 +20,10 @@ impl Acquiring {
         shift.exact(&mut self.valid_until);
         rounds.apply(&mut self.round);
         for first in &mut self.votes {
-            // The refusing value and its life decide nothing but the back-off.
+            // The life of the refusing value decides nothing but the back-off, and its number nothing.
             if let FirstVote::Refused { free_at, by } = first {
                 *free_at = shift.origin;
-                *by = Stored { stage: Stage::Pending, attempt: Attempt(0), number: 0, metadata: String::new() };
+                (by.number, by.metadata) = (0, String::new());
             }
         }
         if let Some(second) = &mut self.second {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::lease::context::Context;
 use crate::lease::event::Round;
 use crate::lease::view::TermId;
-use crate::op::{Attempt, Grant, Op, Token, Vote};
+use crate::op::{Attempt, Grant, Op, Stage, Token, Vote};
 use crate::quorum::{Node, Quorum};
 use crate::time::{Millis, Time};
 
@@ -55,16 +55,22 @@ impl NodeState {
         }
     }
 
-    /// The state after the node's answer to `round`, if that was a step of its join to the term with `token`, or a late answer to
+    /// The state after the node's answer to `round`, if that was a step of its join to the term `id`, or a late answer to
     /// round 1 of its attempt. `next` is the number of the next round, `pace` the time until a node that refused is asked again.
-    fn after_step(self, now: Time, round: Round, vote: &Vote, token: Token, next: Round, pace: Millis) -> Option<Self> {
+    fn after_step(self, now: Time, round: Round, vote: &Vote, id: &TermId, next: Round, pace: Millis) -> Option<Self> {
         let state = match (self, vote) {
             (Self::Joining { round: asked, .. } | Self::Confirming { round: asked, .. }, _) if asked != round => {
                 return None;
             }
             // The node took the token that became the term's. Its counter was lower, so it was in no later term.
-            (Self::Joining { .. }, Vote::Granted(grant)) if grant.is_term(token) => Self::Holding,
+            (Self::Joining { .. }, Vote::Granted(grant)) if grant.is_term(id.token) => Self::Holding,
             (Self::Joining { .. }, Vote::Granted(grant)) => Self::Granted { grant: *grant, after: next },
+            // The node had taken a token that was replaced, and the answer was lost. It is a grant as any other.
+            (Self::Joining { .. }, Vote::Refused { by, .. })
+                if (by.attempt, by.stage) == (id.attempt, Stage::Term) && by.number != id.token.0 =>
+            {
+                Self::Granted { grant: Grant::Proposed(Token(by.number)), after: next }
+            }
             (Self::Confirming { .. }, Vote::Confirmed { .. }) => Self::Holding,
             (Self::Joining { .. }, Vote::Refused { .. }) | (Self::Confirming { .. }, Vote::Miss(_)) => {
                 Self::Refused { again_at: now + pace }
@@ -118,9 +124,9 @@ impl Joins {
     }
 
     /// Takes the answer to a step of a join. Returns whether the node has granted.
-    pub fn vote(&mut self, context: &Context, now: Time, round: Round, node: Node, vote: &Vote, token: Token) -> bool {
+    pub fn vote(&mut self, context: &Context, now: Time, round: Round, node: Node, vote: &Vote, id: &TermId) -> bool {
         let Some(state) = self.0.get_mut(node.index()) else { return false };
-        let after = state.after_step(now, round, vote, token, context.next_round, context.config.retry_pace());
+        let after = state.after_step(now, round, vote, id, context.next_round, context.config.retry_pace());
         *state = after.unwrap_or(*state);
         matches!(after, Some(NodeState::Granted { .. }))
     }
@@ -166,7 +172,7 @@ impl Joins {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{Stage, Stored};
+    use crate::op::{Holder, Stored};
 
     const NOW: Time = Time(1000);
     const ATTEMPT: Attempt = Attempt(7);
@@ -174,6 +180,10 @@ mod tests {
     const NEXT: Round = Round(5);
     const PACE: Millis = Millis(2500);
     const GRANTED: NodeState = NodeState::Granted { grant: Grant::Numbered(9), after: Round(3) };
+
+    fn id() -> TermId {
+        TermId { attempt: ATTEMPT, token: TOKEN, holder: Holder("pod".into()) }
+    }
 
     /// A join under way that is given up after `left` ms: waiting for the grant, and waiting for the confirmation.
     fn joins(left: u64) -> [NodeState; 2] {
@@ -217,7 +227,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_step_of_a_join_leads_to_the_next_step() {
-        let after = |state: NodeState, vote: &Vote| state.after_step(NOW, Round(4), vote, TOKEN, NEXT, PACE);
+        let after = |state: NodeState, vote: &Vote| state.after_step(NOW, Round(4), vote, &id(), NEXT, PACE);
         let [joining, confirming] = joins(500);
         let granted = NodeState::Granted { grant: Grant::Numbered(9), after: NEXT };
         let refused = NodeState::Refused { again_at: NOW + PACE };
@@ -229,6 +239,14 @@ mod tests {
         assert_eq!(after(joining, &proposed(TOKEN)), Some(NodeState::Holding), "it took the token of the term");
         let other = NodeState::Granted { grant: Grant::Proposed(Token(11)), after: NEXT };
         assert_eq!(after(joining, &proposed(Token(11))), Some(other), "round 2 chose a greater one");
+        let own = Stored { stage: Stage::Term, attempt: ATTEMPT, number: 11, metadata: "pod".into() };
+        let refused_by = |by: &Stored| Vote::Refused { ttl_left: Millis(9), by: by.clone() };
+        assert_eq!(after(joining, &refused_by(&own)), Some(other), "the answer to its take was lost");
+        assert_eq!(
+            after(joining, &refused_by(&Stored { number: 12, ..own })),
+            Some(refused),
+            "an extension will show it"
+        );
         assert_eq!(after(joining, &Vote::Refused { ttl_left: Millis(9), by }), Some(refused));
         assert_eq!(after(confirming, &Vote::Miss(None)), Some(refused));
         for (state, vote) in [(joining, Vote::Unknown), (confirming, Vote::Abstained), (joining, confirmed.clone())] {
@@ -238,7 +256,7 @@ mod tests {
             assert_eq!(after(state, &grant), None, "{state:?} waits for no answer");
         }
         for (state, vote) in [(joining, grant), (confirming, confirmed)] {
-            assert_eq!(state.after_step(NOW, Round(3), &vote, TOKEN, NEXT, PACE), None, "an answer to another round");
+            assert_eq!(state.after_step(NOW, Round(3), &vote, &id(), NEXT, PACE), None, "an answer to another round");
         }
     }
 }

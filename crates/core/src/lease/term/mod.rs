@@ -333,7 +333,7 @@ impl Term {
     /// Takes the answer of one node, to an extension or to a step of its join.
     pub fn vote(&mut self, context: &mut Context, now: Time, round: Round, node: Node, vote: &Vote) -> Fate {
         let Some(extension) = self.extension.as_mut().filter(|extension| extension.round == round) else {
-            if self.nodes.vote(context, now, round, node, vote, self.view.id.token) {
+            if self.nodes.vote(context, now, round, node, vote, &self.view.id) {
                 self.prove_grants(context, now);
                 if breaks!(context.rules, JoinConfirmedAtOnce) {
                     self.continue_joins(context, now);

@@ -109,18 +109,75 @@ fn a_token_that_is_not_above_the_floor_is_not_proposed() {
     assert_eq!(scenario.published[0].token, Token(5001));
 }
 
+/// A proposal of another attempt, which this node has taken.
+fn taken(scenario: &mut Scenario, node: usize, attempt: u128) {
+    let (attempt, proposal) = (Attempt(attempt), Some(Token(1001)));
+    let op = Op::Acquire { attempt, proposal, ttl: Millis(TTL), holder: Holder("contender".into()) };
+    let vote = scenario.execute(node, op, Time(u64::MAX));
+    assert_eq!(vote, Vote::Granted(crate::op::Grant::Proposed(Token(1001))));
+}
+
 /// Three programs want one lock at once, and each gets one node. None of them waits until the others' keys end.
 #[test]
 fn proposals_that_too_few_have_taken_are_not_waited_for() {
     let mut scenario = Scenario::new();
-    for (node, attempt) in [(0, 77), (1, 88)] {
-        let (attempt, proposal) = (Attempt(attempt), Some(Token(1001)));
-        let op = Op::Acquire { attempt, proposal, ttl: Millis(TTL), holder: Holder("contender".into()) };
-        let vote = scenario.execute(node, op, Time(u64::MAX));
-        assert_eq!(vote, Vote::Granted(crate::op::Grant::Proposed(Token(1001))));
-    }
+    taken(&mut scenario, 0, 77);
+    taken(&mut scenario, 1, 88);
     scenario.propose(1001);
     assert_eq!(*scenario.standing(), Standing::Idle);
-    let retry_at = scenario.lease.view().retry_at.unwrap();
-    assert!(retry_at <= Time(scenario.now + 100), "{retry_at:?}");
+    let view = scenario.lease.view();
+    assert!(view.retry_at.unwrap() <= Time(scenario.now + 100), "{view:?}");
+    assert_eq!((&view.refused_by, view.keys_read, view.refusal), (&None, true, None), "nobody holds the lease");
+}
+
+/// The third node does not answer, so neither contender knows whether the other has a term.
+#[test]
+fn a_proposal_on_one_of_two_nodes_says_nothing_about_a_holder() {
+    let mut scenario = Scenario::new();
+    scenario.links[2] = Link::Away;
+    taken(&mut scenario, 1, 88);
+    scenario.propose(1001);
+    let view = scenario.lease.view();
+    assert_eq!((&view.refused_by, view.keys_read), (&None, false));
+    assert!(view.retry_at.unwrap() <= Time(scenario.now + 100), "{view:?}");
+    scenario.give(Command::ReadKeys);
+    let view = scenario.lease.view();
+    assert_eq!((&view.refused_by, view.keys_read), (&None, false), "a read of the keys does not know it either");
+}
+
+#[test]
+fn a_term_on_the_two_nodes_that_answer_is_shown_after_the_second_answer() {
+    let mut scenario = Scenario::new();
+    scenario.links = [Link::Away, Link::Up, Link::Slow(100)];
+    taken(&mut scenario, 1, 88);
+    taken(&mut scenario, 2, 88);
+    scenario.propose(1002);
+    assert!(matches!(scenario.standing(), Standing::Acquiring(..)));
+    scenario.pass(100);
+    let view = scenario.lease.view();
+    assert_eq!(view.refused_by.as_ref().map(|by| by.attempt), Some(Attempt(88)));
+    assert!(view.retry_at.unwrap() > Time(scenario.now + TTL - 1000), "it waits for the end of the keys: {view:?}");
+}
+
+/// Two attempts with two of four nodes each could not tell that neither has a majority.
+#[test]
+fn an_even_number_of_nodes_gets_no_proposal() {
+    let quorum = Quorum::of(2).unwrap();
+    let mut scenario = Scenario::with(Config { quorum, ..config() }, None);
+    scenario.propose(5000);
+    assert_eq!(scenario.published[0].token, Token(1001));
+}
+
+/// The node took the proposal, its answer was lost, and round 2 chose a greater token.
+#[test]
+fn a_node_that_kept_a_replaced_token_is_joined() {
+    let mut scenario = Scenario::new();
+    scenario.fences([1000, 2000, 1000]);
+    scenario.links[2] = Link::Deaf;
+    let attempt = scenario.propose(1001);
+    let id = scenario.written();
+    assert_eq!((id.token, scenario.values(2)), (Token(2001), alloc::vec![term_value(attempt, 1001); 2]));
+    scenario.links[2] = Link::Up;
+    scenario.pass(12_000);
+    assert_eq!(scenario.values(2), [term_value(attempt, 2001), term_value(attempt, 2001)]);
 }

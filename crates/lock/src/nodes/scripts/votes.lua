@@ -57,9 +57,9 @@ local function update_fence()
     -- `nan` is a number for Lua.
     local number = find(values[2], '^%d+$') and tonumber(values[2])
     if not number or number >= 2 ^ 53 then error('the fence is not a number below 2^53') end
-    stored = math.max(number + ARGV[3], tonumber(ARGV[4]))
-    if stored ~= number then call('SET', KEYS[2], format('%d', stored)) end
-    fence = number
+    local last = math.max(number + ARGV[3], tonumber(ARGV[4]))
+    if last ~= number then call('SET', KEYS[2], format('%d', last)) end
+    fence, stored = number, last
   end
   if confirmed then
     fence, confirmed = math.max(fence, tonumber(confirmed)), nil
