@@ -52,18 +52,21 @@ impl Definitions {
 
     /// Waits until this process may begin. Returns false if it stops before that.
     pub async fn fit(&mut self, stop: &CancellationToken) -> bool {
-        let mut unknown_since = None;
+        let began = Instant::now();
         loop {
+            // An API server that does not answer delays the start no longer than one that answers with an error.
+            let patience = UNKNOWN_FOR.saturating_sub(began.elapsed()).max(AGAIN);
             let compared = tokio::select! {
                 () = stop.cancelled() => return false,
-                compared = compare(&self.client) => compared,
+                compared = tokio::time::timeout(patience, compare(&self.client)) => compared,
             };
+            let late = |_| Comparison::Unknown { why: "the API server does not answer".to_owned(), refused: false };
+            let compared = compared.unwrap_or_else(late);
             self.take(&compared, "This replica decides nothing before they are replaced");
             match compared {
                 Comparison::Fit => return true,
                 Comparison::Unknown { why, refused } if self.lacks.is_none() => {
-                    let since = *unknown_since.get_or_insert_with(Instant::now);
-                    if refused || since.elapsed() >= UNKNOWN_FOR {
+                    if refused || began.elapsed() >= UNKNOWN_FOR {
                         tracing::warn!(
                             why,
                             "The CustomResourceDefinitions cannot be compared with this version, so this replica begins without it. Make sure that they are not older: `redislease doctor` compares them too."
@@ -135,17 +138,19 @@ impl Definitions {
 }
 
 async fn compare(client: &Client) -> Comparison {
-    let kinds = published::kinds(client).await;
-    if kinds.iter().any(|kind| kind.missing_fields == Ok(None)) && serves_kinds(client).await {
-        let why = "the API server has the kinds, but does not publish their fields".to_owned();
-        return Comparison::Unknown { why, refused: false };
+    let mut kinds = published::kinds(client).await;
+    if kinds.iter().any(|kind| kind.missing_fields == Ok(None)) {
+        // The API server publishes the fields of new kinds some time after it has the kinds.
+        let served = kube_api::call(client.list_api_group_resources("redislease.io/v1alpha1")).await;
+        let served = served.map(|list| list.resources).unwrap_or_default();
+        for kind in kinds.iter_mut().filter(|kind| kind.missing_fields == Ok(None)) {
+            if served.iter().any(|resource| resource.kind == kind.kind) {
+                let why = format!("the API server has the kind {}, but does not publish its fields", kind.kind);
+                kind.missing_fields = Err(CallError::Unanswered(why));
+            }
+        }
     }
     judge(&kinds)
-}
-
-/// Whether the API server has the group. It publishes the fields of new kinds some time later.
-async fn serves_kinds(client: &Client) -> bool {
-    kube_api::call(client.list_api_group_resources("redislease.io/v1alpha1")).await.is_ok()
 }
 
 fn judge(kinds: &[KindFacts]) -> Comparison {
@@ -195,11 +200,15 @@ mod tests {
         }
     }
 
-    /// An API server without the document of the fields, which answers to a request for the group with this code.
-    fn without_document(group: StatusCode) -> Client {
+    /// An API server without the document of the fields, which answers to a request for the group with this code, and with these kinds.
+    fn without_document(group: StatusCode, kinds: &'static [&str]) -> Client {
         let answer = async move |uri: Uri| {
             let code = if uri.path().starts_with("/apis") { group } else { StatusCode::NOT_FOUND };
-            let groups = json!({"kind": "APIResourceList", "groupVersion": "redislease.io/v1alpha1", "resources": []});
+            let resource =
+                |kind| json!({"kind": kind, "name": kind, "singularName": "", "namespaced": true, "verbs": []});
+            let resources: Vec<_> = kinds.iter().map(resource).collect();
+            let groups =
+                json!({"kind": "APIResourceList", "groupVersion": "redislease.io/v1alpha1", "resources": resources});
             let status = json!({"kind": "Status", "apiVersion": "v1", "code": code.as_u16(), "message": "no"});
             (code, if code == StatusCode::OK { groups.to_string() } else { status.to_string() })
         };
@@ -208,15 +217,17 @@ mod tests {
 
     #[tokio::test]
     async fn without_the_document_the_group_shows_whether_the_kinds_exist() {
-        assert!(matches!(compare(&without_document(StatusCode::NOT_FOUND)).await, Comparison::Unfit(_)));
-        let unknown = compare(&without_document(StatusCode::OK)).await;
+        assert!(matches!(compare(&without_document(StatusCode::NOT_FOUND, &[])).await, Comparison::Unfit(_)));
+        let one = compare(&without_document(StatusCode::OK, &["RedisQuorum"])).await;
+        assert_eq!(one, Comparison::Unfit("there is none of RedisLease".to_owned()));
+        let unknown = compare(&without_document(StatusCode::OK, &["RedisLease", "RedisQuorum"])).await;
         assert!(matches!(unknown, Comparison::Unknown { refused: false, .. }), "{unknown:?}");
     }
 
     #[tokio::test]
     async fn the_process_is_ready_while_no_field_is_known_to_be_missing() {
         let readiness = Readiness::new();
-        let mut definitions = Definitions::new(without_document(StatusCode::OK), readiness.clone());
+        let mut definitions = Definitions::new(without_document(StatusCode::OK, &[]), readiness.clone());
         let (fit, unfit) = (Comparison::Fit, |what: &str| Comparison::Unfit(what.to_owned()));
         let unknown = Comparison::Unknown { why: "no answer".into(), refused: false };
         let mut after = |compared: &Comparison| {

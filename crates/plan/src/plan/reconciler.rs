@@ -223,9 +223,10 @@ impl Reconciler {
         let ends_by_request =
             turn.lease.spec.suspend || turn.facts.quorum.denied || self.handover.new_request(turn).is_some();
         let goes_on = match link.map(|link| &link.view.standing) {
-            Some(Standing::Held(_) | Standing::Adopting(_)) => true,
+            // The test of an unconfirmed term follows when a majority has confirmed it.
+            Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)) => true,
             Some(Standing::Idle) | None => is_adoptable(turn.lease, link),
-            Some(Standing::Acquiring(..) | Standing::Publishing(_) | Standing::Uncertain(_)) => false,
+            Some(Standing::Acquiring(..) | Standing::Publishing(_)) => false,
         };
         let objections = Objections {
             stop_test: self.roles.stop_test(turn.facts, ends_by_request && goes_on).cloned(),

@@ -26,6 +26,7 @@ use super::template_label;
 use super::workload::{Assignment, StopTest, WorkloadState, missing_consent, unmark_strays};
 use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
 use crate::api::RedisLease;
+use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
 use crate::election::{HolderName, PodFacts};
 
@@ -65,16 +66,19 @@ impl Roles {
 
     /// `wanted`: something is to end the term. Returns the test of whether the workload, which may run, can be stopped.
     pub fn stop_test(&mut self, facts: &Facts, wanted: bool) -> Option<&StopTest> {
+        let is_workload = facts.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
+        // Without the flag or the consent, the operator writes nothing to it.
+        let can_test = is_workload && may_write_candidates(facts) && missing_consent(facts).is_none();
         let may_run = match &facts.candidates {
             CandidateFacts::Known(electorate) => {
                 electorate.workload().is_some_and(|workload| !workload.run.is_stopped())
             }
             CandidateFacts::Unknown => true,
+            CandidateFacts::Unusable(LeaseReady::InvalidReference, _) => false,
+            // It may run. Without a read, no write can name its version.
+            CandidateFacts::Unusable(_, why) if wanted && can_test => return self.workload.stop_is_untestable(why),
             CandidateFacts::Unusable(..) => false,
         };
-        let is_workload = facts.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
-        // Without the flag or the consent, the operator writes nothing to it.
-        let can_test = is_workload && may_write_candidates(facts) && missing_consent(facts).is_none();
         self.workload.stop_test(wanted && can_test && may_run)
     }
 
@@ -85,7 +89,7 @@ impl Roles {
     pub fn written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome, out: &mut Effects) {
         let Some(written) = self.writer.written(now, uid, outcome) else { return };
         if written.kind.is_some() {
-            self.workload.written(&written.desired, outcome);
+            self.workload.written(uid, &written.desired, outcome);
         }
         self.refusals.answered(now, &written, outcome, out);
     }

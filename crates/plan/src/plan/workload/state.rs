@@ -165,17 +165,27 @@ impl WorkloadState {
         self.sent = Some(true);
     }
 
-    /// Takes the answer to a write.
-    pub fn written(&mut self, desired: &DesiredRole, outcome: &RoleOutcome) {
+    /// It cannot be tested now whether the workload can be stopped, and why.
+    pub fn stop_is_untestable(&mut self, why: &str) -> Option<&StopTest> {
+        self.stop_test = Some(StopTest::Refused(why.into()));
+        self.stop_test.as_ref()
+    }
+
+    /// Takes the answer to a write to the workload with this UID.
+    pub fn written(&mut self, uid: &str, desired: &DesiredRole, outcome: &RoleOutcome) {
+        if self.known.as_ref().is_none_or(|(known, _)| known != uid) {
+            // It is a copy that carries the marks of this one.
+            return;
+        }
         let is_latest = self.sent.take() == Some(true);
         self.is_withdrawn |=
             is_latest && desired.role == Some(PodRole::Standby) && *outcome == RoleOutcome::Written(None);
         if let Some(test) = &mut self.stop_test {
             match outcome {
-                // After a conflict too, the write was allowed.
-                RoleOutcome::Written(_) | RoleOutcome::Conflict => *test = StopTest::Accepted,
+                RoleOutcome::Written(_) => *test = StopTest::Accepted,
                 RoleOutcome::Refused(why) | RoleOutcome::AtFault(why) => *test = StopTest::Refused(why.as_str().into()),
-                RoleOutcome::Gone | RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => {}
+                // The API server finds a conflict before it asks policies and webhooks.
+                RoleOutcome::Conflict | RoleOutcome::Gone | RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => {}
             }
         }
     }

@@ -168,6 +168,41 @@ fn the_test_whether_a_workload_can_be_stopped_waits_for_no_back_off() {
     }
     assert_eq!(story.run().1, Run::Replicas(replicas), "the last correction waits");
     story.suspend();
+    story.answer_test(RoleOutcome::Written(None));
+    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+}
+
+/// The API server finds a conflict before it asks policies and webhooks, so a conflict says nothing about them.
+#[test]
+fn a_conflict_does_not_show_that_a_workload_can_be_stopped() {
+    let mut story = Story::running();
+    story.suspend();
     story.answer_test(RoleOutcome::Conflict);
+    assert_eq!(story.commands(), [], "{:?}", story.effects);
+    story.answer_test(RoleOutcome::Refused(FORBIDDEN.into()));
+    assert_eq!(story.commands(), [], "{:?}", story.effects);
+}
+
+#[test]
+fn an_unconfirmed_term_of_a_workload_that_cannot_be_stopped_goes_on() {
+    let mut story = Story::running();
+    story.suspend();
+    story.answer_test(RoleOutcome::Refused(FORBIDDEN.into()));
+    story.write();
+    story.view(View { standing: Standing::Uncertain(term_view(held_by_here())), ..View::default() });
+    assert_eq!(story.commands(), [], "{:?}", story.effects);
+}
+
+/// It may run.
+#[test]
+fn a_term_of_a_workload_that_cannot_be_read_goes_on() {
+    let mut story = Story::running();
+    story.facts.candidates = CandidateFacts::Unusable(LeaseReady::Forbidden, FORBIDDEN.to_owned());
+    story.suspend();
+    assert_eq!(story.commands(), [], "{:?}", story.effects);
+    let ready = story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    assert!(ready.message.contains("goes on although spec.suspend is true"), "{ready:?}");
+    story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "it does not exist".to_owned());
+    story.turn();
     assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
 }
