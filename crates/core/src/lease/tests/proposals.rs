@@ -181,3 +181,20 @@ fn a_node_that_kept_a_replaced_token_is_joined() {
     scenario.pass(12_000);
     assert_eq!(scenario.values(2), [term_value(attempt, 2001), term_value(attempt, 2001)]);
 }
+
+/// The other attempt learns at about this time that it has failed, and releases the node.
+#[test]
+fn a_node_that_refused_is_asked_again_when_its_key_is_released() {
+    let mut scenario = Scenario::new();
+    scenario.lease.delay_joins(Millis(20));
+    taken(&mut scenario, 2, 77);
+    scenario.links[1] = Link::Slow(10);
+    scenario.propose(1002);
+    scenario.links[1] = Link::Up;
+    scenario.pass(10);
+    scenario.written();
+    scenario.pass(19);
+    assert_eq!(scenario.sent_to(2), ["acquire"]);
+    scenario.pass(1);
+    assert_eq!(scenario.sent_to(2), ["acquire", "acquire"]);
+}

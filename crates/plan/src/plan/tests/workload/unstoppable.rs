@@ -206,3 +206,15 @@ fn a_term_of_a_workload_that_cannot_be_read_goes_on() {
     story.turn();
     assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
 }
+
+#[test]
+fn the_answer_to_a_write_to_a_copy_does_not_show_that_a_workload_can_be_stopped() {
+    let mut story = Story::running();
+    let copy = WorkloadFacts { uid: "uid-copy".into(), ..story.workload() };
+    story.facts.stray_workloads = vec![Arc::new(copy)];
+    story.turn();
+    assert!(story.role_writes().iter().any(|write| write.uid == "uid-copy"), "{:?}", story.effects);
+    story.suspend();
+    story.event(Event::RoleWritten { uid: "uid-copy".into(), outcome: RoleOutcome::Written(None) });
+    assert_eq!(story.commands(), [], "{:?}", story.effects);
+}
