@@ -52,13 +52,17 @@ impl Definitions {
 
     /// Waits until this process may begin. Returns false if it stops before that.
     pub async fn fit(&mut self, stop: &CancellationToken) -> bool {
+        self.fit_within(UNKNOWN_FOR, stop).await
+    }
+
+    async fn fit_within(&mut self, unknown_for: Duration, stop: &CancellationToken) -> bool {
         let began = Instant::now();
         loop {
             // An API server that does not answer delays the start no longer than one that answers with an error.
-            let patience = UNKNOWN_FOR.saturating_sub(began.elapsed()).max(AGAIN);
+            let timeout = unknown_for.saturating_sub(began.elapsed()).max(AGAIN);
             let compared = tokio::select! {
                 () = stop.cancelled() => return false,
-                compared = tokio::time::timeout(patience, compare(&self.client)) => compared,
+                compared = tokio::time::timeout(timeout, compare(&self.client)) => compared,
             };
             let late = |_| Comparison::Unknown { why: "the API server does not answer".to_owned(), refused: false };
             let compared = compared.unwrap_or_else(late);
@@ -66,7 +70,7 @@ impl Definitions {
             match compared {
                 Comparison::Fit => return true,
                 Comparison::Unknown { why, refused } if self.lacks.is_none() => {
-                    if refused || began.elapsed() >= UNKNOWN_FOR {
+                    if refused || began.elapsed() >= unknown_for {
                         tracing::warn!(
                             why,
                             "The CustomResourceDefinitions cannot be compared with this version, so this replica begins without it. Make sure that they are not older: `redislease doctor` compares them too."
@@ -222,6 +226,16 @@ mod tests {
         assert_eq!(one, Comparison::Unfit("there is none of RedisLease".to_owned()));
         let unknown = compare(&without_document(StatusCode::OK, &["RedisLease", "RedisQuorum"])).await;
         assert!(matches!(unknown, Comparison::Unknown { refused: false, .. }), "{unknown:?}");
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_does_not_answer_delays_the_start_no_longer_than_an_error() {
+        let silent = Client::new(Router::new().fallback(std::future::pending::<StatusCode>), "default");
+        let mut definitions = Definitions::new(silent, Readiness::new());
+        let began = Instant::now();
+        assert!(definitions.fit_within(Duration::ZERO, &CancellationToken::new()).await);
+        // Each call to the API server may take 5 s.
+        assert!(began.elapsed() < 2 * AGAIN, "{:?}", began.elapsed());
     }
 
     #[tokio::test]
