@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use redislease_lab::{ControlPlane, Installation, InstallationOptions, Lease, LeaseState, Result, Watch};
+use redislease_lab::{ControlPlane, Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM, Watch};
 use serde_json::{Value, json};
 
 use crate::holder::wait_for_events;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, is, options, shared_with_rights, the_term_is_kept, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, is, options, set_rules, shared_with_rights,
+    the_term_is_kept, throughout,
 };
 
 const GATE: &str = "lease.redislease.io/billing";
@@ -181,6 +182,37 @@ fn only_the_elected_pod_starts_and_a_stopped_one_is_replaced() -> Result<()> {
     catch_up(cluster, &mut watch, namespace)?;
     one_pod_ran_at_a_time(&mut watch, 2);
     Ok(())
+}
+
+#[test]
+fn a_pod_that_the_operator_may_not_delete_keeps_its_term_when_the_lease_is_suspended() -> Result<()> {
+    let Cluster { operator: _operator, installation } = Cluster::of(&gated())?;
+    let namespace = "undeletable";
+    deployment(&installation, namespace)?;
+    let lease = lease(&installation, namespace, "Deployment", &json!({}))?;
+    let (first, pod) = running(&installation, &lease, namespace, None, FIRST_ELECTION)?;
+    let rules = change_rules(&installation, |rule| {
+        if rule["verbs"] == json!(["delete"]) {
+            rule["verbs"] = json!(["get"]);
+        }
+    })?;
+    let account = format!("--as=system:serviceaccount:{SYSTEM}:redislease-operator");
+    installation.wait_for("the right is withdrawn", SOON, || {
+        let args = ["auth", "can-i", "delete", "pods", "--namespace=undeletable", &account];
+        // It ends with 1 if the answer is no.
+        installation.control_plane().kubectl(&args).map_or(Ok(()), Err)
+    })?;
+    lease.patch(&json!({"spec": {"suspend": true}}))?;
+    let named = lease.wait("the missing right is named", SOON, |now| now.reason("Ready") == "Forbidden")?;
+    let says = format!("cannot stop the pod {}: ", name(&pod));
+    assert!(named.message("Ready").contains(&says) && named.message("Ready").contains("cannot delete"), "{named}");
+    the_term_is_kept(&installation, namespace, first.attempt().unwrap_or_default())?;
+    set_rules(&installation, &rules)?;
+    lease.wait("suspended", SOON, |now| now.reason("Ready") == "Suspended" && !now.is_active())?;
+    installation.wait_for("no pod runs", SOON, || {
+        let pods = pods(&installation, namespace)?;
+        if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
+    })
 }
 
 #[test]

@@ -8,7 +8,7 @@ use redislease_lab::{Installation, InstallationOptions, LeaseState, Operator, Re
 use serde_json::{Value, json};
 
 use crate::granularity::{replicas, scaled, switching, workload};
-use crate::support::{Cluster, FIRST_ELECTION, SOON, options, throughout};
+use crate::support::{Cluster, FIRST_ELECTION, SOON, options, the_term_is_kept, throughout};
 
 const LABEL: &str = "lease.redislease.io/billing";
 /// How long the writes are counted.
@@ -195,6 +195,27 @@ fn a_webhook_that_clamps_the_replicas_is_reported_and_causes_few_writes() -> Res
     assert!(event.note.contains("managedFields names redislease as its manager"), "{event:?}");
     assert!(refused(&operator, "deployment", ALTERED)? >= 1.0);
     counts_at_most(&operator, 5.0)
+}
+
+/// A policy that accepts other writes to the workload.
+#[test]
+fn a_workload_that_must_not_be_scaled_to_0_keeps_its_term_when_the_lease_is_suspended() -> Result<()> {
+    let Cluster { installation, operator: _operator } = Cluster::of(&switching())?;
+    let namespace = "unstoppable";
+    let lease = scaled(&installation, namespace, "Deployment", 0)?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    replicas(&installation, namespace, "active", 3)?;
+    let stop = vec!["patch", "deployment", "billing", "-n", namespace, r#"--patch={"spec": {"replicas": 0}}"#];
+    let policy = refuse(&installation, namespace, ["apps", "deployments"], "object.spec.replicas > 0", stop)?;
+    lease.patch(&json!({"spec": {"suspend": true}}))?;
+    let named = lease.wait("the refusal is named", SOON, |now| now.reason("Ready") == "Forbidden")?;
+    let message = named.message("Ready");
+    assert!(message.contains("cannot stop the workload") && message.contains("refused by the test"), "{named}");
+    the_term_is_kept(&installation, namespace, first.attempt().unwrap_or_default())?;
+    replicas(&installation, namespace, "active", 3)?;
+    policy.end()?;
+    replicas(&installation, namespace, "standby", 0)?;
+    lease.wait("suspended", SOON, |now| now.reason("Ready") == "Suspended" && !now.is_active()).map(drop)
 }
 
 /// Each of their writes makes the version older that the operator names.

@@ -174,7 +174,7 @@ async fn write_role(client: Client, lists: &ListCount, lease: &LeaseName, write:
     };
     let pods: Api<PodObject> = Api::namespaced(client.clone(), &lease.namespace);
     let patch = Patch::Merge(role_patch(&lease.name, write));
-    let params = PatchParams::default();
+    let params = PatchParams { dry_run: write.dry_run, ..PatchParams::default() };
     let timeout = if write.waits { LONGEST_WEBHOOK } else { TIMEOUT };
     match (write.workload, write.change) {
         (Some(kind), _) => {
@@ -201,7 +201,7 @@ async fn delete_pod(
     timeout: Duration,
 ) -> Result<Option<PodObject>, CallError> {
     let preconditions = Preconditions { uid: Some(write.uid.clone()), resource_version: write.version.clone() };
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let params = DeleteParams { preconditions: Some(preconditions), dry_run: write.dry_run, ..DeleteParams::default() };
     let stops = |pod: &PodObject| pod.metadata.deletion_timestamp.is_some() && pod.node().is_some();
     Ok(call_within(timeout, pods.delete(&write.pod, &params)).await?.left().filter(stops))
 }
@@ -252,6 +252,7 @@ mod tests {
             marks: Vec::new(),
             workload: None,
             waits: false,
+            dry_run: false,
             not_after: None,
         }
     }

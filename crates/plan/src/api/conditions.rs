@@ -108,7 +108,8 @@ reasons! {
         /// The workload does not name this lease, or its annotations say something else than the spec, or a stop would delete its
         /// volumes: the operator does not start or stop it.
         NotPermitted => False,
-        /// The operator has no right to read the workload that the spec names, or to start and stop it.
+        /// The operator has no right to read the workload that the spec names, or to start and stop it. Or the API server refuses the
+        /// stop of the holder, so its term goes on although a request is to end it.
         Forbidden => False,
         /// Another lease of this cluster holds one of the keys, or a key has a value that RedisLease did not write.
         KeyHeldByOtherLease => False,

@@ -91,6 +91,7 @@ fn role_without_lease(Orphan { object, lease, unreadable }: &Orphan, allowed: Al
         marks,
         workload: pod.workload,
         waits: false,
+        dry_run: false,
         not_after: None,
     })
 }

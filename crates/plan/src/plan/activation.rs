@@ -52,7 +52,7 @@ pub(super) fn switched(
         ClusterActivation::Suspend => Run::Suspended(!active),
     };
     let change = if workload.run == run { PodChange::None } else { PodChange::Run(run) };
-    DesiredRole { role: Some(role), token, change, run: Some(run) }
+    DesiredRole { role: Some(role), token, change, run: Some(run), dry_run: false }
 }
 
 impl Activator {
@@ -74,7 +74,7 @@ impl Activator {
             }
             Self::Role | Self::Gate { .. } => PodChange::None,
         };
-        DesiredRole { role: Some(role), token, change, run: None }
+        DesiredRole { role: Some(role), token, change, ..DesiredRole::NONE }
     }
 
     /// Whether only the elected pod starts.

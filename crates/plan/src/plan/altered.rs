@@ -58,8 +58,12 @@ fn withdrawal(token: Option<&str>, number: u64) -> String {
 }
 
 impl RoleWrite {
-    /// The first field of this write that the API server has stored with another value. A deletion changes no field.
+    /// The first field of this write that the API server has stored with another value. A deletion changes no field. A dry run shows
+    /// whether the object would stop, whatever its label would be.
     pub fn altered_in(&self, lease: &str, stored: Object<'_>) -> Option<Altered> {
+        if self.dry_run {
+            return self.altered_change(stored);
+        }
         if self.change == PodChange::Delete {
             return None;
         }
@@ -133,6 +137,7 @@ mod tests {
             marks: Vec::new(),
             workload: None,
             waits: false,
+            dry_run: false,
             not_after: None,
         }
     }

@@ -15,11 +15,13 @@ pub(super) struct DesiredRole {
     pub change: PodChange,
     /// How a workload is to run; `None` leaves it as it is.
     pub run: Option<Run>,
+    /// Only an answer is desired: whether the API server would store this.
+    pub dry_run: bool,
 }
 
 impl DesiredRole {
     /// No role and no token.
-    pub const NONE: Self = Self { role: None, token: None, change: PodChange::None, run: None };
+    pub const NONE: Self = Self { role: None, token: None, change: PodChange::None, run: None, dry_run: false };
 
     /// The label `standby` with this token, or with any.
     pub const fn standby(token: Option<Token>) -> Self {
@@ -35,6 +37,15 @@ impl DesiredRole {
             change => change,
         };
         Self { change, ..self.clone() }
+    }
+
+    /// The same as a dry run.
+    pub const fn tested(self) -> Self {
+        Self { dry_run: true, ..self }
+    }
+
+    pub fn is_deletion(&self) -> bool {
+        self.change == PodChange::Delete && !self.dry_run
     }
 
     /// The pod is deleted.

@@ -124,6 +124,8 @@ pub struct RoleWrite {
     /// The write takes a right away, and was not answered before: perhaps an admission webhook hangs, after whose timeout the API
     /// server stores it, if the operator still waits.
     pub waits: bool,
+    /// The API server only answers whether it would carry the write out, and stores nothing.
+    pub dry_run: bool,
     /// The write is dropped at this time and answered as withdrawn.
     pub not_after: Option<Time>,
 }

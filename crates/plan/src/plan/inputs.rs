@@ -6,9 +6,10 @@ use redislease_core::time::Time;
 
 use super::activation;
 use super::keeper_link::KeeperLink;
+use super::stop_test::StopTest;
 use super::template_label;
-use super::workload::{Missing, StopTest, missing_consent};
-use super::{CandidateFacts, Facts, Identity, OpenQuorum};
+use super::workload::{Missing, missing_consent};
+use super::{CandidateFacts, Facts, Identity, OpenQuorum, PodKnowledge};
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidLease};
 use crate::election::{Electorate, EndCause};
@@ -41,7 +42,7 @@ pub(super) struct Objections {
     pub forbidden: Option<String>,
     /// Why the workload runs on although it is to be stopped, as a clause.
     pub runs_on: Option<String>,
-    /// Whether the workload can be stopped, if something is to end its term.
+    /// Whether the holder can be stopped, if a request is to end its term.
     pub stop_test: Option<StopTest>,
     /// The term in the status must not be touched yet.
     pub block: Option<String>,
@@ -184,7 +185,11 @@ fn goes_on(turn: &Turn<'_>, is_off: bool, refused: Option<Box<str>>) -> Option<(
         return Some((reason, format!("{message}{GOES_ON}")));
     }
     let goes_on = if suspended { GOES_ON } else { "" };
-    refused.map(|why| (LeaseReady::Forbidden, format!("The operator cannot stop the workload: {why}.{goes_on}")))
+    let what = match &turn.facts.holder {
+        PodKnowledge::Here(holder) => format!("pod {}", holder.facts.name),
+        PodKnowledge::Workload | PodKnowledge::Unseen | PodKnowledge::Gone { .. } => "workload".to_owned(),
+    };
+    refused.map(|why| (LeaseReady::Forbidden, format!("The operator cannot stop the {what}: {why}.{goes_on}")))
 }
 
 /// What runs on after its term, as a sentence. `refused`: why the API server has refused to stop the workload.

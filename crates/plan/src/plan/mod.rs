@@ -58,6 +58,7 @@ mod role_writer;
 mod roles;
 mod spec;
 mod start;
+mod stop_test;
 mod template_label;
 #[cfg(test)]
 mod tests;

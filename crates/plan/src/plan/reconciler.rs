@@ -229,7 +229,7 @@ impl Reconciler {
             Some(Standing::Acquiring(..) | Standing::Publishing(_)) => false,
         };
         let objections = Objections {
-            stop_test: self.roles.stop_test(turn.facts, ends_by_request && goes_on).cloned(),
+            stop_test: self.roles.stop_test(&turn.identity.name, turn.facts, ends_by_request && goes_on).cloned(),
             is_running: link.is_some_and(|link| link.running().is_some()) || is_adoptable(turn.lease, link),
             forbidden: self.roles.forbidden(turn.now, out),
             runs_on: self.roles.stop_is_refused(turn.facts).map(str::to_owned),

@@ -55,11 +55,11 @@ impl Refusals {
         ))
     }
 
-    /// Takes the answer to a write of the object. Each refusal is reported, and so is a deletion: nothing else shows the users why
+    /// Takes the answer to a write of the object, or to its dry run. Each refusal is reported, and so is a deletion: nothing else shows the users why
     /// their pod stops or waits.
     pub fn answered(&mut self, now: Time, writing: &Writing, outcome: &RoleOutcome, out: &mut Effects) {
-        let Writing { uid, pod, kind, desired: DesiredRole { role, change, .. }, .. } = writing;
-        let (kind, change, on_pods) = (*kind, *change, vec![(pod.clone(), uid.clone())]);
+        let Writing { uid, pod, kind, desired: DesiredRole { role, change, dry_run, .. }, .. } = writing;
+        let (kind, change, dry_run, on_pods) = (*kind, *change, *dry_run, vec![(pod.clone(), uid.clone())]);
         let refused = match outcome {
             RoleOutcome::Refused(why) => Some(why.clone()),
             RoleOutcome::Written(Some(altered)) => Some(altered.to_string()),
@@ -74,7 +74,7 @@ impl Refusals {
             if self.0.as_ref().is_some_and(|refused| refused.uid == *uid) {
                 self.0 = None;
             }
-            if change == PodChange::Delete && *outcome == RoleOutcome::Written(None) {
+            if change == PodChange::Delete && !dry_run && *outcome == RoleOutcome::Written(None) {
                 let note = format!(
                     "{pod} does not hold the lease any more and is deleted: spec.activation.schedulingGate is true"
                 );
@@ -102,6 +102,9 @@ impl Refusals {
             return;
         }
         let (reason, what) = match change {
+            _ if dry_run => {
+                (NoticeReason::ActivationRefused, "holds the lease and cannot be stopped, so its term goes on")
+            }
             PodChange::Delete => {
                 (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
             }

@@ -122,11 +122,14 @@ impl RoleWriter {
     pub fn written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) -> Option<Writing> {
         let at = self.writing.iter().position(|writing| writing.uid == uid);
         let written = at.map(|at| self.writing.swap_remove(at));
+        self.guard.written(now, uid, outcome.into());
+        self.writing.shrink_to_fit();
+        if written.as_ref().is_some_and(|written| written.desired.dry_run) {
+            return written;
+        }
         if let Some(written) = &written {
             self.note_fence(uid, written.desired.change, *outcome == RoleOutcome::Written(None));
         }
-        self.guard.written(now, uid, outcome.into());
-        self.writing.shrink_to_fit();
         self.in_order = None;
         if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_))) {
             self.refused.insert(uid.to_owned());
@@ -149,7 +152,7 @@ impl RoleWriter {
     }
 
     pub fn deletions(&self) -> usize {
-        self.writing.iter().filter(|writing| writing.desired.change == PodChange::Delete).count()
+        self.writing.iter().filter(|writing| writing.desired.is_deletion()).count()
     }
 
     pub fn is_pending(&self, uid: &str) -> bool {
@@ -171,7 +174,7 @@ impl RoleWriter {
     }
 
     pub fn needed(&self, pod: Object<'_>, desired: &DesiredRole) -> bool {
-        if self.pending(pod.uid).is_some_and(|pending| pending.desired.change == PodChange::Delete) {
+        if self.pending(pod.uid).is_some_and(|pending| pending.desired.is_deletion()) {
             // A holder, and a pod whose lease is deleted, must not be deleted: this withdraws the deletion.
             return desired.role != Some(PodRole::Standby);
         }
@@ -281,13 +284,14 @@ impl RoleWriter {
             marks,
             workload: pod.workload,
             waits: false,
+            dry_run: desired.dry_run,
             not_after,
         };
         self.in_order = None;
         let without_fence = write.without_fence(&self.lease);
         let altered = without_fence.as_ref().unwrap_or(&write).altered_in(&self.lease, pod);
-        let only_fences = without_fence.is_some() && altered.is_none();
-        if let Some(correction) = self.guard.sent(now, pod.uid, desired.guarded(), only_fences) {
+        let stores_nothing_else = write.dry_run || (without_fence.is_some() && altered.is_none());
+        if let Some(correction) = self.guard.sent(now, pod.uid, desired.guarded(), stores_nothing_else) {
             report_correction(pod, write.workload, altered.as_ref(), correction, out);
         }
         self.note_fence(pod.uid, write.change, false);
@@ -298,7 +302,7 @@ impl RoleWriter {
     }
 
     pub fn withdraw_deletions(&mut self, out: &mut Effects) {
-        self.withdraw_if(|writing| writing.desired.change == PodChange::Delete, out);
+        self.withdraw_if(|writing| writing.desired.is_deletion(), out);
     }
 
     pub fn withdraw_all(&mut self, out: &mut Effects) {

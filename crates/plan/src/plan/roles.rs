@@ -22,8 +22,9 @@ use super::recorded::{Recorded, latest_token};
 use super::refusals::Refusals;
 use super::role_writer::RoleWriter;
 use super::start::StartState;
+use super::stop_test::{StopTest, StopTests};
 use super::template_label;
-use super::workload::{Assignment, StopTest, WorkloadState, missing_consent, unmark_strays};
+use super::workload::{Assignment, WorkloadState, missing_consent, unmark_strays};
 use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
@@ -44,6 +45,7 @@ pub(super) struct Roles {
     confirmation: Confirmation,
     /// The workload that is the candidate, with granularity Cluster.
     workload: WorkloadState,
+    stop_tests: StopTests,
 }
 
 impl Roles {
@@ -64,22 +66,28 @@ impl Roles {
         self.refusals.of_stop(&electorate.workload()?.uid)
     }
 
-    /// `wanted`: something is to end the term. Returns the test of whether the workload, which may run, can be stopped.
-    pub fn stop_test(&mut self, facts: &Facts, wanted: bool) -> Option<&StopTest> {
+    /// `ends`: a request is to end the term. Returns the test of whether its holder, which may run, can be stopped.
+    pub fn stop_test(&mut self, lease: &str, facts: &Facts, ends: bool) -> Option<&StopTest> {
+        let tests = &mut self.stop_tests;
         let is_workload = facts.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
-        // Without the flag or the consent, the operator writes nothing to it.
-        let can_test = is_workload && may_write_candidates(facts) && missing_consent(facts).is_none();
-        let may_run = match &facts.candidates {
-            CandidateFacts::Known(electorate) => {
-                electorate.workload().is_some_and(|workload| !workload.run.is_stopped())
+        match (&facts.candidates, &facts.holder) {
+            _ if !ends => tests.follow(None),
+            (_, PodKnowledge::Here(holder)) if !is_workload => {
+                let has_started = Activator::of(lease, facts).has_started(&holder.facts);
+                tests.follow(has_started.then_some(&holder.facts.uid));
             }
-            CandidateFacts::Unknown => true,
-            CandidateFacts::Unusable(LeaseReady::InvalidReference, _) => false,
+            // Without the flag or the consent, the operator writes nothing to it.
+            _ if !is_workload || !may_write_candidates(facts) || missing_consent(facts).is_some() => tests.follow(None),
+            (CandidateFacts::Known(electorate), _) => {
+                let running = electorate.workload().filter(|workload| !workload.run.is_stopped());
+                tests.follow(running.map(|workload| &*workload.uid));
+            }
+            (CandidateFacts::Unknown, _) => tests.follow(Some("")),
+            (CandidateFacts::Unusable(LeaseReady::InvalidReference, _), _) => tests.follow(None),
             // It may run. Without a read, no write can name its version.
-            CandidateFacts::Unusable(_, why) if wanted && can_test => return self.workload.stop_is_untestable(why),
-            CandidateFacts::Unusable(..) => false,
-        };
-        self.workload.stop_test(wanted && can_test && may_run)
+            (CandidateFacts::Unusable(_, why), _) => tests.is_impossible(why),
+        }
+        tests.result()
     }
 
     pub fn start_waits(&self) -> Option<&str> {
@@ -88,7 +96,9 @@ impl Roles {
 
     pub fn written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome, out: &mut Effects) {
         let Some(written) = self.writer.written(now, uid, outcome) else { return };
-        if written.kind.is_some() {
+        if written.desired.dry_run {
+            self.stop_tests.answered(uid, outcome);
+        } else if written.kind.is_some() {
             self.workload.written(uid, &written.desired, outcome);
         }
         self.refusals.answered(now, &written, outcome, out);
@@ -119,6 +129,7 @@ impl Roles {
         self.start = StartState::default();
         self.workload = WorkloadState::default();
         self.confirmation = Confirmation::default();
+        self.stop_tests = StopTests::default();
     }
 
     pub fn review_start(&mut self, turn: &Turn<'_>, out: &mut Effects) {
@@ -165,12 +176,20 @@ impl Roles {
         if turn.spec.is_some_and(|spec| spec.cluster.is_some()) {
             let (entitlement, state) = (&entitlement, &mut self.workload);
             let (writer, confirmation, is_status_known) = (&mut self.writer, &mut self.confirmation, status.is_known());
-            return Assignment { context, is_status_known, entitlement, state, writer, confirmation, out }.run();
+            let stop_tests = &self.stop_tests;
+            return Assignment { context, is_status_known, entitlement, state, stop_tests, writer, confirmation, out }
+                .run();
         }
         self.workload.leave(Recorded::of(lease));
         let activator = Activator::of(&turn.identity.name, facts);
         if !self.writer.is_in_order(&entitlement, inputs, facts) {
             self.write_pods(context, &entitlement, &activator, status.is_known(), out);
+        }
+        if let PodKnowledge::Here(holder) = &facts.holder
+            && self.stop_tests.is_due(&holder.facts.uid)
+        {
+            let (pod, tested) = (holder.facts.object(), DesiredRole::DELETED.tested());
+            self.writer.write(now, pod, tested, Priority::Active, None, out);
         }
         if !activator.starts_pods() || inputs.deleting {
             self.writer.withdraw_deletions(out);

@@ -91,10 +91,13 @@ pub fn with_status(lease: &RedisLease, write: &StatusWrite) -> Option<RedisLease
 }
 
 /// The object after a role write; `None` if the write names another version. A write that changes nothing stores no new
-/// version.
+/// version, and so does a dry run.
 pub fn with_role(object: &Candidate, write: &RoleWrite) -> Option<Candidate> {
     if write.version != *object.object().resource_version {
         return None;
+    }
+    if write.dry_run {
+        return Some(object.clone());
     }
     let written = match object {
         Candidate::Workload(workload) => {

@@ -120,6 +120,8 @@ fn judge_role(lease: &str, write: &RoleWrite, answer: Result<Stored, CallError>)
                 Box::new(Altered { manager, ..altered })
             });
             let outcome = RoleOutcome::Written(altered);
+            // After a dry run, the object is another one than the answer shows.
+            let object = object.filter(|_| !write.dry_run);
             RoleAnswer { outcome, found: object.map(|object| Found::Here(asked, object)) }
         }
         Err(CallError::Refused(why)) => RoleAnswer { outcome: RoleOutcome::Refused(why), found: None },

@@ -46,6 +46,7 @@ fn role(of: &str, version: &str) -> Request {
         marks: Vec::new(),
         workload: None,
         waits: false,
+        dry_run: false,
         not_after: None,
     };
     Request::Role { lease: LeaseName { uid: of.into(), ..name() }, write: Box::new(write), quorum: None }

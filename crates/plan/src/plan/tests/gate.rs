@@ -1,6 +1,7 @@
 //! Leases whose pods start only after their election.
 
 mod start;
+mod unstoppable;
 
 use super::*;
 use crate::api::conditions::LeaseReady;
@@ -396,39 +397,4 @@ fn a_pod_that_is_no_candidate_any_more_keeps_its_label_until_it_is_deleted() {
         story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
         assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
     }
-}
-
-#[test]
-fn a_started_pod_keeps_its_term_while_the_operator_must_not_delete_it() {
-    for (mut story, is_kept) in [(Story::started_a(), true), (Story::elected_a(), false)] {
-        story.holder(story.pod("a"));
-        story.facts.allowed = Allowed::default();
-        story.suspend();
-        let end = Command::End { term: term(1, 7, "a"), proof: false };
-        assert_eq!(story.commands(), if is_kept { vec![] } else { vec![end] });
-    }
-}
-
-/// The pod template has no gate: nothing but the label says which pod holds the lease.
-#[test]
-fn a_pod_that_the_operator_did_not_start_loses_its_term_without_the_flag() {
-    let mut story = Story::held_by_a();
-    story.facts.allowed = Allowed::default();
-    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
-    story.store(&json!({"activation": {"schedulingGate": true}, "suspend": true}), &status);
-    story.turn();
-    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
-}
-
-#[test]
-fn a_suspended_lease_says_that_its_started_pod_runs_on_without_the_flag() {
-    let mut story = Story::started_a();
-    story.holder(story.pod("a"));
-    story.facts.allowed = Allowed::default();
-    story.suspend();
-    story.write();
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    let message = story.ready_message();
-    assert!(message.contains("The pod a runs on, because it cannot be stopped"), "{message}");
-    assert!(message.contains("rbac.allowSchedulingGate"), "{message}");
 }

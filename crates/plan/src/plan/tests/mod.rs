@@ -254,6 +254,9 @@ impl Story {
     }
 
     fn apply(&mut self, write: &RoleWrite) {
+        if write.dry_run {
+            return;
+        }
         let CandidateFacts::Known(electorate) = &self.facts.candidates else { return };
         if let Some(workload) = electorate.workload() {
             return self.workload_is(written(workload, write));

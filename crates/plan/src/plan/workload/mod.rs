@@ -9,8 +9,8 @@
 //!   names an earlier version. A withdrawal is due after a gain of authority, after each end or doubt of a term, and after a
 //!   restore of the API server. Nothing starts while one is due.
 //! - *Start.* The object is seen first; then the status is read directly; the write names the version that was seen before.
-//! - *Decided ends.* Before a request ends the term of a workload that runs, a write that changes nothing else shows that the operator can
-//!   stop it. Otherwise the term goes on.
+//! - *Decided ends.* Before a request ends the term of a workload that runs, a dry run shows that the operator can stop it. Otherwise the
+//!   term goes on, see [`super::stop_test`].
 //! - *Doubt.* While a term is unconfirmed, only the label moves.
 
 use redislease_core::lease::{Refusal, Standing};
@@ -26,6 +26,7 @@ use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::recorded::Recorded;
 use super::role_writer::{RoleWriter, next_withdrawal};
+use super::stop_test::StopTests;
 use super::{Command, Facts, PodChange, Priority};
 use crate::api::names::{self, PodRole};
 use crate::election::{HolderName, WorkloadFacts};
@@ -34,7 +35,7 @@ mod consent;
 mod state;
 
 pub(super) use consent::{Missing, missing_consent};
-pub(super) use state::{StopTest, WorkloadState};
+pub(super) use state::WorkloadState;
 
 /// One turn of a workload.
 pub(super) struct Assignment<'a> {
@@ -42,6 +43,7 @@ pub(super) struct Assignment<'a> {
     pub is_status_known: bool,
     pub entitlement: &'a Entitlement,
     pub state: &'a mut WorkloadState,
+    pub stop_tests: &'a StopTests,
     pub writer: &'a mut RoleWriter,
     pub confirmation: &'a mut Confirmation,
     pub out: &'a mut Effects,
@@ -83,8 +85,10 @@ impl Assignment<'_> {
     fn start(&mut self, workload: &WorkloadFacts) {
         let &Context { turn, keeper, .. } = self.context;
         let Some((_, token)) = self.entitlement.holder else { return };
-        if self.state.must_test_stop() {
-            return self.test_stop(workload, token);
+        if self.stop_tests.is_due(&workload.uid) {
+            let stopped = self.stopped(workload, Some(token), false).tested();
+            self.raise(workload, stopped, Priority::Active);
+            return;
         }
         let active = self.switched(workload, PodRole::Active, Some(token));
         let change = active.change;
@@ -107,15 +111,6 @@ impl Assignment<'_> {
         self.writer.write_marked(turn.now, object, (active, marks), Priority::Active, stop_at, self.out);
     }
 
-    /// Writes to the workload without a change of how it runs, which needs the same right as the stop. It wants something else than a
-    /// start, so no back-off of a start delays it.
-    fn test_stop(&mut self, workload: &WorkloadFacts, token: Token) {
-        let active = DesiredRole { role: Some(PodRole::Active), token: Some(token), ..DesiredRole::NONE };
-        let is_active = carries(workload.object(), &self.context.turn.identity.name, &active);
-        let shown = if is_active { active } else { DesiredRole::standby(Some(token)) };
-        self.raise(workload, shown, Priority::Active);
-    }
-
     fn stop(&mut self, workload: &WorkloadFacts) {
         let standing = self.context.keeper.standing();
         if matches!(standing, Some(Standing::Held(_))) {
@@ -123,11 +118,8 @@ impl Assignment<'_> {
             // its end follows.
             return;
         }
-        // An unconfirmed term may continue, and volumes must stay: only the label moves.
-        let runs_on = matches!(standing, Some(Standing::Uncertain(_))) || workload.deletes_volumes;
-        let token = self.entitlement.newest_token();
-        let standby =
-            if runs_on { DesiredRole::standby(token) } else { self.switched(workload, PodRole::Standby, token) };
+        let is_unconfirmed = matches!(standing, Some(Standing::Uncertain(_)));
+        let standby = self.stopped(workload, self.entitlement.newest_token(), is_unconfirmed);
         let lease = &self.context.turn.identity.name;
         let is_standby = carries(workload.object(), lease, &standby) && standby.change == PodChange::None;
         if !is_standby || self.state.is_due() || !self.is_marked(workload) {
@@ -156,6 +148,14 @@ impl Assignment<'_> {
             (withdrawn, Some(format!("{}.{next}", self.entitlement.latest))),
         ];
         self.writer.write_marked(now, workload.object(), (desired, marks), priority, None, self.out)
+    }
+
+    /// What the workload is to be without the term. An unconfirmed term may continue, and volumes must stay: only the label moves.
+    fn stopped(&self, workload: &WorkloadFacts, token: Option<Token>, is_unconfirmed: bool) -> DesiredRole {
+        if is_unconfirmed || workload.deletes_volumes {
+            return DesiredRole::standby(token);
+        }
+        self.switched(workload, PodRole::Standby, token)
     }
 
     /// What the workload is to be with this role.

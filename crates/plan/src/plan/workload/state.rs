@@ -29,19 +29,6 @@ pub struct WorkloadState {
     is_withdrawn: bool,
     /// The withdrawal under way: whether it was sent after the last reason.
     sent: Option<IsLatest>,
-    /// Whether the workload can be stopped; `None` while nothing is to end its term.
-    stop_test: Option<StopTest>,
-}
-
-/// Whether the API server accepts writes to a workload whose term is to end. If the term ended and the workload could not be stopped,
-/// another cluster would start its own beside it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StopTest {
-    /// No write was answered yet.
-    Due,
-    Accepted,
-    /// Why not.
-    Refused(Box<str>),
 }
 
 /// Whether there was no other reason for a withdrawal since one was sent.
@@ -145,30 +132,9 @@ impl WorkloadState {
         !self.is_withdrawn
     }
 
-    /// `wanted`: something is to end the term of the workload, which runs. Returns the test of whether it can be stopped.
-    pub fn stop_test(&mut self, wanted: bool) -> Option<&StopTest> {
-        if wanted {
-            self.stop_test.get_or_insert(StopTest::Due);
-        } else {
-            self.stop_test = None;
-        }
-        self.stop_test.as_ref()
-    }
-
-    /// Whether a write must test that the workload can be stopped. After a refusal it is repeated.
-    pub fn must_test_stop(&self) -> bool {
-        matches!(self.stop_test, Some(StopTest::Due | StopTest::Refused(_)))
-    }
-
     /// A withdrawal is sent.
     pub const fn withdrawal_sent(&mut self) {
         self.sent = Some(true);
-    }
-
-    /// It cannot be tested now whether the workload can be stopped, and why.
-    pub fn stop_is_untestable(&mut self, why: &str) -> Option<&StopTest> {
-        self.stop_test = Some(StopTest::Refused(why.into()));
-        self.stop_test.as_ref()
     }
 
     /// Takes the answer to a write to the workload with this UID.
@@ -180,13 +146,5 @@ impl WorkloadState {
         let is_latest = self.sent.take() == Some(true);
         self.is_withdrawn |=
             is_latest && desired.role == Some(PodRole::Standby) && *outcome == RoleOutcome::Written(None);
-        if let Some(test) = &mut self.stop_test {
-            match outcome {
-                RoleOutcome::Written(_) => *test = StopTest::Accepted,
-                RoleOutcome::Refused(why) | RoleOutcome::AtFault(why) => *test = StopTest::Refused(why.as_str().into()),
-                // The API server finds a conflict before it asks policies and webhooks.
-                RoleOutcome::Conflict | RoleOutcome::Gone | RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => {}
-            }
-        }
     }
 }

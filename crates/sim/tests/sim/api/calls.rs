@@ -202,11 +202,12 @@ impl World {
         if write.workload.is_some() {
             let of = place_of(&write.pod);
             let before = self.apis[cluster].workload_of(of).cloned();
-            let verdict = self.apis[cluster].write_workload(place, write, checked);
+            let (verdict, workload) = self.apis[cluster].write_workload(place, write, checked);
             self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
             self.count_write(process, cluster, verdict);
-            let workload = self.apis[cluster].workloads.get(&objects::number(&write.uid)).cloned();
-            if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload) {
+            if write.dry_run {
+                self.coverage.saw(Sight::StopTested);
+            } else if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload) {
                 self.workload_written((cluster, place), before, after, write);
                 if before != after {
                     self.saw_switch(write);
@@ -223,7 +224,9 @@ impl World {
             self.one_active_pod(cluster, place);
         }
         self.tell(cluster, change);
-        if verdict == Verdict::Written {
+        if write.dry_run {
+            self.coverage.saw(Sight::StopTested);
+        } else if verdict == Verdict::Written {
             self.start_or_delete(cluster, place, write, has_changed);
         }
         let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();

@@ -316,7 +316,7 @@ impl ApiServer {
         if self.refuses_writes {
             return (Verdict::Refused, None);
         }
-        if write.change == PodChange::Delete {
+        if write.dry_run || write.change == PodChange::Delete {
             return (Verdict::Written, None);
         }
         let strips = self.mutation == Some(Mutation::StripsLabel);

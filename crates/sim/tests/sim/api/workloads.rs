@@ -39,19 +39,25 @@ impl ApiServer {
         self.workloads.insert(number, Arc::new(facts));
     }
 
-    /// Writes the role of a workload, and switches it.
-    pub fn write_workload(&mut self, place: usize, write: &RoleWrite, checked: bool) -> Verdict {
+    /// Writes the role of a workload, and switches it. Returns the workload that the answer shows.
+    pub fn write_workload(
+        &mut self,
+        place: usize,
+        write: &RoleWrite,
+        checked: bool,
+    ) -> (Verdict, Option<Arc<WorkloadFacts>>) {
         let number = objects::number(&write.uid);
-        let Some(found) = self.workloads.get(&number).filter(|found| found.name == write.pod) else {
-            return Verdict::Gone;
-        };
+        let Some(found) = self.workloads.get(&number).cloned() else { return (Verdict::Gone, None) };
+        if found.name != write.pod {
+            return (Verdict::Gone, Some(found));
+        }
         if checked && write.version.is_some() && write.version != found.resource_version {
-            return Verdict::Conflict;
+            return (Verdict::Conflict, Some(found));
         }
         if self.refuses_writes {
-            return Verdict::Refused;
+            return (Verdict::Refused, Some(found));
         }
-        let mut facts = WorkloadFacts::clone(found);
+        let mut facts = WorkloadFacts::clone(&found);
         let strips = self.mutation == Some(Mutation::StripsLabel);
         objects::store_role(place, write, strips, &mut facts.labels, &mut facts.annotations);
         if let PodChange::Run(run) = write.change {
@@ -60,11 +66,14 @@ impl ApiServer {
                 _ => run,
             };
         }
-        if facts != **found {
+        if write.dry_run {
+            return (Verdict::Written, Some(Arc::new(facts)));
+        }
+        if facts != *found {
             self.writes.role += 1;
             self.put_workload(number, facts);
         }
-        Verdict::Written
+        (Verdict::Written, self.workloads.get(&number).cloned())
     }
 }
 

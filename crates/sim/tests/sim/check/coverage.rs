@@ -73,6 +73,8 @@ sights! {
     RoleWithdrawn,
     PodStarted,
     LostPodDeleted,
+    /// A dry run of a stop was accepted.
+    StopTested,
     WorkloadRuns,
     WorkloadStopped,
     LeaseRead,

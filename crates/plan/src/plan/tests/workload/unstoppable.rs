@@ -96,10 +96,11 @@ fn a_suspended_lease_says_why_its_term_goes_on() {
 const FORBIDDEN: &str = "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource";
 
 impl Story {
-    /// The API server answers to the only write to the workload, which tests whether it can be stopped.
+    /// The API server answers to the only write to the workload, the dry run of its stop.
     fn answer_test(&mut self, outcome: RoleOutcome) {
         let [write] = &self.role_writes()[..] else { panic!("{:?}", self.effects) };
-        assert_eq!((write.role, write.change), (Some(PodRole::Active), PodChange::None), "it changes nothing else");
+        let stopped = PodChange::Run(Run::Replicas(0));
+        assert_eq!((write.role, write.change, write.dry_run), (Some(PodRole::Standby), stopped, true));
         if self.status_write().is_some() {
             self.write();
         }
@@ -108,7 +109,7 @@ impl Story {
 }
 
 #[test]
-fn a_term_ends_by_request_only_after_a_write_to_its_workload_was_accepted() {
+fn a_term_ends_by_request_only_after_the_stop_of_its_workload_was_accepted_as_a_dry_run() {
     let end = [Command::End { term: held_by_here(), proof: false }];
     for revoke in [Story::suspend, Story::deny] {
         let mut story = Story::running();
@@ -170,6 +171,20 @@ fn the_test_whether_a_workload_can_be_stopped_waits_for_no_back_off() {
     story.suspend();
     story.answer_test(RoleOutcome::Written(None));
     assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+}
+
+/// A policy that lets the operator write, and keeps the replicas as they are.
+#[test]
+fn a_stop_that_the_api_server_would_store_otherwise_is_refused() {
+    let mut story = Story::running();
+    story.suspend();
+    let [test] = &story.role_writes()[..] else { panic!("{:?}", story.effects) };
+    let altered = |replicas| test.altered_in("billing", deployment(replicas).object());
+    assert_eq!(altered(0), None, "it stops, whatever its label is");
+    let altered = altered(3).unwrap();
+    assert_eq!(altered.path, ["spec", "replicas"]);
+    story.answer_test(RoleOutcome::Written(Some(Box::new(altered))));
+    assert_eq!(story.commands(), [], "{:?}", story.effects);
 }
 
 /// The API server finds a conflict before it asks policies and webhooks, so a conflict says nothing about them.

@@ -1,0 +1,73 @@
+//! What ends the term of a pod that the operator has started and cannot delete: another pod would start beside it.
+
+use super::*;
+
+#[test]
+fn a_started_pod_keeps_its_term_while_the_operator_must_not_delete_it() {
+    for (mut story, is_kept) in [(Story::started_a(), true), (Story::elected_a(), false)] {
+        story.holder(story.pod("a"));
+        story.facts.allowed = Allowed::default();
+        story.suspend();
+        let end = Command::End { term: term(1, 7, "a"), proof: false };
+        assert_eq!(story.commands(), if is_kept { vec![] } else { vec![end] });
+    }
+}
+
+#[test]
+fn a_term_ends_by_request_only_after_the_deletion_of_its_pod_was_accepted_as_a_dry_run() {
+    let mut story = Story::started_a();
+    story.holder(story.pod("a"));
+    story.suspend();
+    let end = [Command::End { term: term(1, 7, "a"), proof: false }];
+    let is_dry = |story: &Story| story.role_writes().iter().all(|write| write.dry_run);
+    assert_eq!((story.commands(), story.changes()), (vec![], vec![("a".into(), PodChange::Delete)]));
+    assert!(is_dry(&story), "{:?}", story.effects);
+    let mut refused = story.clone();
+    story.write();
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    assert_eq!((story.commands(), story.changes()), (end.to_vec(), vec![]), "{:?}", story.effects);
+    assert!(
+        !story
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Report(notice) if notice.reason == NoticeReason::PodDeleted))
+    );
+
+    refused.write();
+    let why = "pods \"a\" is forbidden: User \"x\" cannot delete resource";
+    refused.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused(why.into()) });
+    assert_eq!((refused.commands(), refused.changes()), (vec![], vec![]), "{:?}", refused.effects);
+    let message = refused.ready_message();
+    assert!(message.starts_with(&format!("The operator cannot stop the pod a: {why}.")), "{message}");
+    let note = refused.reported(NoticeReason::ActivationRefused).note;
+    assert_eq!(note, format!("a holds the lease and cannot be stopped, so its term goes on: {why}"));
+    refused.write();
+    refused.pass(1000);
+    assert!(is_dry(&refused) && refused.changes().len() == 1, "{:?}", refused.effects);
+    refused.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    assert_eq!(refused.commands(), end, "{:?}", refused.effects);
+}
+
+/// The pod template has no gate: nothing but the label says which pod holds the lease.
+#[test]
+fn a_pod_that_the_operator_did_not_start_loses_its_term_without_the_flag() {
+    let mut story = Story::held_by_a();
+    story.facts.allowed = Allowed::default();
+    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    story.store(&json!({"activation": {"schedulingGate": true}, "suspend": true}), &status);
+    story.turn();
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+}
+
+#[test]
+fn a_suspended_lease_says_that_its_started_pod_runs_on_without_the_flag() {
+    let mut story = Story::started_a();
+    story.holder(story.pod("a"));
+    story.facts.allowed = Allowed::default();
+    story.suspend();
+    story.write();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let message = story.ready_message();
+    assert!(message.contains("The pod a runs on, because it cannot be stopped"), "{message}");
+    assert!(message.contains("rbac.allowSchedulingGate"), "{message}");
+}
