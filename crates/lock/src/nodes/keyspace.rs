@@ -34,7 +34,8 @@ impl Keyspace {
 
     /// The key of a lease's lock: `key` of the lease's spec, in `namespace`, which contains no slash.
     pub fn lock(&self, namespace: &str, key: &str) -> String {
-        format!("{}:lock:{namespace}/{key}", self.prefix)
+        // Each acquire makes one, and `format!` takes three times as long.
+        [&self.prefix, ":lock:", namespace, "/", key].concat()
     }
 
     /// The key of the lock with which the operator's replicas of one cluster elect their leader. `cluster` is the UID of
