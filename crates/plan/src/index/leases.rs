@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::candidates::Selection;
 use super::ids::{LeaseId, is_older};
 use super::listing::Listing;
+use super::pruned::is_pruned;
 use crate::api::{RedisLease, ValidQuorum};
 use crate::plan::SpecCache;
 
@@ -38,9 +39,12 @@ impl LeaseEntry {
     }
 
     /// Takes a version of the resource. Returns whether it is new.
-    pub(super) fn take(&mut self, lease: Arc<RedisLease>) -> bool {
+    pub(super) fn take(&mut self, mut lease: Arc<RedisLease>) -> bool {
         if self.is_newer_than(&lease) {
             return false;
+        }
+        if let Some(known) = self.object.as_ref().filter(|known| self.version.is_some() && is_pruned(known, &lease)) {
+            Arc::make_mut(&mut lease).spec.clone_from(&known.spec);
         }
         // After a restore of etcd, another content can have the version that is known.
         if self.object.as_ref() == Some(&lease) {

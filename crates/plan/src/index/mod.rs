@@ -24,6 +24,7 @@ mod namespace;
 mod namespace_labels;
 mod orphans;
 mod pods;
+mod pruned;
 mod quorums;
 mod selectors;
 mod store;

@@ -18,7 +18,7 @@ fn lease(namespace: &str, name: &str, version: u64, candidates: &serde_json::Val
         "kind": "RedisLease",
         "metadata": {
             "namespace": namespace, "name": name, "uid": format!("uid-{namespace}-{name}"),
-            "resourceVersion": version.to_string(), "generation": 1,
+            "resourceVersion": version.to_string(), "generation": version,
         },
         "spec": {"quorumRef": {"name": "default"}, "candidates": candidates},
     }))

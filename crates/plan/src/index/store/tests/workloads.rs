@@ -255,3 +255,24 @@ fn after_a_restart_the_watch_shows_the_workloads_that_carry_marks() {
     index.workload_read(&key, WorkloadRead::Missing.into(), NOW + Millis(5000));
     assert_eq!((strays(&mut index, id), index.orphans().len(), index.next_deadline()), (vec![], 0, None));
 }
+
+/// The CustomResourceDefinition was replaced by one without these fields.
+#[test]
+fn a_lease_whose_spec_lost_fields_without_a_change_keeps_its_workload() {
+    let mut index = index();
+    let generation = |mut lease: RedisLease, generation| {
+        lease.metadata.generation = Some(generation);
+        lease
+    };
+    let pruned = |version| lease("n", "a", version, &of_deployment("d"));
+    let id = index.lease_seen(generation(of_cluster("a", 1), 1), NOW).unwrap();
+    let granularity = |index: &Index| index.lease(id).unwrap().object.as_ref().unwrap().spec.granularity;
+    index.lease_list_begins();
+    index.lease_seen(generation(pruned(2), 1), NOW);
+    index.lease_list_ends(NOW);
+    index.lease_answered(id, Arc::new(generation(pruned(3), 1)), NOW);
+    assert_eq!(granularity(&index), crate::api::lease::Granularity::Cluster);
+    assert_eq!(index.lease(id).unwrap().object.as_ref().unwrap().metadata.resource_version.as_deref(), Some("3"));
+    index.lease_seen(generation(pruned(4), 2), NOW);
+    assert_eq!(granularity(&index), crate::api::lease::Granularity::Pod, "somebody changed it");
+}
