@@ -16,10 +16,10 @@ use crate::plan::facts::{CandidateFacts, Facts};
 /// Why the lease must not start or stop the workload, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The workload does not name this lease, or it names two.
+    /// The workload does not name this lease.
     Name(String),
     /// It names this lease, and its annotations ask for another activation, or to stop it would delete its volumes; or it is unclear
-    /// which lease it names, because an annotation is misspelt. After an edit of the annotations the first is so until the operator
+    /// which lease it names, because it names two or an annotation is misspelt. After an edit of the annotations the first is so until the operator
     /// has changed the lease: a term that runs goes on.
     Way(String),
 }
@@ -48,10 +48,18 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
         named => named,
     };
     match (generated, value(ACTIVATED_BY_ANNOTATION)) {
-        (Some(first), Some(second)) if first != second => Some(Missing::Name(format!(
-            "{title} names two leases, {first} in {LEASE_ANNOTATION} and {second} in {ACTIVATED_BY_ANNOTATION}: no lease starts or \
-             stops it until one of the annotations is removed."
-        ))),
+        (Some(first), Some(second)) if first != second => {
+            let two = format!(
+                "{title} names two leases, {first} in {LEASE_ANNOTATION} and {second} in {ACTIVATED_BY_ANNOTATION}: no lease starts or \
+                 stops it until one of the annotations is removed."
+            );
+            // The second one was added to a workload that may run.
+            Some(if [first, second].contains(&lease.as_str()) {
+                Missing::Way(format!("{two} A term that runs goes on."))
+            } else {
+                Missing::Name(two)
+            })
+        }
         (named, by) if by.or(named) == Some(lease) && workload.deletes_volumes => Some(Missing::Way(format!(
             "The operator does not scale {title}: Kubernetes would delete its volumes, because its field \
              spec.persistentVolumeClaimRetentionPolicy.whenScaled is Delete. Set the field to Retain. Until then no term begins; one \
@@ -179,7 +187,13 @@ mod tests {
             (json!({"redislease.io/activated-by": "billing", "redislease.io/lease": "billing"}), None),
             (
                 json!({"redislease.io/activated-by": "billing", "redislease.io/lease": "true"}),
-                Some("names two leases, web"),
+                Some(
+                    "names two leases, web in redislease.io/lease and billing in redislease.io/activated-by: no lease starts or stops it until one of the annotations is removed. A term that runs goes on.",
+                ),
+            ),
+            (
+                json!({"redislease.io/activated-by": "one", "redislease.io/lease": "two"}),
+                Some("names two leases, two in"),
             ),
             (scaled("billing", "3"), None),
             (scaled("billing", "2"), Some("active-replicas must be 3")),
@@ -201,13 +215,14 @@ mod tests {
                 Some("redislease.io/activated-by=Billing must be corrected"),
             ),
         ] {
+            let is_way = |why: &str| why.contains("must") || why.contains("goes on");
             let found = missing(&spec(), &workload(&annotations));
             match why {
                 None => assert_eq!(found, None, "{annotations}"),
                 Some(why) => {
                     let found = match found {
-                        Some(Missing::Name(found)) if !why.contains("must") => found,
-                        Some(Missing::Way(found)) if why.contains("must") => found,
+                        Some(Missing::Name(found)) if !is_way(why) => found,
+                        Some(Missing::Way(found)) if is_way(why) => found,
                         other => panic!("{annotations}: {other:?}"),
                     };
                     assert!(found.contains(why), "{annotations}: {found}");
