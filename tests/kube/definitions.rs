@@ -6,7 +6,7 @@ use redislease_lab::{Installation, LeaseState, Operator, Result, SYSTEM};
 use serde_json::{Value, json};
 
 use crate::granularity::{replicas, scaled, switching, workload};
-use crate::support::{FIRST_ELECTION, SOON, installation_on, shared_redis, throughout};
+use crate::support::{FIRST_ELECTION, SOON, installation_on, shared_redis, the_term_is_kept, throughout};
 
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/redisleases.redislease.io";
 /// Limit for a comparison of a process that decides.
@@ -89,6 +89,11 @@ fn an_operator_decides_nothing_before_the_definitions_have_every_field() -> Resu
     // The operator says so, and keeps the terms.
     replace(&installation, &older, false)?;
     wait_until_not_ready(&installation, &operator, COMPARED_AGAIN)?;
+    let attempt = held.attempt().unwrap_or_default();
+    the_term_is_kept(&installation, "definitions", attempt)?;
+    replicas(&installation, "definitions", "active", 3)?;
     replace(&installation, &current, true)?;
-    operator.wait_ready()
+    operator.wait_ready()?;
+    the_term_is_kept(&installation, "definitions", attempt)?;
+    replicas(&installation, "definitions", "active", 3).map(drop)
 }
