@@ -186,6 +186,16 @@ pub fn selector_of(kind: WorkloadKind, workload: &DynamicObject) -> Result<Optio
 /// # Errors
 /// One sentence that says what was tried.
 pub async fn client() -> Result<(Client, String), String> {
+    let config = config().await?;
+    let client = connect(&config)?;
+    Ok((client, config.cluster_url.to_string()))
+}
+
+/// How the environment says that the API server is reached.
+///
+/// # Errors
+/// One sentence that says what was tried.
+pub async fn config() -> Result<Config, String> {
     let mut config = Config::infer().await.map_err(|error| {
         format!(
             "no access to a Kubernetes API server: neither KUBECONFIG nor a service account works: {}",
@@ -202,10 +212,17 @@ pub async fn client() -> Result<(Client, String), String> {
     config.reset_reader_on_write = true;
     let variable = |name: &str| std::env::var(name).ok();
     config.proxy_url = config.proxy_url.filter(|proxy| !proxy::is_exempt(proxy, &config.cluster_url, variable));
-    let address = config.cluster_url.to_string();
-    let client = Client::try_from(config)
-        .map_err(|error| format!("the client of the API server at {address} cannot be built: {}", causes(&error)))?;
-    Ok((client, address))
+    Ok(config)
+}
+
+/// Creates a client with connections of its own.
+///
+/// # Errors
+/// One sentence.
+pub fn connect(config: &Config) -> Result<Client, String> {
+    Client::try_from(config.clone()).map_err(|error| {
+        format!("the client of the API server at {} cannot be built: {}", config.cluster_url, causes(&error))
+    })
 }
 
 #[cfg(test)]

@@ -100,6 +100,8 @@ pub struct Options {
 struct Context {
     options: Options,
     client: Client,
+    /// How the API server is reached.
+    access: kube::Config,
     keeper: Arc<Keeper>,
     metrics: OperatorMetrics,
     lease_metrics: LeaseMetrics,
@@ -125,7 +127,8 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let renewal_metrics = RenewalMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS, &panics).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
-    let (client, api_server) = kube_api::client().await?;
+    let access = kube_api::config().await?;
+    let (client, api_server) = (kube_api::connect(&access)?, access.cluster_url.to_string());
     let readiness = Readiness::new();
     // Without a condition, /readyz would answer that the process is ready.
     let starting = readiness.needs("the operator: it starts");
@@ -153,6 +156,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let context = Context {
         options,
         client,
+        access,
         keeper: Arc::new(keeper),
         metrics,
         lease_metrics,
@@ -187,7 +191,9 @@ impl Context {
         let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
         // The writer ends after the tasks that use it, so that the last events are sent.
         let decided = CancellationToken::new();
-        let writing_task = writer.clone().run(self.client.clone(), decided.clone());
+        let access = self.access.clone();
+        let connect = Box::new(move || kube_api::connect(&access));
+        let writing_task = writer.clone().run(connect, decided.clone());
         writing.spawn(self.supervisor.must_not_end("the API writer", Box::pin(writing_task) as BoxedTask));
 
         if let Some((uid, definitions)) = self.may_begin(&writer, identified).await {

@@ -123,7 +123,7 @@ async fn a_secret_that_is_not_answered_delays_no_other_quorum() {
     let (parts, mut inputs, _) = parts();
     let (writer, keeper) = (parts.writer.clone(), parts.replica.keeper.clone());
     let stop = CancellationToken::new();
-    tasks.spawn(writer.run(client, stop.clone()));
+    tasks.spawn(writer.run(Box::new(move || Ok(client.clone())), stop.clone()));
     let (events, watch) = mpsc::channel(8);
     tasks.spawn(run(parts, watch, stop.clone()));
 

@@ -8,7 +8,7 @@ use kube::Client;
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained_task;
 use redislease_lock::nodes::random::Random;
-use redislease_plan::plan::calls::{Answer, Calls, Effect, Judged, Priority, Request, Verdict};
+use redislease_plan::plan::calls::{Answer, CallError, Calls, Effect, Judged, Priority, Request, Verdict};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -22,10 +22,10 @@ const FLUSH: Duration = Duration::from_secs(3);
 
 impl Writer {
     /// Sends queued calls until `stop`; then only events, for a limited time.
-    pub async fn run(self, client: Client, stop: CancellationToken) {
-        let mut sender = match Sender::new(self, client) {
+    pub async fn run(self, connect: Connect, stop: CancellationToken) {
+        let mut sender = match Sender::new(self, connect) {
             Ok(sender) => sender,
-            Err(error) => return tracing::error!(%error, "The timer of the API writer cannot be created."),
+            Err(error) => return tracing::error!(error, "The API writer cannot start."),
         };
         tokio::select! {
             () = stop.cancelled() => {}
@@ -42,12 +42,18 @@ impl Writer {
     }
 }
 
+/// Creates a client with connections of its own.
+pub(in crate::operator) type Connect = Box<dyn Fn() -> Result<Client, String> + Send + Sync>;
+
 /// The task behind a writer.
 struct Sender {
     writer: Writer,
     client: Client,
-    /// The calls in flight: each ends with its number and answer.
-    calls: JoinSet<(u64, Answer)>,
+    connect: Connect,
+    /// How many clients there were before this one.
+    reconnects: u64,
+    /// The calls in flight: each ends with the number of its client, its own number and its answer.
+    calls: JoinSet<(u64, u64, Answer)>,
     alarm: Alarm,
     random: Random,
 }
@@ -56,10 +62,11 @@ impl Sender {
     /// Creates a task that sends nothing yet.
     ///
     /// # Errors
-    /// The system cannot create another timer.
-    fn new(writer: Writer, client: Client) -> std::io::Result<Self> {
-        let (alarm, random) = (Alarm::new()?, Random::new());
-        Ok(Self { writer, client, calls: JoinSet::new(), alarm, random })
+    /// The system cannot create another timer, or there is no client.
+    fn new(writer: Writer, connect: Connect) -> Result<Self, String> {
+        let alarm = Alarm::new().map_err(|error| format!("a timer cannot be created: {error}"))?;
+        let (client, random) = (connect()?, Random::new());
+        Ok(Self { writer, client, connect, reconnects: 0, calls: JoinSet::new(), alarm, random })
     }
 
     /// Sends queued calls until `is_done`.
@@ -81,7 +88,10 @@ impl Sender {
                 () = self.writer.shared.wake.notified() => {}
                 Some(ended) = self.calls.join_next() => {
                     // A panic in a call is an answer too, and nothing aborts a call.
-                    if let Ok((number, answer)) = ended {
+                    if let Ok((client, number, answer)) = ended {
+                        if client == self.reconnects && matches!(answer, Err(CallError::Unanswered(_))) {
+                            self.reconnect();
+                        }
                         self.answered(number, answer);
                     }
                 }
@@ -121,11 +131,22 @@ impl Sender {
 
     fn send(&mut self, number: u64, request: Arc<Request>, payload: Payload) {
         let (client, shared) = (self.client.clone(), self.writer.shared.clone());
+        let of = self.reconnects;
         self.calls.spawn(async move {
             // A panic, such as one while an object of a tenant is read, fails this call only.
             let answer = contained_task(call::send(client, &shared.lists, &request, payload).boxed()).await;
-            (number, answer.unwrap_or_else(|panicked| Err(kube_api::panicked(&panicked))))
+            (of, number, answer.unwrap_or_else(|panicked| Err(kube_api::panicked(&panicked))))
         });
+    }
+
+    /// Leaves the connections that are open. If an API server is gone without a word, and others serve its address, each idle connection
+    /// to it would cost another call its whole timeout, and a stop would come minutes late.
+    fn reconnect(&mut self) {
+        self.reconnects += 1;
+        match (self.connect)() {
+            Ok(client) => self.client = client,
+            Err(error) => tracing::error!(error, "The connections to the API server stay as they are."),
+        }
     }
 
     fn answered(&mut self, number: u64, answer: Answer) {
@@ -156,24 +177,32 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use prometheus::Registry;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
 
     use super::*;
     use crate::metrics::operator::OperatorMetrics;
     use crate::metrics::panics::Panics;
     use crate::operator::authority::Authorities;
     use redislease_plan::index::ListCount;
-    use redislease_plan::plan::calls::CallError;
+
+    fn connect_to(url: &str) -> Connect {
+        let access = kube::Config::new(url.parse().unwrap());
+        Box::new(move || kube_api::connect(&access))
+    }
 
     /// A sender whose API server is away, and the counters of panics.
     fn sender() -> (Sender, Panics) {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let registry = Registry::new();
         let panics = Panics::register(&registry).unwrap();
         let metrics = OperatorMetrics::register(&registry, &[], &panics).unwrap();
         let writer = Writer::new("operator-0".to_owned(), ListCount::default(), metrics, Authorities::default(), || {});
-        (Sender::new(writer, client).unwrap(), panics)
+        (Sender::new(writer, connect_to("http://127.0.0.1:1")).unwrap(), panics)
     }
 
     #[tokio::test]
@@ -192,5 +221,64 @@ mod tests {
         assert_eq!(end(Request::ClusterUid, CallError::Panicked("planned by the test".to_owned())), (1, false));
         let quorum = Request::Quorum { namespace: "n".into(), name: "q".into() };
         assert_eq!(end(quorum, CallError::Refused("planned by the test".to_owned())), (1, true));
+    }
+
+    /// Answers that the object does not exist, on each connection. Connections before `silent` get no answer.
+    async fn serve(listener: TcpListener, silent: Arc<AtomicUsize>, requests: mpsc::UnboundedSender<usize>) {
+        let body = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "code": 404}"#;
+        let answer = format!(
+            "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        for number in 0.. {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let (silent, requests, answer) = (silent.clone(), requests.clone(), answer.clone());
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 65_536];
+                while connection.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                    let _ = requests.send(number);
+                    if number >= silent.load(Ordering::Relaxed) {
+                        // So that the next call opens another connection.
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                        connection.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+        }
+    }
+
+    /// An API server behind an address is gone without a word. Others serve the address.
+    #[tokio::test]
+    async fn one_call_only_waits_for_an_answer_on_an_idle_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (silent, (sent, mut requests)) = (Arc::<AtomicUsize>::default(), mpsc::unbounded_channel());
+        tokio::spawn(serve(listener, silent.clone(), sent));
+        let (sender, _) = sender();
+        let writer = sender.writer.clone();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(writer.clone().run(connect_to(&url), stop.clone()));
+        let (answered, mut answers) = mpsc::unbounded_channel();
+        let ask = |name: &str| {
+            let answered = answered.clone();
+            let request = Request::Quorum { namespace: "n".into(), name: name.into() };
+            writer.submit(request, Box::new(move |_| _ = answered.send(())));
+        };
+        let names = ["a", "b", "c", "d"];
+        for name in names {
+            ask(name);
+        }
+        for _ in names {
+            answers.recv().await.unwrap();
+        }
+        let open = std::iter::from_fn(|| requests.try_recv().ok()).max().unwrap() + 1;
+        assert!(open > 2, "{open} connections are idle");
+        silent.store(open, Ordering::Relaxed);
+        ask("e");
+        tokio::time::timeout(kube_api::TIMEOUT * 3, answers.recv()).await.unwrap().unwrap();
+        let asked: Vec<usize> = std::iter::from_fn(|| requests.try_recv().ok()).collect();
+        assert_eq!(asked.iter().filter(|number| **number < open).count(), 1, "{asked:?}, {open} were idle");
+        stop.cancel();
+        task.await.unwrap();
     }
 }
