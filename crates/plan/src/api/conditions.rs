@@ -109,7 +109,7 @@ reasons! {
         /// volumes: the operator does not start or stop it.
         NotPermitted => False,
         /// The operator has no right to read the workload that the spec names, or to start and stop it. Or the API server refuses the
-        /// stop of the holder, so its term goes on although a request is to end it.
+        /// stop of the holder, whose term goes on although a request is to end it, or of what held the lease last, which runs on.
         Forbidden => False,
         /// Another lease of this cluster holds one of the keys, or a key has a value that RedisLease did not write.
         KeyHeldByOtherLease => False,

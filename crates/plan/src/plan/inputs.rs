@@ -40,8 +40,8 @@ pub(super) struct Objections {
     pub is_running: bool,
     /// The operator has no right to write to the workload.
     pub forbidden: Option<String>,
-    /// Why the workload runs on although it is to be stopped, as a clause.
-    pub runs_on: Option<String>,
+    /// What runs on although it is to be stopped, and why, as a clause.
+    pub refused_stop: Option<(String, String)>,
     /// Whether the holder can be stopped, if a request is to end its term.
     pub stop_test: Option<StopTest>,
     /// The term in the status must not be touched yet.
@@ -83,6 +83,8 @@ pub(super) struct Inputs {
     pub differs: bool,
     /// Whether the controller of the candidates replaces each pod whose label changes.
     pub replaces_pods: bool,
+    /// What runs without a term, because it cannot be stopped, as a sentence.
+    pub runs_on: Option<String>,
     /// Why no new term may start.
     pub obstacle: Option<(LeaseReady, String)>,
 }
@@ -91,7 +93,7 @@ impl Inputs {
     /// Resolves the inputs. The first problem is the obstacle; it ends no term.
     pub fn resolve(turn: &Turn<'_>, quorum: Option<Arc<OpenQuorum>>, objections: Objections) -> Self {
         let Turn { lease, facts, .. } = turn;
-        let Objections { is_running, forbidden, runs_on, stop_test, block, cools_down, yields } = objections;
+        let Objections { is_running, forbidden, refused_stop, stop_test, block, cools_down, yields } = objections;
         let missing = missing_consent(facts);
         let (electorate, unusable) = match &facts.candidates {
             CandidateFacts::Known(electorate) => (Some(electorate.clone()), None),
@@ -120,6 +122,7 @@ impl Inputs {
             tests_stop,
             differs: matches!(missing, Some(Missing::Way(_))),
             replaces_pods: false,
+            runs_on: what_runs_on(turn, refused_stop).filter(|_| !is_running),
             obstacle: None,
         };
         let selected = template_label::obstacle(electorate.as_deref(), &facts.strays, &turn.identity.name);
@@ -130,7 +133,7 @@ impl Inputs {
             is_running.then(|| goes_on(turn, is_off, stop_refused)).flatten(),
             // Until the test is over, the term goes on.
             (suspended && !(tests_stop && is_running)).then(|| {
-                let runs_on = what_runs_on(turn, runs_on);
+                let runs_on = inputs.runs_on.iter().map(|runs_on| format!(" {runs_on}")).collect::<String>();
                 (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
             }),
             facts.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem)),
@@ -192,9 +195,8 @@ fn goes_on(turn: &Turn<'_>, is_off: bool, refused: Option<Box<str>>) -> Option<(
     refused.map(|why| (LeaseReady::Forbidden, format!("The operator cannot stop the {what}: {why}.{goes_on}")))
 }
 
-/// What runs on after its term, as a sentence. `refused`: why the API server has refused to stop the workload.
-fn what_runs_on(turn: &Turn<'_>, refused: Option<String>) -> String {
-    let refused = refused.map(|why| ("The workload".to_owned(), why));
-    let runs_on = refused.or_else(|| activation::runs_on(&turn.identity.name, turn.facts));
-    runs_on.map_or_else(String::new, |(what, why)| format!(" {what} runs on, because it cannot be stopped: {why}."))
+/// What runs on after its term, as a sentence. `refused`: what the API server has refused to stop, and why.
+fn what_runs_on(turn: &Turn<'_>, refused: Option<(String, String)>) -> Option<String> {
+    let (what, why) = refused.or_else(|| activation::runs_on(&turn.identity.name, turn.facts))?;
+    Some(format!("{what} runs on, because it cannot be stopped: {why}."))
 }

@@ -232,7 +232,7 @@ impl Reconciler {
             stop_test: self.roles.stop_test(&turn.identity.name, turn.facts, ends_by_request && goes_on).cloned(),
             is_running: link.is_some_and(|link| link.running().is_some()) || is_adoptable(turn.lease, link),
             forbidden: self.roles.forbidden(turn.now, out),
-            runs_on: self.roles.stop_is_refused(turn.facts).map(str::to_owned),
+            refused_stop: self.roles.refused_stop(turn.facts),
             block: quorum.as_ref().and_then(|quorum| self.block.update(turn, quorum, link, out)),
             cools_down: self.contention.cooldown_until(turn.now).is_some(),
             yields: self.handover.obstacle(),
@@ -371,6 +371,7 @@ impl Reconciler {
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
             takeover_risk: takeover_risk.as_deref(),
             start: self.roles.start_waits(),
+            runs_on: turn.inputs.runs_on.as_deref(),
             handover: self.handover.outlook(),
         })
     }

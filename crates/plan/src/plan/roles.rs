@@ -61,9 +61,18 @@ impl Roles {
         self.refusals.forbidden(now, out)
     }
 
-    pub fn stop_is_refused(&self, facts: &Facts) -> Option<&str> {
+    /// What runs on, and why the API server refuses to stop it.
+    pub fn refused_stop(&self, facts: &Facts) -> Option<(String, String)> {
         let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
-        self.refusals.of_stop(&electorate.workload()?.uid)
+        if let Some(workload) = electorate.workload() {
+            let why = self.refusals.of_stop(&workload.uid)?;
+            return Some(("The workload".to_owned(), why.to_owned()));
+        }
+        let refused = |pod: &Arc<PodFacts>| {
+            let why = self.refusals.of_deletion(&pod.uid)?;
+            Some((format!("The pod {}", pod.name), why.to_owned()))
+        };
+        electorate.pods().chain(&facts.strays).find_map(refused)
     }
 
     /// `ends`: a request is to end the term. Returns the test of whether its holder, which may run, can be stopped.

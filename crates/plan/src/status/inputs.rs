@@ -44,6 +44,8 @@ pub struct Inputs<'a> {
     pub takeover_risk: Option<&'a str>,
     /// Why the elected pod is not started yet.
     pub start: Option<&'a str>,
+    /// What runs without a term, because it cannot be stopped, as a sentence.
+    pub runs_on: Option<&'a str>,
     /// The requested handover whose result the status does not show yet.
     pub handover: Option<HandoverOutlook<'a>>,
 }

@@ -97,6 +97,8 @@ impl LeaseConditions<'_> {
             || (pods_unknown && (had(LeaseReady::NoCandidate) || had(LeaseReady::Unheld)));
         if let Some(obstacle) = self.inputs.obstacle {
             self.conditions.set(obstacle.reason, obstacle.message);
+        } else if let Some(runs_on) = self.inputs.runs_on {
+            self.conditions.set(LeaseReady::Forbidden, format!("This cluster does not hold the lease. {runs_on}"));
         } else if self.quorum_is_lost() {
             let message = self.quorum_lost() + " No pod can acquire the lease.";
             self.conditions.set(LeaseReady::QuorumUnavailable, message);

@@ -131,6 +131,7 @@ impl Scenario {
             }),
             leaderless: self.leaderless,
             takeover_risk: None,
+            runs_on: None,
             start: None,
             handover: None,
         })

@@ -42,6 +42,10 @@ fn a_term_ends_by_request_only_after_the_deletion_of_its_pod_was_accepted_as_a_d
     let note = refused.reported(NoticeReason::ActivationRefused).note;
     assert_eq!(note, format!("a holds the lease and cannot be stopped, so its term goes on: {why}"));
     refused.write();
+    let mut lost = refused.clone();
+    lost.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let says = format!("The pod a runs on, because it cannot be stopped: {why}.");
+    assert!(lost.ready_message().ends_with(&says), "{}", lost.ready_message());
     refused.pass(1000);
     assert!(is_dry(&refused) && refused.changes().len() == 1, "{:?}", refused.effects);
     refused.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });

@@ -86,6 +86,14 @@ fn a_suspended_lease_says_that_its_workload_runs_on() {
     story.workload_answered(RoleOutcome::Refused("a policy".into()));
     let says = format!("{suspension} The workload runs on, because it cannot be stopped: a policy.");
     assert_eq!(ready(&story), says);
+    // Another cluster holds the lease meanwhile.
+    let mut lost = story.clone();
+    lost.write();
+    let status = serde_json::to_value(&lost.facts.lease.as_ref().unwrap().status).unwrap();
+    lost.store(&spec(), &status);
+    lost.view(refused_by(ELSEWHERE, lost.now));
+    let says = "This cluster does not hold the lease. The workload runs on, because it cannot be stopped: a policy.";
+    assert_eq!(ready(&lost), says);
     let mut replaced = story.clone();
     replaced.write();
     replaced.workload_is(WorkloadFacts { uid: "uid-other".into(), ..deployment(2) });
