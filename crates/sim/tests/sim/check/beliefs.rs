@@ -104,7 +104,11 @@ impl World {
         if !self.check.published_only {
             self.check.completes(bits, id);
         }
-        self.program_completes(bits, id);
+        let now = Time(self.local(process));
+        // A pause may hold back what a machine says: then the process treats the term as ended.
+        if self.machine(process, serial).and_then(|machine| machine.stop_at()).is_some_and(|stop_at| now < stop_at) {
+            self.program_completes(bits, id);
+        }
     }
 
     /// After each input: checks the shared invariants, and that no term is held after its deadline.
