@@ -70,12 +70,10 @@ pub enum Input {
 /// One thing to do for the node. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Run observe: read the marker, and write a ticket if it does not name this server.
+    /// Run observe: read the marker, and write a ticket, with 128 fresh random bits, if it does not name this server.
     Observe {
         /// The server of this connection.
         run_id: RunId,
-        /// The nonce of the ticket.
-        nonce: u128,
         /// The marker that was there when the clock had stepped: it is replaced too.
         stepped: Option<Marker>,
     },
@@ -218,13 +216,13 @@ impl Admission {
         }
     }
 
-    /// Takes one input. `nonce` is 128 fresh random bits.
-    pub fn handle(&mut self, now: Time, nonce: u128, input: Input) {
+    /// Takes one input.
+    pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Connected(run_id) => {
                 self.run_id = Some(run_id);
                 self.outstanding = 0;
-                self.observe(nonce);
+                self.observe();
             }
             Input::Disconnected => {
                 self.run_id = None;
@@ -236,18 +234,18 @@ impl Admission {
                 if self.outstanding > 0 {
                     return;
                 }
-                self.observed_by_clock(now, nonce, marker);
+                self.observed_by_clock(now, marker);
             }
             Input::Doubted => {
                 if self.clock == Clock::Steady {
                     self.clock = Clock::Doubted(None);
                 }
-                self.observe(nonce);
+                self.observe();
             }
             Input::Steady => {
                 if matches!(self.clock, Clock::Doubted(_)) {
                     self.clock = Clock::Steady;
-                    self.observe(nonce);
+                    self.observe();
                 }
             }
             Input::Stepped => {
@@ -255,11 +253,11 @@ impl Admission {
                     Clock::Doubted(seen) | Clock::Stepped(seen) => seen,
                     Clock::Steady => None,
                 };
-                self.stepped(nonce, seen);
+                self.stepped(seen);
             }
             Input::NotAdmitted => {
                 if self.standing == Standing::Admitted {
-                    self.observe(nonce);
+                    self.observe();
                 }
             }
             Input::StatusesListed => match self.seeding {
@@ -269,7 +267,7 @@ impl Admission {
             },
             Input::Fences(fences) => self.seeded(now, &fences),
             Input::FencesUnread => (self.seeding, self.look_again) = (None, now + self.config.heartbeat),
-            Input::Wake => self.wake(now, nonce),
+            Input::Wake => self.wake(now),
         }
     }
 
@@ -282,7 +280,7 @@ impl Admission {
     }
 
     /// Takes a marker, unless a step of the node's clock is to be handled first.
-    fn observed_by_clock(&mut self, now: Time, nonce: u128, marker: Marker) {
+    fn observed_by_clock(&mut self, now: Time, marker: Marker) {
         match &mut self.clock {
             Clock::Doubted(seen @ None) => {
                 *seen = Some(marker);
@@ -292,7 +290,7 @@ impl Admission {
                 self.look_again = now + self.config.heartbeat;
                 self.set_standing(Standing::Doubted);
             }
-            Clock::Stepped(None) => self.stepped(nonce, Some(marker)),
+            Clock::Stepped(None) => self.stepped(Some(marker)),
             Clock::Steady | Clock::Stepped(Some(_)) => {
                 self.clock = Clock::Steady;
                 self.observed(now, marker);
@@ -301,11 +299,11 @@ impl Admission {
     }
 
     /// The clock has stepped. `seen` is the first marker that was read since: if it is a ticket, the wait by it covers the step.
-    fn stepped(&mut self, nonce: u128, seen: Option<Marker>) {
+    fn stepped(&mut self, seen: Option<Marker>) {
         let waits = matches!(seen, Some(Marker::Wait { .. })) && !breaks!(self.rules, TicketOfOthersReplaced);
         let is_covered = waits || seen.as_ref().is_some_and(|marker| self.is_foreign(marker));
         self.clock = if is_covered { Clock::Steady } else { Clock::Stepped(seen) };
-        self.observe(nonce);
+        self.observe();
     }
 
     fn set_standing(&mut self, standing: Standing) {
@@ -316,19 +314,19 @@ impl Admission {
     }
 
     /// Takes the vote away, and then reads the marker again.
-    fn observe(&mut self, nonce: u128) {
+    fn observe(&mut self) {
         let Some(run_id) = self.run_id.clone() else { return };
         self.set_standing(Standing::Observing);
-        self.ask(run_id, nonce);
+        self.ask(run_id);
     }
 
-    fn ask(&mut self, run_id: RunId, nonce: u128) {
+    fn ask(&mut self, run_id: RunId) {
         self.outstanding = self.outstanding.saturating_add(1);
         let stepped = match &self.clock {
             Clock::Stepped(seen) => seen.clone(),
             Clock::Steady | Clock::Doubted(_) => None,
         };
-        self.effects.push_back(Effect::Observe { run_id, nonce, stepped });
+        self.effects.push_back(Effect::Observe { run_id, stepped });
     }
 
     fn observed(&mut self, now: Time, marker: Marker) {
@@ -423,7 +421,7 @@ impl Admission {
         self.effects.push_back(Effect::Admit { ticket, marker, seed });
     }
 
-    fn wake(&mut self, now: Time, nonce: u128) {
+    fn wake(&mut self, now: Time) {
         if self.next_deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
@@ -434,7 +432,7 @@ impl Admission {
             // the node.
             _ => {
                 if let Some(run_id) = self.run_id.clone() {
-                    self.ask(run_id, nonce);
+                    self.ask(run_id);
                 }
             }
         }

@@ -30,7 +30,6 @@ fn fences(fence: u64, own_clock: u64) -> Input {
 struct Scenario {
     machine: Admission,
     now: u64,
-    nonce: u128,
 }
 
 impl Scenario {
@@ -39,7 +38,7 @@ impl Scenario {
     }
 
     fn with(mutant: Option<Mutant>) -> Self {
-        Self { machine: Admission::new(config()).with_mutant(mutant), now: 1000, nonce: 0 }
+        Self { machine: Admission::new(config()).with_mutant(mutant), now: 1000 }
     }
 
     /// The node of server `r1` was connected at 0, with this marker.
@@ -52,8 +51,7 @@ impl Scenario {
 
     fn at(&mut self, now: u64, input: Input) -> Vec<Effect> {
         self.now = now;
-        self.nonce += 1;
-        self.machine.handle(Time(now), self.nonce, input);
+        self.machine.handle(Time(now), input);
         core::iter::from_fn(|| self.machine.poll_effect()).collect()
     }
 
@@ -75,7 +73,7 @@ fn a_node_with_our_marker_votes_at_once() {
     let mut scenario = Scenario::new();
     assert_eq!(
         scenario.connect(1000, "r1"),
-        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), nonce: 1, stepped: None }]
+        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), stepped: None }]
     );
     assert_eq!(scenario.machine.marker(), None);
     assert_eq!(scenario.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
@@ -174,7 +172,7 @@ fn doubted(mutant: Option<Mutant>) -> Scenario {
     let mut scenario = Scenario::observed(mutant, admitted("r1"));
     assert_eq!(
         scenario.at(500, Input::Doubted),
-        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), nonce: 3, stepped: None }]
+        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), stepped: None }]
     );
     scenario
 }
@@ -206,7 +204,7 @@ fn a_step_replaces_the_marker_that_was_seen_first() {
     let mut scenario = doubted(None);
     scenario.at(501, Input::Observed(admitted("r1")));
     let named = Some(admitted("r1"));
-    assert_eq!(scenario.at(520, Input::Stepped), [Effect::Observe { run_id: "r1".into(), nonce: 5, stepped: named }]);
+    assert_eq!(scenario.at(520, Input::Stepped), [Effect::Observe { run_id: "r1".into(), stepped: named }]);
     assert_eq!(
         scenario.at(521, Input::Observed(wait("r1", 5))),
         [Effect::Changed(Standing::Quarantined { until: Time(521 + QUARANTINE) })]
@@ -221,7 +219,7 @@ fn a_step_without_a_doubt_replaces_the_next_marker_that_is_seen() {
     assert_eq!(scenario.at(1, Input::Observed(admitted("r1"))), [], "the first of two answers says nothing");
     assert_eq!(
         scenario.at(2, Input::Observed(admitted("r1"))),
-        [Effect::Observe { run_id: "r1".into(), nonce: 4, stepped: Some(admitted("r1")) }]
+        [Effect::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) }]
     );
     scenario.at(3, Input::Observed(wait("r1", 4)));
     assert!(matches!(scenario.machine.standing(), Standing::Quarantined { .. }));
@@ -265,10 +263,7 @@ fn a_ticket_that_came_after_the_marker_that_was_seen_is_not_named() {
     // The script replaces the marker that is named, and that is gone.
     assert_eq!(
         scenario.at(1600, Input::Stepped),
-        [
-            Effect::Changed(Standing::Observing),
-            Effect::Observe { run_id: "r1".into(), nonce: 7, stepped: Some(admitted("r1")) }
-        ]
+        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) }]
     );
     assert_eq!(
         scenario.at(1601, Input::Observed(wait("r1", 77))),
@@ -283,10 +278,7 @@ fn a_step_before_a_disconnect_is_named_on_the_next_connection() {
     scenario.at(510, Input::Stepped);
     scenario.at(511, Input::Disconnected);
     let effects = scenario.connect(512, "r1");
-    assert!(
-        effects.contains(&Effect::Observe { run_id: "r1".into(), nonce: 7, stepped: Some(admitted("r1")) }),
-        "{effects:?}"
-    );
+    assert!(effects.contains(&Effect::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) }), "{effects:?}");
 }
 
 #[test]

@@ -100,15 +100,15 @@ impl Server {
     pub fn give(&mut self, index: usize, input: Input, tokens: bool) {
         let nonce = self.fresh_nonce(index);
         let admitter = &mut self.admitters[index];
-        admitter.machine.handle(NOW, nonce, input);
+        admitter.machine.handle(NOW, input);
         while let Some(effect) = admitter.machine.poll_effect() {
             match effect {
-                Effect::Observe { run_id, nonce, stepped } => {
+                Effect::Observe { run_id, stepped } => {
                     let marker = self.node.observe(&run_id, nonce, stepped.as_ref());
-                    admitter.machine.handle(NOW, nonce, Input::Observed(marker));
+                    admitter.machine.handle(NOW, Input::Observed(marker));
                 }
                 Effect::ReadFences if tokens => admitter.reading = true,
-                Effect::ReadFences => admitter.machine.handle(NOW, nonce, no_tokens()),
+                Effect::ReadFences => admitter.machine.handle(NOW, no_tokens()),
                 Effect::ListStatuses { .. } => unreachable!("there are no statuses"),
                 Effect::Admit { ticket, marker, seed } => admitter.admit = Some((ticket, marker, seed)),
                 Effect::Changed(_) => {}

@@ -13,6 +13,7 @@ use super::failure::Failure;
 use super::link::{Link, Open};
 use super::message::Call;
 use super::node::NodeTask;
+use super::random::nonce;
 use super::request::{Reply, Request};
 use super::script::{self, Script};
 use crate::clock;
@@ -90,7 +91,10 @@ impl NodeTask {
         let command = match &sent.call {
             wire::Call::Batch(batch) => script::batch(keyspace, wire, batch),
             wire::Call::Own(own) => match own {
-                Call::Observe { run_id, nonce, stepped } => script::observe(keyspace, run_id, *nonce, stepped.as_ref()),
+                Call::Observe { run_id, stepped } => match nonce() {
+                    Ok(nonce) => script::observe(keyspace, run_id, nonce, stepped.as_ref()),
+                    Err(error) => return self.close(Failure::system(&error).into()),
+                },
                 Call::Admit { ticket, marker, seed } => script::admit(keyspace, ticket, marker, *seed),
                 Call::Fence(_) => script::fence(keyspace, &marker()),
                 Call::Read(reading) => script::read(keyspace, &marker(), &reading.key),

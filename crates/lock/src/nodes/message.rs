@@ -28,7 +28,7 @@ pub(crate) enum Message {
 /// A call to the server that is not for votes.
 #[derive(Debug)]
 pub(super) enum Call {
-    Observe { run_id: RunId, nonce: u128, stepped: Option<Marker> },
+    Observe { run_id: RunId, stepped: Option<Marker> },
     Admit { ticket: Marker, marker: Marker, seed: Token },
     Fence(oneshot::Sender<FenceReport>),
     Read(Reading),

@@ -278,12 +278,7 @@ impl NodeTask {
     }
 
     pub(super) fn feed(&mut self, input: Input) {
-        match nonce() {
-            Ok(nonce) => self.admission.handle(clock::now(), nonce, input),
-            // Closing a connection is the only effect that needs no nonce.
-            Err(error) if !matches!(input, Input::Disconnected) => self.close(Failure::system(&error).into()),
-            Err(_) => self.admission.handle(clock::now(), 0, input),
-        }
+        self.admission.handle(clock::now(), input);
         self.tell_standing();
     }
 
@@ -297,9 +292,7 @@ impl NodeTask {
     fn carry_out(&mut self) {
         while let Some(effect) = self.admission.poll_effect() {
             match effect {
-                Effect::Observe { run_id, nonce, stepped } => {
-                    self.call(Call::Observe { run_id, nonce, stepped });
-                }
+                Effect::Observe { run_id, stepped } => self.call(Call::Observe { run_id, stepped }),
                 Effect::Admit { ticket, marker, seed } => self.call(Call::Admit { ticket, marker, seed }),
                 Effect::ListStatuses { again } => {
                     self.answer_later(seeding::list_statuses(self.context.shared.clone(), self.context.node, again));

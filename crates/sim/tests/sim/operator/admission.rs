@@ -116,10 +116,10 @@ impl World {
     }
 
     pub fn admission(&mut self, process: usize, node: usize, input: admission::Input) {
-        let (now, nonce) = (Time(self.local(process)), self.rng.wide());
+        let now = Time(self.local(process));
         let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
         let waited = matches!(peer.admission.standing(), Standing::Seeding(_));
-        peer.admission.handle(now, nonce, input);
+        peer.admission.handle(now, input);
         let marker = peer.admission.marker();
         self.feed_wire(process, node, wire::Input::Standing { marker, refuses: false });
         let (mut moved, mut again) = (false, None);
@@ -127,8 +127,8 @@ impl World {
             let poll = || self.processes[process].peers.get_mut(node)?.admission.poll_effect();
             let Some(effect) = again.take().or_else(poll) else { break };
             match effect {
-                admission::Effect::Observe { run_id, nonce, stepped } => {
-                    self.feed_wire(process, node, wire::Input::Own(Own::Observe { run_id, nonce, stepped }));
+                admission::Effect::Observe { run_id, stepped } => {
+                    self.feed_wire(process, node, wire::Input::Own(Own::Observe { run_id, stepped }));
                 }
                 admission::Effect::Admit { ticket, marker, seed } => {
                     self.coverage.saw(self.processes[process].peers[node].seeded_by);

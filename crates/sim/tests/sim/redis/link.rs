@@ -61,7 +61,6 @@ pub enum Own {
     Info,
     Observe {
         run_id: RunId,
-        nonce: u128,
         stepped: Option<Marker>,
     },
     Admit {
@@ -81,6 +80,8 @@ pub struct Delivery {
     pub incarnation: u32,
     pub id: u64,
     pub call: Call,
+    /// Of the ticket that it writes.
+    pub nonce: u128,
     pub repeat: bool,
 }
 

@@ -113,7 +113,7 @@ impl World {
         let Some(conn) = &mut self.processes[process].peers[node].conn else { return };
         conn.last_to = conn.last_to.max(now + travel);
         let at = conn.last_to;
-        let delivery = Delivery { from, incarnation, id, call, repeat: false };
+        let delivery = Delivery { from, incarnation, id, call, nonce: self.rng.wide(), repeat: false };
         if self.chaos && self.rng.permille(self.swarm.network.repeat) {
             let later = at + self.rng.between(1, 5 * SECOND);
             self.at(later, Event::Arrive(Delivery { repeat: true, ..delivery.clone() }));
@@ -134,9 +134,9 @@ impl World {
     }
 
     pub fn execute(&mut self, delivery: Delivery) {
-        let Delivery { from, id, call, repeat, .. } = delivery;
+        let Delivery { from, id, call, nonce, repeat, .. } = delivery;
         let Address { process, node, .. } = from;
-        let answer = self.servers[node].run(self.now, &call);
+        let answer = self.servers[node].run(self.now, &call, nonce);
         let asked = self.processes[process].boot == from.boot
             && self.processes[process].peers[node].conn.as_ref().is_some_and(|conn| conn.number == from.conn);
         if repeat && call.writes() {

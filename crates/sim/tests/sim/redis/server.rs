@@ -122,7 +122,7 @@ impl Server {
         !before.keys.is_empty() || before.marker.is_some()
     }
 
-    pub fn run(&mut self, now: Micros, call: &Call) -> Answer {
+    pub fn run(&mut self, now: Micros, call: &Call, nonce: u128) -> Answer {
         if call.needs_scripts() && !self.has_scripts {
             return Answer::NoScript;
         }
@@ -136,8 +136,8 @@ impl Server {
                 self.has_scripts = true;
                 Answer::Loaded
             }
-            Call::Own(Own::Observe { run_id, nonce, stepped }) => {
-                Answer::Marker(Some(self.node.observe(run_id, *nonce, stepped.as_ref())))
+            Call::Own(Own::Observe { run_id, stepped }) => {
+                Answer::Marker(Some(self.node.observe(run_id, nonce, stepped.as_ref())))
             }
             Call::Own(Own::Admit { ticket, marker, seed }) => Answer::Marker(self.node.admit(ticket, marker, *seed)),
             Call::Own(Own::Fence(_)) => {
