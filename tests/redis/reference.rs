@@ -9,10 +9,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
+use redislease_core::admission::{self, Admission};
 use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
-use redislease_core::time::{Millis, Time};
+use redislease_core::quorum::Quorum;
+use redislease_core::time::{Drift, Millis, Time};
 use redislease_core::wire::replies::{self, Answer, Value};
 use redislease_core::wire::{self, Answers, Effect, Input, Limits, Request, Sent, Wire};
 use redislease_lab::RedisServer;
@@ -37,6 +39,7 @@ fn votes(answers: &Answers, count: usize) -> Vec<Vote> {
             .map(|exception| exception.map_or(Vote::Extended, |(_, vote)| vote.clone()))
             .collect(),
         Answers::Extended(Answer::Late | Answer::NotAdmitted) => vec![Vote::Abstained; count],
+        Answers::Marker(_) => panic!("not votes: {answers:?}"),
     }
 }
 
@@ -250,9 +253,22 @@ impl Pair {
         late: bool,
     ) -> Result<(), TestCaseError> {
         const WAIT: Millis = Millis(1000);
-        let mut wire = Wire::<String, (), ()>::new(Limits::STANDARD, WAIT);
+        let admission = Admission::new(admission::Config {
+            membership: membership(),
+            quorum: Quorum::of(1).unwrap(),
+            has_statuses: false,
+            longest_lease: WAIT,
+            drift: Drift::STANDARD,
+            heartbeat: WAIT,
+        });
+        let mut wire = Wire::<String, (), ()>::new(admission, Limits::STANDARD, WAIT);
+        wire.handle(Time(0), Input::Opened);
+        wire.handle(Time(0), Input::Admission(admission::Input::Connected(marker.run_id().clone())));
+        while wire.poll_effect().is_some() {}
         wire.handle(Time(0), Input::Clock { node_time: if late { 0 } else { 1 << 50 } });
-        wire.handle(Time(0), Input::Standing { marker: Some(marker.clone()), refuses: false });
+        let id = wire.oldest().unwrap().id;
+        wire.handle(Time(0), Input::Answered { id, counts: true, answers: Answers::Marker(Some(marker.clone())) });
+        while wire.poll_effect().is_some() {}
         for (keys, op) in &requests {
             let keys = keys.iter().map(|key| self.keyspace.lock("ns", key)).collect();
             wire.handle(Time(0), Input::Request(Request { keys, op: op.clone(), give_up_at: Time(0) + WAIT }, ()));
@@ -261,10 +277,10 @@ impl Pair {
         let mut answered = 0;
         while let Some(effect) = wire.poll_effect() {
             let Effect::Send(id) = effect else { panic!("{effect:?}") };
-            let Some(Sent { call: wire::Call::Batch(batch), .. }) = wire.get(id) else { panic!("not a batch") };
+            let Some(Sent { call: sent @ wire::Call::Batch(batch), .. }) = wire.get(id) else { panic!("not a batch") };
             let call = script::batch(&self.keyspace, &wire, batch);
             let real = plain(call.query_async(&mut self.connection).await.unwrap());
-            let real = Wire::<String, (), ()>::read(batch, real).unwrap();
+            let real = Wire::read(sent, real).unwrap();
             self.now = real.time / 1000;
             let mut before = self.model.clone();
             let short = |lock: &String| *KEYS.iter().find(|key| *lock == self.keyspace.lock("ns", key)).unwrap();
@@ -272,7 +288,7 @@ impl Pair {
                 .map(|asked| (asked.request.keys.iter().map(short).collect::<Arc<[_]>>(), asked.request.op.clone()))
                 .collect();
             let model = self.model.run(real.time, &asked, batch.terms());
-            let model = Wire::<String, (), ()>::read(batch, model).unwrap();
+            let model = Wire::read(sent, model).unwrap();
             prop_assert_eq!(real.time, model.time);
             let of_model = votes(&model.answer, asked.len());
             let (marker, deadline) = (marker.clone(), batch.terms().map_or(0, |terms| terms.deadline));

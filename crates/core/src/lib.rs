@@ -11,7 +11,7 @@
 //! | [`lease`] | the machine of one lease in one process: acquire, publish, extend, join, adopt, seal, release |
 //! | [`driver`] | the machine above a lease that decides when its attempts and rounds begin, and the turns of many leases |
 //! | [`lock`] | the machine of one lock in a program: request, wait, hold, let go; it stands above a driver |
-//! | [`wire`] | the machine of one connection: gathers requests into calls, and takes their replies apart into votes |
+//! | [`wire`] | the machine of one node in a process: owns its admission, gathers requests into calls, and takes their replies apart into votes |
 //! | [`admission`], [`seed`], [`clock`] | the machine of one Redis node: when it may vote, with which counter, and whether its clock stepped |
 //! | [`invariants`] | the invariants that the simulator, the model checker, the unit tests and the debug assertions share |
 //! | `check` | planted bugs and the reference node, for the checkers; compiled with the feature `check` only |

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::op::Token;
-use crate::quorum::Quorum;
+use crate::quorum::{Node, Quorum};
 use crate::rules::Rules;
 use crate::time::Millis;
 
@@ -49,6 +49,20 @@ pub struct Fences {
     pub floor: Token,
     /// The clock of this process in microseconds of Unix time.
     pub own_clock: u64,
+}
+
+impl Fences {
+    /// Those that the nodes have reported. `None` if `target` has not: it is asked again, whatever the others say.
+    pub fn of(target: Node, mut reports: Vec<(Node, FenceReport)>, floor: Token, own_clock: u64) -> Option<Self> {
+        let place = reports.iter().position(|(node, _)| *node == target)?;
+        let (_, target) = reports.swap_remove(place);
+        Some(Self { target, others: reports.into_iter().map(|(_, report)| report).collect(), floor, own_clock })
+    }
+
+    /// How many other nodes have their memory.
+    pub fn remembering(&self) -> usize {
+        self.others.iter().filter(|report| report.allegiance == Allegiance::Ours).count()
+    }
 }
 
 /// Why no counter can be computed now.
@@ -103,8 +117,7 @@ impl core::error::Error for Unseedable {}
 pub(crate) fn seed(rules: Rules, quorum: Quorum, fences: &Fences, is_current: bool) -> Result<Token, Unseedable> {
     let Fences { target, others, floor, own_clock } = fences;
     let known = others.iter().map(|report| report.fence).chain([target.fence, *floor]).max().unwrap_or(*floor);
-    let any = breaks!(rules, SeedFromUnadmitted);
-    let remembering = others.iter().filter(|report| any || report.allegiance == Allegiance::Ours).count();
+    let remembering = if breaks!(rules, SeedFromUnadmitted) { others.len() } else { fences.remembering() };
     let seed = if remembering >= quorum.majority() {
         known
     } else if others.iter().any(|report| report.allegiance == Allegiance::Others) {

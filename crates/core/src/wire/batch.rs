@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::admission;
 use crate::marker::Marker;
 use crate::op::{Attempt, Op};
 use crate::time::Time;
@@ -66,12 +67,14 @@ pub struct Terms {
     pub deadline: u64,
 }
 
-/// A call to a node: requests for votes, or another call of the process.
+/// A call to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call<K, R, C> {
     /// Requests for votes, at least one.
     Batch(Batch<K, R>),
-    /// Not for votes.
+    /// A call of the admission.
+    Admission(admission::Call),
+    /// Another call of the process.
     Own(C),
 }
 

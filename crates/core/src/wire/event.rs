@@ -3,26 +3,29 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::admission;
 use crate::marker::Marker;
 use crate::op::Vote;
 use crate::wire::batch::Request;
 use crate::wire::replies::{Answer, Exception, InvalidReply, NoAnswer};
 
-/// The answers to the requests of one batch.
+/// The answers in the reply to one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answers {
     /// One for each request.
     Votes(Vec<Result<Answer, NoAnswer>>),
     /// To extensions: the leases that were not extended.
     Extended(Answer<Vec<Exception>>),
+    /// To a call of the admission: the present marker, if there is one.
+    Marker(Option<Marker>),
 }
 
 /// One input of a wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<K, R, C> {
-    /// A request for a vote.
+    /// A request for a vote. Without a connection it was not executed, and has its vote at once.
     Request(Request<K>, R),
-    /// Send this call, which is not for votes.
+    /// Send this call, which is not for votes. Without a connection it is lost.
     Own(C),
     /// No other request arrives at this moment: send what is due.
     Flush,
@@ -31,14 +34,14 @@ pub enum Input<K, R, C> {
         /// The time.
         node_time: u64,
     },
-    /// The standing of the node.
-    Standing {
-        /// The marker that every vote must find, while the node is admitted.
-        marker: Option<Marker>,
-        /// The server refuses commands. It may hold terms that can be extended.
-        refuses: bool,
-    },
-    /// The reply to a batch: what [`Wire::read`](super::Wire::read) has read.
+    /// A connection is open. The admission takes part in it from [`admission::Input::Connected`].
+    Opened,
+    /// An input of the admission, other than a marker and the end of the connection.
+    Admission(admission::Input),
+    /// Whether the server refuses commands. It may hold terms that can be extended.
+    Refuses(bool),
+    /// The reply to a call for votes or of the admission, as [`Wire::read`](super::Wire::read) has read it. Before come its
+    /// [`Input::Clock`], and what the [judge](crate::judge) finds by that: the answers may be older than a step of the clock.
     Answered {
         /// The number of the call.
         id: u64,
@@ -61,7 +64,7 @@ pub enum Input<K, R, C> {
     Loaded,
     /// Time passed.
     Wake,
-    /// The connection is gone. The machine can be dropped after the last effect.
+    /// The connection is gone.
     Closed,
 }
 
@@ -74,7 +77,7 @@ pub enum Why {
     Busy,
     /// They reached the node after their deadline.
     Late,
-    /// The node has another marker than the one that they named. The admission has to know.
+    /// The node has another marker than the one that they named.
     NotAdmitted,
     /// The server does not have the scripts.
     NoScript,
@@ -98,8 +101,14 @@ pub enum Effect<K, R, C> {
         /// What was read.
         invalid: InvalidReply,
     },
+    /// An effect of the admission, other than a call.
+    Admission(admission::Effect),
     /// A call has no answer for too long: close the connection.
     Overdue,
+    /// The marker names another server, so the server of this connection changed: close it.
+    AnotherServer(Marker),
+    /// The server was flushed while the node waited for its admission: close the connection.
+    Flushed,
     /// The connection was closed before the answer to this call.
     Lost(C),
 }

@@ -38,7 +38,7 @@ impl<K, R, C> InFlight<K, R, C> {
                 let by = by * isize::try_from(batch.asked.len()).unwrap_or(0);
                 self.requests = self.requests.saturating_add_signed(by);
             }
-            Call::Own(_) => {}
+            Call::Admission(_) | Call::Own(_) => {}
         }
     }
 

@@ -1,11 +1,12 @@
-//! The wire: the machine of one connection to a node. It makes calls of the requests for votes, and votes of the replies.
+//! The wire: the machine of one node in a process. It owns the node's admission, and makes calls of the requests for votes, and
+//! votes of the replies, while a connection is open.
 //!
-//! Its caller passes on the requests, writes each call at [`Effect::Send`], and gives the replies back. It opens the connection,
-//! knows the scripts, judges the node's clock and drives the node's admission. Each request gets exactly one vote, at its
-//! `give_up_at` at the latest. `K` is the type of a key, `R` that of the receiver of a vote, and `C` that of the calls that are not
-//! for votes.
+//! Its caller opens the connection, writes each call at [`Effect::Send`], knows the scripts, gives the replies back, and has the
+//! node's clock judged. Each request gets exactly one vote, at its `give_up_at` at the latest. `K` is the type of a key, `R` that
+//! of the receiver of a vote, and `C` that of the calls that are neither for votes nor of the admission.
 
 mod batch;
+mod connection;
 mod event;
 mod extends;
 mod gathered;
@@ -25,6 +26,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::admission::{self, Admission};
 use crate::marker::Marker;
 use crate::op::{Op, Vote};
 use crate::rules::Rules;
@@ -58,13 +60,15 @@ impl Trust {
     }
 }
 
-/// The machine of one connection.
+/// The machine of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wire<K, R, C> {
     pub(crate) rules: Rules,
     limits: Limits,
     /// A call without an answer for this time ends the connection.
     timeout: Millis,
+    admission: Admission,
+    is_connected: bool,
     trust: Trust,
     in_flight: InFlight<K, R, C>,
     gathered: Gathered<K, R>,
@@ -75,12 +79,14 @@ pub struct Wire<K, R, C> {
 }
 
 impl<K, R, C> Wire<K, R, C> {
-    /// The machine of a new connection. The node has no vote before [`Input::Standing`].
-    pub fn new(limits: Limits, timeout: Millis) -> Self {
+    /// The machine of a node without a connection.
+    pub fn new(admission: Admission, limits: Limits, timeout: Millis) -> Self {
         Self {
             rules: Rules::NONE,
             limits,
             timeout,
+            admission,
+            is_connected: false,
             trust: Trust::default(),
             in_flight: InFlight::EMPTY,
             gathered: Gathered::EMPTY,
@@ -114,11 +120,15 @@ impl<K, R, C> Wire<K, R, C> {
         }
     }
 
-    /// Reads the reply to a batch, for [`Input::Answered`].
+    /// Reads the reply to a call for votes or of the admission, for [`Input::Answered`].
     ///
     /// # Errors
-    /// No script returns such a reply to these requests: it may belong to another call.
-    pub fn read(batch: &Batch<K, R>, value: Value) -> Result<Reply<Answers>, InvalidReply> {
+    /// No script returns such a reply to this call: it may belong to another one.
+    pub fn read(call: &Call<K, R, C>, value: Value) -> Result<Reply<Answers>, InvalidReply> {
+        let Call::Batch(batch) = call else {
+            let Reply { time, answer } = replies::read_marker(value)?;
+            return Ok(Reply { time, answer: Answers::Marker(answer) });
+        };
         if batch.extends() {
             let Reply { time, answer } = replies::read_extend(batch.asked.len(), value)?;
             return Ok(Reply { time, answer: Answers::Extended(answer) });
@@ -126,17 +136,6 @@ impl<K, R, C> Wire<K, R, C> {
         let ops = batch.asked.iter().map(|asked| &asked.request.op);
         let Reply { time, answer } = replies::read_votes(ops, value)?;
         Ok(Reply { time, answer: Answers::Votes(answer) })
-    }
-
-    /// The answer to a call that is not for votes has arrived: it is not in flight any more.
-    pub fn take_own(&mut self, id: u64) -> Option<C> {
-        if matches!(self.in_flight.get(id)?.call, Call::Batch(_)) {
-            return None;
-        }
-        match self.in_flight.take(id)? {
-            Call::Own(own) => Some(own),
-            Call::Batch(_) => None,
-        }
     }
 
     /// The next effect to carry out.
@@ -157,6 +156,7 @@ impl<K, R, C> Wire<K, R, C> {
             self.releases.next_expiry(),
             self.gathered.waits_until(&self.limits),
             self.reload.as_ref().and_then(Reload::next_expiry),
+            self.admission.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -165,6 +165,7 @@ impl<K, R, C> Wire<K, R, C> {
     pub fn handle(&mut self, now: Time, input: Input<K, R, C>) {
         match input {
             Input::Request(request, reply) => self.request(now, Asked { request, reply: Some(reply) }),
+            Input::Own(own) if !self.is_connected => self.effects.push_back(Effect::Lost(own)),
             Input::Own(own) => self.send_call(now, Call::Own(own), None),
             Input::Flush => {
                 self.gather_releases(now);
@@ -174,17 +175,23 @@ impl<K, R, C> Wire<K, R, C> {
                 self.send_extends(now);
             }
             Input::Clock { node_time } => self.trust.node_time = Some((node_time, now)),
-            Input::Standing { marker, refuses } => (self.trust.marker, self.trust.refuses) = (marker, refuses),
-            Input::Answered { id, counts, answers } => self.answered(id, counts, answers),
+            Input::Opened => self.open(),
+            Input::Admission(input) => self.admit(now, input),
+            Input::Refuses(refuses) => self.trust.refuses = refuses,
+            Input::Answered { id, answers: Answers::Marker(marker), .. } => self.marked(now, id, marker),
+            Input::Answered { id, counts, answers } => self.answered(now, id, counts, answers),
             Input::Refused { id } => {
                 if let Some(Call::Batch(batch)) = self.in_flight.take(id) {
                     self.vote_all(batch.asked, &Vote::Unknown);
                 }
             }
-            Input::NotRun { id } => self.not_run(id),
+            Input::NotRun { id } => self.not_run(now, id),
             Input::Loaded => self.loaded(now),
-            Input::Wake => self.wake(now),
-            Input::Closed => self.close(),
+            Input::Wake => {
+                self.wake(now);
+                self.admit(now, admission::Input::Wake);
+            }
+            Input::Closed => self.close(now),
         }
     }
 
@@ -198,18 +205,24 @@ impl<K, R, C> Wire<K, R, C> {
         }
     }
 
-    fn fail(&mut self, why: Why, count: usize) {
+    fn fail(&mut self, now: Time, why: Why, count: usize) {
         if count > 0 {
             self.effects.push_back(Effect::Failed(why, count));
+            if why == Why::NotAdmitted {
+                self.admit(now, admission::Input::NotAdmitted);
+            }
         }
     }
 
     /// Gathers a request, queues it for a batch of extensions, or answers it.
     fn request(&mut self, now: Time, mut asked: Asked<K, R>) {
+        if !self.is_connected {
+            return self.vote(asked, Vote::Abstained);
+        }
         let is_release = asked.request.op.is_release();
         if asked.is_over(now) {
             if let Some(reply) = asked.reply.take() {
-                self.fail(Why::Timeout, 1);
+                self.fail(now, Why::Timeout, 1);
                 self.effects.push_back(Effect::Vote(reply, Vote::Unknown));
             }
             // A late release is useful: without it, the keys stay until their TTL has passed.
@@ -233,7 +246,7 @@ impl<K, R, C> Wire<K, R, C> {
             if is_release {
                 return self.releases.push(asked);
             }
-            self.fail(Why::Busy, 1);
+            self.fail(now, Why::Busy, 1);
             return self.vote(asked, Vote::Abstained);
         }
         if self.trust.refuses && matches!(asked.request.op, Op::Acquire { .. } | Op::Confirm { .. }) {
@@ -318,27 +331,29 @@ impl<K, R, C> Wire<K, R, C> {
         self.effects.push_back(Effect::Send(id));
     }
 
-    fn answered(&mut self, id: u64, counts: bool, answers: Answers) {
+    fn answered(&mut self, now: Time, id: u64, counts: bool, answers: Answers) {
         let is_loading = self.reload.is_some();
         if is_loading && breaks!(self.rules, SentAgainAlthoughRun) {
-            return self.not_run(id);
+            return self.not_run(now, id);
         }
         let Some(Call::Batch(batch)) = self.in_flight.take(id) else { return };
         if let Some(reload) = &mut self.reload {
             batch.asked.iter().for_each(|asked| reload.ran(asked.attempt()));
         }
         match answers {
+            // Calls for votes have no marker in their replies.
+            Answers::Marker(_) => {}
             _ if !counts => self.vote_all(batch.asked, &Vote::Unknown),
-            Answers::Votes(answers) => self.take_votes(batch.asked, answers),
+            Answers::Votes(answers) => self.take_votes(now, batch.asked, answers),
             Answers::Extended(Answer::Vote(exceptions)) => self.take_extended(batch.asked, exceptions),
             Answers::Extended(not_done) => {
-                self.fail(if not_done == Answer::Late { Why::Late } else { Why::NotAdmitted }, batch.asked.len());
+                self.fail(now, if not_done == Answer::Late { Why::Late } else { Why::NotAdmitted }, batch.asked.len());
                 self.vote_all(batch.asked, &Vote::Abstained);
             }
         }
     }
 
-    fn take_votes(&mut self, asked: Vec<Asked<K, R>>, answers: Vec<Result<Answer, NoAnswer>>) {
+    fn take_votes(&mut self, now: Time, asked: Vec<Asked<K, R>>, answers: Vec<Result<Answer, NoAnswer>>) {
         let (mut late, mut not_admitted) = (0, 0);
         for (asked, answer) in asked.into_iter().zip(answers) {
             let vote = match answer {
@@ -362,8 +377,8 @@ impl<K, R, C> Wire<K, R, C> {
             };
             self.vote(asked, vote);
         }
-        self.fail(Why::Late, late);
-        self.fail(Why::NotAdmitted, not_admitted);
+        self.fail(now, Why::Late, late);
+        self.fail(now, Why::NotAdmitted, not_admitted);
     }
 
     fn take_extended(&mut self, asked: Vec<Asked<K, R>>, exceptions: Vec<Exception>) {
@@ -381,8 +396,8 @@ impl<K, R, C> Wire<K, R, C> {
     }
 
     /// The server does not have the scripts: they are loaded once, then the call is sent again.
-    fn not_run(&mut self, id: u64) {
-        self.fail(Why::NoScript, 1);
+    fn not_run(&mut self, now: Time, id: u64) {
+        self.fail(now, Why::NoScript, 1);
         let Some(call) = self.in_flight.take(id) else { return };
         if self.reload.is_none() {
             self.effects.push_back(Effect::Load);
@@ -398,7 +413,7 @@ impl<K, R, C> Wire<K, R, C> {
         for call in reload.again {
             match call {
                 Call::Batch(batch) => self.send(now, batch.asked),
-                own @ Call::Own(_) => self.send_call(now, own, None),
+                call => self.send_call(now, call, None),
             }
         }
         for asked in reload.waiting {
@@ -420,30 +435,12 @@ impl<K, R, C> Wire<K, R, C> {
             count += 1;
             effects.push_back(Effect::Vote(reply, Vote::Unknown));
         });
-        self.fail(Why::Timeout, count);
+        self.fail(now, Why::Timeout, count);
         if self.in_flight.oldest().is_some_and(|sent| sent.at + self.timeout <= now) {
             return self.effects.push_back(Effect::Overdue);
         }
         if self.gathered.waits_until(&self.limits).is_some_and(|at| at <= now) {
             self.send_gathered(now);
         }
-    }
-
-    /// The connection is gone: the votes on all requests are unknown.
-    fn close(&mut self) {
-        let sent = core::iter::from_fn(|| self.in_flight.take_oldest());
-        let (again, waiting) = self.reload.take().map(|reload| (reload.again, reload.waiting)).unwrap_or_default();
-        let calls: Vec<Call<K, R, C>> = sent.chain(again).collect();
-        for call in calls {
-            match call {
-                Call::Batch(batch) => self.vote_all(batch.asked, &Vote::Unknown),
-                Call::Own(own) => self.effects.push_back(Effect::Lost(own)),
-            }
-        }
-        let gathered = self.gathered.take().into_iter().flatten();
-        let releases = core::iter::from_fn(|| self.releases.pop());
-        let rest = gathered.chain(self.extends.take_all()).chain(waiting).chain(releases);
-        let rest: Vec<Asked<K, R>> = rest.collect();
-        self.vote_all(rest, &Vote::Unknown);
     }
 }

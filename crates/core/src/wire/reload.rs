@@ -35,7 +35,7 @@ impl<K, R, C> Reload<K, R, C> {
     fn batches(&mut self) -> impl Iterator<Item = &mut Vec<Asked<K, R>>> {
         self.again.iter_mut().filter_map(|call| match call {
             Call::Batch(batch) => Some(&mut batch.asked),
-            Call::Own(_) => None,
+            Call::Admission(_) | Call::Own(_) => None,
         })
     }
 
@@ -43,7 +43,7 @@ impl<K, R, C> Reload<K, R, C> {
     pub fn next_expiry(&self) -> Option<Time> {
         let again = self.again.iter().flat_map(|call| match call {
             Call::Batch(batch) => &batch.asked[..],
-            Call::Own(_) => &[],
+            Call::Admission(_) | Call::Own(_) => &[],
         });
         again.chain(&self.waiting).filter(|asked| asked.reply.is_some()).map(|asked| asked.request.give_up_at).min()
     }

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::check::Mutant;
-use crate::marker::Membership;
 use crate::op::{Attempt, Grant, Holder, Stages, Token};
+use crate::wire::connection::tests::{HEARTBEAT, admission, marker};
 
 const TIMEOUT: Millis = Millis(500);
 const NOW: Time = Time(1000);
@@ -21,22 +21,30 @@ struct Wired {
     failed: Vec<(Why, usize)>,
     lost: Vec<&'static str>,
     is_overdue: bool,
+    observe: u64,
 }
 
 impl Wired {
     /// A wire to an admitted node.
     fn new(limits: Limits, mutant: Option<Mutant>) -> Self {
-        let wire = Wire::new(limits, TIMEOUT).with_mutant(mutant);
+        let wire = Wire::new(admission(), limits, TIMEOUT).with_mutant(mutant);
         let (sent, votes, failed, lost) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut wired = Self { wire, sent, votes, failed, lost, is_overdue: false };
+        let mut wired = Self { wire, sent, votes, failed, lost, is_overdue: false, observe: 0 };
+        wired.give(NOW, Input::Opened);
         wired.give(NOW, Input::Clock { node_time: 70_000 });
-        wired.admit(true);
+        wired.give(NOW, Input::Admission(admission::Input::Connected("r".into())));
+        wired.mark();
         wired
     }
 
-    fn admit(&mut self, admitted: bool) {
-        let marker = Membership { generation: 1, fingerprint: "f".into() }.marker("r".into());
-        self.give(NOW, Input::Standing { marker: admitted.then_some(marker), refuses: false });
+    /// The answer to the last call of the admission.
+    fn mark(&mut self) {
+        self.give(NOW, Input::Answered { id: self.observe, counts: true, answers: Answers::Marker(Some(marker())) });
+    }
+
+    fn doubt(&mut self) {
+        self.give(NOW, Input::Admission(admission::Input::Doubted));
+        self.mark();
     }
 
     fn give(&mut self, now: Time, input: Input<&'static str, u128, &'static str>) {
@@ -45,6 +53,10 @@ impl Wired {
             match effect {
                 Effect::Send(id) => {
                     let text = match &self.wire.get(id).unwrap().call {
+                        Call::Admission(_) => {
+                            self.observe = id;
+                            continue;
+                        }
                         Call::Own(own) => String::from(*own),
                         Call::Batch(batch) => {
                             let asked = self.wire.requests(batch).iter().map(|asked| name(&asked.request.op));
@@ -58,6 +70,7 @@ impl Wired {
                 Effect::Failed(why, count) => self.failed.push((why, count)),
                 Effect::Foreign { .. } => self.failed.push((Why::Late, 0)),
                 Effect::Overdue => self.is_overdue = true,
+                Effect::Admission(_) | Effect::AnotherServer(_) | Effect::Flushed => {}
                 Effect::Lost(own) => self.lost.push(own),
             }
         }
@@ -83,11 +96,11 @@ impl Wired {
     }
 
     fn reply_that(&mut self, counts: bool, parts: &[Value]) {
-        let sent = self.wire.oldest().unwrap();
-        let (id, Call::Batch(batch)) = (sent.id, &sent.call) else { panic!("not a batch") };
+        let Sent { id, call, .. } = self.wire.oldest().unwrap();
+        let id = *id;
         let time = [Value::Int(70), Value::Int(0)];
         let value = Value::List(time.into_iter().chain(parts.iter().cloned()).collect());
-        let answers = Wire::<_, _, &str>::read(batch, value).unwrap().answer;
+        let answers = Wire::read(call, value).unwrap().answer;
         self.give(NOW, Input::Answered { id, counts, answers });
     }
 
@@ -146,13 +159,12 @@ fn requests_become_calls_and_replies_become_votes() {
     let sent = wired.wire.oldest().unwrap();
     let Call::Batch(batch) = &sent.call else { panic!("not a batch") };
     assert_eq!(batch.terms().unwrap().deadline, 70_000 + TIMEOUT.0);
-    wired.reply(&[text("ends"), Value::Int(2), text("not_admitted")]);
-    assert_eq!(wired.voted(), [(3, Vote::Released(2)), (5, Vote::Abstained)]);
+    wired.reply(&[text("ends"), Value::Int(2), Value::Int(7)]);
+    assert_eq!(wired.voted(), [(3, Vote::Released(2)), (5, Vote::Sealed { ttl_left: Millis(7) })]);
     wired.reply(&[text("votes"), Value::Error]);
     wired.reply(&[text("extended"), Value::Int(2), Value::Nil]);
     assert_eq!(wired.voted(), [(2, Vote::Unknown), (1, Vote::Extended), (4, Vote::Miss(None))]);
-    assert_eq!(wired.failed, [(Why::NotAdmitted, 1)]);
-    assert_eq!(wired.wire.next_deadline(), None);
+    assert_eq!(wired.wire.next_deadline(), Some(NOW + HEARTBEAT), "nothing is in flight");
 }
 
 #[test]
@@ -169,7 +181,7 @@ fn requests_about_one_lease_keep_their_order() {
 #[test]
 fn without_a_marker_only_releases_are_sent() {
     let mut wired = standard();
-    wired.admit(false);
+    wired.doubt();
     for op in [extend(1), confirm(2), seal(3), release(4)] {
         wired.ask(op);
     }
@@ -186,7 +198,7 @@ fn votes_in_flight_when_the_marker_is_in_doubt_are_unknown() {
     wired.ask(extend(2));
     wired.ask(release(3));
     wired.flush();
-    wired.admit(false);
+    wired.doubt();
     wired.reply(&[text("ends"), Value::Int(1)]);
     wired.reply(&[text("votes"), Value::Int(1)]);
     wired.reply(&[text("extended")]);
@@ -352,10 +364,10 @@ fn requests_that_were_late_and_those_to_another_marker_are_counted_apart() {
         wired.flush();
         wired.reply(&[text(word)]);
         assert_eq!(core::mem::take(&mut wired.failed), [(why, 2)]);
+        wired.mark();
     }
-    for attempt in [1, 2] {
-        wired.ask(acquire(attempt));
-    }
+    wired.ask(acquire(1));
+    wired.ask(acquire(2));
     wired.flush();
     wired.reply(&[text("votes"), text("late"), text("late")]);
     assert_eq!(core::mem::take(&mut wired.failed), [(Why::Late, 2)]);
@@ -410,9 +422,9 @@ fn an_answered_call_that_is_not_for_votes_is_not_in_flight_any_more() {
     wired.give(NOW, Input::Own("observe"));
     wired.ask(confirm(1));
     wired.flush();
-    assert_eq!((wired.wire.take_own(0), wired.wire.take_own(0)), (Some("observe"), None));
-    assert_eq!(wired.wire.take_own(1), None, "a call for votes");
-    assert_eq!(wired.wire.oldest().map(|sent| sent.id), Some(1));
+    assert_eq!((wired.wire.take_own(1), wired.wire.take_own(1)), (Some("observe"), None));
+    assert_eq!(wired.wire.take_own(2), None, "a call for votes");
+    assert_eq!(wired.wire.oldest().map(|sent| sent.id), Some(2));
 }
 
 pub(crate) const PLANTED: [Mutant; 3] =

@@ -316,7 +316,7 @@ impl State {
         let fences = Fences { target: report(&self.servers[node]), others, floor: Token(0), own_clock: clock };
         self.at(node, |server| {
             server.admitters[admitter].reading = false;
-            server.give(admitter, Input::Fences(fences), true);
+            server.give(admitter, Input::Fences(Some(fences)), true);
         });
     }
 

@@ -1,6 +1,6 @@
 //! The admission model: one server, and the processes that admit it.
 
-use redislease_core::admission::{Admission, Effect, Input, Standing};
+use redislease_core::admission::{self, Admission, Effect, Input, Standing};
 use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::op::{Grant, Op, Token, Vote};
@@ -57,7 +57,7 @@ pub fn run_id(start: u8) -> RunId {
 /// The fences of servers that never gave a token.
 fn no_tokens() -> Input {
     let target = FenceReport { allegiance: Allegiance::Nobody, fence: Token(0), clock: 0 };
-    Input::Fences(Fences { target, others: Vec::new(), floor: Token(0), own_clock: 0 })
+    Input::Fences(Some(Fences { target, others: Vec::new(), floor: Token(0), own_clock: 0 }))
 }
 
 impl Server {
@@ -103,14 +103,16 @@ impl Server {
         admitter.machine.handle(NOW, input);
         while let Some(effect) = admitter.machine.poll_effect() {
             match effect {
-                Effect::Observe { run_id, stepped } => {
+                Effect::Call(admission::Call::Observe { run_id, stepped }) => {
                     let marker = self.node.observe(&run_id, nonce, stepped.as_ref());
                     admitter.machine.handle(NOW, Input::Observed(marker));
                 }
                 Effect::ReadFences if tokens => admitter.reading = true,
                 Effect::ReadFences => admitter.machine.handle(NOW, no_tokens()),
                 Effect::ListStatuses { .. } => unreachable!("there are no statuses"),
-                Effect::Admit { ticket, marker, seed } => admitter.admit = Some((ticket, marker, seed)),
+                Effect::Call(admission::Call::Admit { ticket, marker, seed }) => {
+                    admitter.admit = Some((ticket, marker, seed));
+                }
                 Effect::Changed(_) => {}
             }
         }

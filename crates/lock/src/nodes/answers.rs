@@ -1,13 +1,11 @@
 //! The handling of a server's answers: votes, its clock, its state, errors.
 
 use redis::{RedisError, RedisResult, Value};
-use redislease_core::admission::Input;
 use redislease_core::clock::Sample;
-use redislease_core::marker::Marker;
 use redislease_core::seed::FenceReport;
 use redislease_core::time::Time;
 use redislease_core::wire::replies::{self, Answer, InvalidReply};
-use redislease_core::wire::{Call as Sent, Input as ToWire};
+use redislease_core::wire::{Answers, Call as Sent, Input};
 
 use super::Reason;
 use super::failure::Failure;
@@ -32,8 +30,7 @@ impl NodeTask {
     /// Handles one answer: to the oldest call. An error ends the connection.
     pub(super) fn answered(&mut self, answer: RedisResult<Value>) -> Result<(), End> {
         let received = clock::now();
-        let Link::Open(open) = &mut self.link else { return Ok(()) };
-        let Some(sent) = open.wire.oldest() else {
+        let Some(sent) = self.wire.oldest() else {
             return Err(Failure::protocol("the server sent a reply without a command").into());
         };
         let (id, at) = (sent.id, sent.at);
@@ -43,27 +40,24 @@ impl NodeTask {
             Err(error) => return self.failed(id, &error),
         };
         let mut errors = Vec::new();
-        if let Sent::Batch(batch) = &sent.call {
-            let reply = Wire::read(batch, script::value(value, &mut errors)).map_err(ended_by)?;
+        if !matches!(&sent.call, Sent::Own(_)) {
+            let reply = Wire::read(&sent.call, script::value(value, &mut errors)).map_err(ended_by)?;
             // After a jump of a clock the votes are unknown.
             let counts = self.check_clock(at, received, reply.time);
             errors.iter().filter(|_| counts).for_each(|error| self.refused_requests(1, error));
-            self.feed_wire(received, ToWire::Answered { id, counts, answers: reply.answer });
+            if let Answers::Marker(_) = &reply.answer {
+                self.show_clock();
+            }
+            self.feed(received, Input::Answered { id, counts, answers: reply.answer });
             return Ok(());
         }
-        let Some(call) = open.wire.take_own(id) else { return Ok(()) };
+        let Some(call) = self.wire.take_own(id) else { return Ok(()) };
         self.answered_own(at, received, call, value)
     }
 
     fn answered_own(&mut self, at: Time, received: Time, call: Call, value: Value) -> Result<(), End> {
         let errors = &mut Vec::new();
         match call {
-            Call::Observe { .. } | Call::Admit { .. } => {
-                let reply = replies::read_marker(script::value(value, errors)).map_err(ended_by)?;
-                // A clock step is handled first, because the marker in the reply may be older than the step.
-                self.check_clock(at, received, reply.time);
-                self.observed(reply.answer)?;
-            }
             Call::Fence(report) => {
                 let reply = replies::read_fence(script::value(value, errors)).map_err(ended_by)?;
                 let (clock, (allegiance, fence)) = (reply.time, reply.answer);
@@ -77,7 +71,7 @@ impl NodeTask {
                 let counts = self.check_clock(at, received, reply.time);
                 match reply.answer {
                     _ if !counts => {}
-                    Ok(Answer::Vote(found)) if self.admission.marker().is_some() => {
+                    Ok(Answer::Vote(found)) if self.wire.admission().marker().is_some() => {
                         let shown = found.map_or(Shown::Nothing, |(value, left)| Shown::Value(value, left));
                         // The sender may have given up.
                         let _ = reading.answer.send(shown);
@@ -101,7 +95,7 @@ impl NodeTask {
             }
             Call::Load(script) => {
                 if Script::ALL.last() == Some(&script) {
-                    self.feed_wire(received, ToWire::Loaded);
+                    self.feed(received, Input::Loaded);
                 }
             }
         }
@@ -111,33 +105,8 @@ impl NodeTask {
     /// Passes on the TIME of a reply. Returns whether the reply counts: no clock jumped.
     fn check_clock(&mut self, sent: Time, received: Time, time: u64) -> bool {
         let node_time = time / 1000;
-        self.feed_wire(received, ToWire::Clock { node_time });
+        self.feed(received, Input::Clock { node_time });
         self.judge_clock(Sample { node_time, sent, received })
-    }
-
-    fn observed(&mut self, marker: Option<Marker>) -> Result<(), End> {
-        let Link::Open(open) = &self.link else { return Ok(()) };
-        match marker {
-            Some(marker) if *marker.run_id() == open.run_id => {
-                self.show_clock();
-                self.feed(Input::Observed(marker));
-                Ok(())
-            }
-            Some(marker) => Err(Failure::protocol(format!(
-                "another server answers on this connection: marker `{marker}` does not name {}",
-                open.run_id
-            ))
-            .into()),
-            // Only the admit script finds no marker: the wait ticket was deleted during the wait.
-            None => {
-                self.count(Reason::NotAdmitted);
-                Err(Failure {
-                    reason: Reason::NotAdmitted,
-                    text: "its marker was deleted: the server was flushed".to_owned(),
-                }
-                .into())
-            }
-        }
     }
 
     fn informed(&mut self, info: &Info) -> Result<(), End> {
@@ -159,36 +128,35 @@ impl NodeTask {
     /// Handles an error reply to the call `id`.
     fn failed(&mut self, id: u64, error: &RedisError) -> Result<(), End> {
         let now = clock::now();
-        let Link::Open(open) = &mut self.link else { return Ok(()) };
-        let Some(sent) = open.wire.get(id) else { return Ok(()) };
+        let Some(sent) = self.wire.get(id) else { return Ok(()) };
         let (reason, lost) = (Reason::from(error), error.is_unrecoverable_error());
         let own = match &sent.call {
             Sent::Own(own) => Some(own),
-            Sent::Batch(_) => None,
+            Sent::Admission(_) | Sent::Batch(_) => None,
         };
         if reason == Reason::NoScript {
             if matches!(own, Some(Call::Info | Call::Load(_))) {
                 return Err(Failure::protocol("a command other than a script returned NOSCRIPT").into());
             }
-            self.feed_wire(now, ToWire::NotRun { id });
+            self.feed(now, Input::NotRun { id });
             return Ok(());
         }
         if let (Some(Call::Check), Some(refusal), false) = (own, Failure::refusal(error), lost) {
-            open.wire.take_own(id);
+            self.wire.take_own(id);
             self.refused(Some(refusal));
             return Ok(());
         }
         // A replica cannot be a node; a call of the task is repeated on a new connection.
-        let asked = matches!(own, None | Some(Call::Read(_)));
+        let asked = matches!(&sent.call, Sent::Batch(_) | Sent::Own(Call::Read(_)));
         if lost || reason == Reason::ReadOnly || !asked {
             let doing = if lost { "the connection is lost" } else { "the server refuses" };
             return Err(Failure::of(doing, error).into());
         }
         let mut count = 1;
         if let Sent::Batch(batch) = &sent.call {
-            count = open.wire.requests(batch).len();
-            self.feed_wire(now, ToWire::Refused { id });
-        } else if let Some(Call::Read(reading)) = open.wire.take_own(id)
+            count = self.wire.requests(batch).len();
+            self.feed(now, Input::Refused { id });
+        } else if let Some(Call::Read(reading)) = self.wire.take_own(id)
             && error.code() == Some("WRONGTYPE")
         {
             let _ = reading.answer.send(Shown::Foreign);

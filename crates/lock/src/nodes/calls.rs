@@ -1,55 +1,39 @@
 //! The calls that a node's task sends to its server.
 
-use redislease_core::admission::Input;
-use redislease_core::op::Vote;
+use redislease_core::admission;
 use redislease_core::seed::FenceReport;
 use redislease_core::time::Time;
-use redislease_core::wire::{self, Effect, Why};
+use redislease_core::wire::{self, Effect, Input, Why};
 use tokio::sync::oneshot;
 
-use super::Reason;
 use super::brief::brief;
 use super::failure::Failure;
-use super::link::{Link, Open};
+use super::link::Link;
 use super::message::Call;
 use super::node::NodeTask;
 use super::random::nonce;
-use super::request::{Reply, Request};
+use super::request::Reply;
 use super::script::{self, Script};
+use super::{Reason, seeding};
 use crate::clock;
-
-/// An input of the wire of a node.
-type ToWire = wire::Input<String, Reply, Call>;
 
 impl NodeTask {
     /// Sends a call that is not for a vote.
     pub(super) fn call(&mut self, call: Call) {
-        if matches!(call, Call::Read(_)) && self.admission.marker().is_none() {
+        if matches!(call, Call::Read(_)) && self.wire.admission().marker().is_none() {
             return;
         }
-        self.feed_wire(clock::now(), ToWire::Own(call));
+        self.feed(clock::now(), Input::Own(call));
     }
 
-    /// Takes one request for a vote at `now`.
-    pub(super) fn vote(&mut self, now: Time, request: Request, reply: Reply) {
-        if matches!(self.link, Link::Open(_)) {
-            self.feed_wire(now, ToWire::Request(request, reply));
-        } else if request.give_up_at <= now {
-            // Dropping the reply answers the request.
-            self.count(Reason::Timeout);
-        } else {
-            // A request that was never sent was not executed.
-            reply.give(Vote::Abstained);
-        }
+    pub(super) fn feed_admission(&mut self, input: admission::Input) {
+        self.feed(clock::now(), Input::Admission(input));
     }
 
-    /// Gives an input to the wire, if there is a connection, and carries out what follows.
-    pub(super) fn feed_wire(&mut self, now: Time, input: ToWire) {
-        let Link::Open(open) = &mut self.link else { return };
-        open.wire.handle(now, input);
-        while let Link::Open(open) = &mut self.link
-            && let Some(effect) = open.wire.poll_effect()
-        {
+    /// Gives an input to the wire, and carries out what follows.
+    pub(super) fn feed(&mut self, now: Time, input: Input<String, Reply, Call>) {
+        self.wire.handle(now, input);
+        while let Some(effect) = self.wire.poll_effect() {
             match effect {
                 Effect::Send(id) => self.write(id),
                 Effect::Load => self.load(),
@@ -60,10 +44,32 @@ impl NodeTask {
                     let invalid = brief(invalid.to_string());
                     tracing::warn!(node = %self.context.name, address = %self.address, ?keys, "{invalid}");
                 }
+                Effect::Admission(effect) => self.carry_out(effect),
                 Effect::Overdue => self.close(Failure::timeout(self.context.shared.command_timeout()).into()),
+                Effect::AnotherServer(marker) => {
+                    let text = format!("another server answers on this connection: its marker is `{marker}`");
+                    self.close(Failure::protocol(text).into());
+                }
+                Effect::Flushed => {
+                    let text = "its marker was deleted: the server was flushed".to_owned();
+                    self.close(Failure { reason: Reason::NotAdmitted, text }.into());
+                }
                 // Those who wait for it notice that it is dropped.
                 Effect::Lost(_) => {}
             }
+        }
+    }
+
+    fn carry_out(&mut self, effect: admission::Effect) {
+        let (shared, node) = (self.context.shared.clone(), self.context.node);
+        match effect {
+            // The wire sends it.
+            admission::Effect::Call(_) => {}
+            admission::Effect::ListStatuses { again } => {
+                self.answer_later(seeding::list_statuses(shared, node, again));
+            }
+            admission::Effect::ReadFences => self.answer_later(seeding::read_fences(shared, node)),
+            admission::Effect::Changed(standing) => self.show(&standing),
         }
     }
 
@@ -76,26 +82,24 @@ impl NodeTask {
             Why::NoScript => Reason::NoScript,
         };
         self.count_each(count, reason);
-        if why == Why::NotAdmitted {
-            self.feed(Input::NotAdmitted);
-        }
     }
 
     /// Writes a call of the wire.
     fn write(&mut self, id: u64) {
         let Link::Open(open) = &mut self.link else { return };
-        let Open { client, wire, run_id, .. } = open.as_mut();
-        let Some(sent) = wire.get(id) else { return };
+        let Some(sent) = self.wire.get(id) else { return };
         let keyspace = &self.context.shared.keyspace;
-        let marker = || self.context.membership.marker(run_id.clone());
+        let marker = || self.context.membership.marker(open.run_id.clone());
         let command = match &sent.call {
-            wire::Call::Batch(batch) => script::batch(keyspace, wire, batch),
-            wire::Call::Own(own) => match own {
-                Call::Observe { run_id, stepped } => match nonce() {
-                    Ok(nonce) => script::observe(keyspace, run_id, nonce, stepped.as_ref()),
-                    Err(error) => return self.close(Failure::system(&error).into()),
-                },
-                Call::Admit { ticket, marker, seed } => script::admit(keyspace, ticket, marker, *seed),
+            wire::Call::Batch(batch) => script::batch(keyspace, &self.wire, batch),
+            wire::Call::Admission(call) => match (call, nonce()) {
+                (admission::Call::Observe { run_id, stepped }, Ok(nonce)) => {
+                    script::observe(keyspace, run_id, nonce, stepped.as_ref())
+                }
+                (admission::Call::Observe { .. }, Err(error)) => return self.close(Failure::system(&error).into()),
+                (admission::Call::Admit { ticket, marker, seed }, _) => script::admit(keyspace, ticket, marker, *seed),
+            },
+            wire::Call::Own(call) => match call {
                 Call::Fence(_) => script::fence(keyspace, &marker()),
                 Call::Read(reading) => script::read(keyspace, &marker(), &reading.key),
                 Call::Check => script::check(keyspace),
@@ -103,7 +107,7 @@ impl NodeTask {
                 Call::Load(script) => script.load(),
             },
         };
-        client.push(&command);
+        open.client.push(&command);
     }
 
     /// Loads all scripts.
@@ -121,16 +125,16 @@ impl NodeTask {
     }
 
     /// Waits for an answer to the admission, instead of an earlier one.
-    pub(super) fn answer_later(&mut self, answer: impl Future<Output = Option<Input>> + Send + 'static) {
+    pub(super) fn answer_later(&mut self, answer: impl Future<Output = admission::Input> + Send + 'static) {
         if let Link::Open(open) = &mut self.link {
             open.seeding = Some(Box::pin(answer));
         }
     }
 
-    pub(super) fn answer_admission(&mut self, answer: Option<Input>) {
+    pub(super) fn answer_admission(&mut self, answer: admission::Input) {
         if let Link::Open(open) = &mut self.link {
             open.seeding = None;
         }
-        self.feed(answer.unwrap_or(Input::FencesUnread));
+        self.feed_admission(answer);
     }
 }

@@ -62,12 +62,12 @@ impl NodeTask {
             }
             Effect::Doubted(_) => {
                 tracing::info!(node = %name, address = %self.address, "the clock of Redis node {name} and the clock of this process moved apart: the node has no vote until it is known which of them jumped");
-                self.feed(Input::Doubted);
+                self.feed_admission(Input::Doubted);
             }
-            Effect::Steady(_) => self.feed(Input::Steady),
+            Effect::Steady(_) => self.feed_admission(Input::Steady),
             Effect::Stepped(_) => {
                 tracing::warn!(node = %name, address = %self.address, "the clock of Redis node {name} was set: the node has no vote until the longest lease has passed");
-                self.feed(Input::Stepped);
+                self.feed_admission(Input::Stepped);
             }
             // It concerns the whole quorum.
             Effect::Void { .. } => {}

@@ -19,7 +19,7 @@ use super::status::Misconfiguration;
 /// A future that runs concurrently with the task's loop.
 pub(super) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The calls in flight on a connection, and the requests that wait for one.
+/// The admission of the node, the calls in flight on its connection, and the requests that wait for one.
 pub(super) type Wire = wire::Wire<String, Reply, Call>;
 
 pub(super) enum Link {
@@ -32,12 +32,11 @@ pub(super) enum Link {
 /// The state that ends with a connection.
 pub(super) struct Open {
     pub client: Client,
-    pub wire: Wire,
     pub process: Process,
     /// The name of the process in markers.
     pub run_id: RunId,
     /// An answer to the admission.
-    pub seeding: Option<Pending<Option<Input>>>,
+    pub seeding: Option<Pending<Input>>,
     pub info_due: Time,
     /// When the connection was opened.
     pub since: Time,

@@ -1,8 +1,7 @@
 //! What the task of a node receives from other tasks, and what it sends to its server.
 
 use redislease_core::judge;
-use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Stored, Token};
+use redislease_core::op::Stored;
 use redislease_core::seed::FenceReport;
 use redislease_core::time::Millis;
 use tokio::sync::oneshot;
@@ -25,11 +24,9 @@ pub(crate) enum Message {
     Read(Reading),
 }
 
-/// A call to the server that is not for votes.
+/// A call to the server that is not for votes or for the admission.
 #[derive(Debug)]
 pub(super) enum Call {
-    Observe { run_id: RunId, stepped: Option<Marker> },
-    Admit { ticket: Marker, marker: Marker, seed: Token },
     Fence(oneshot::Sender<FenceReport>),
     Read(Reading),
     Info,

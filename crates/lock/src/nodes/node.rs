@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use redis::{RedisResult, Value};
-use redislease_core::admission::{self, Admission, Effect, Input};
+use redislease_core::admission::{self, Admission};
 use redislease_core::backoff::Backoff;
 use redislease_core::time::{Drift, Millis, Time};
-use redislease_core::wire::{Input as ToWire, Limits};
+use redislease_core::wire::{Input, Limits};
 use tokio::sync::watch;
 
+use super::Reason;
 use super::access::Access;
 use super::address::Address;
 use super::connection::{Opened, Opening};
@@ -26,7 +27,6 @@ use super::link::{End, Link, Open, Pending, Trial, Wire};
 use super::message::{Call, Message};
 use super::random::{Random, nonce};
 use super::status::{Misconfiguration, NodeState, NodeStatus};
-use super::{Reason, seeding};
 use crate::clock::{self, Alarm};
 
 /// How often the marker is read.
@@ -49,7 +49,7 @@ pub(super) struct NodeTask {
     pub address: Address,
     pub others: watch::Receiver<Vec<NodeStatus>>,
     access: watch::Receiver<Access>,
-    pub admission: Admission,
+    pub wire: Wire,
     pub alarm: Alarm,
     pub random: Random,
     pub link: Link,
@@ -66,7 +66,7 @@ pub(super) struct NodeTask {
 enum Event {
     Opened(Box<Result<Opened, Failure>>),
     Answer(RedisResult<RedisResult<Value>>),
-    Seeding(Option<Input>),
+    Seeding(admission::Input),
     Messages,
     OthersChanged,
     AccessChanged,
@@ -98,7 +98,7 @@ impl NodeTask {
             address: context.address(),
             others: context.shared.board.subscribe(),
             access: context.shared.access.subscribe(),
-            admission,
+            wire: Wire::new(admission, Limits::STANDARD, context.shared.command_timeout()),
             alarm: Alarm::new()?,
             random: Random::new(),
             link: Link::Pause(Time(0)),
@@ -118,7 +118,6 @@ impl NodeTask {
     /// The operating system cannot set the timer.
     pub async fn run(mut self) -> io::Error {
         loop {
-            self.carry_out();
             self.flush();
             self.set_reach();
             if let Err(error) = self.alarm.set_no_later(self.next_deadline()) {
@@ -140,10 +139,8 @@ impl NodeTask {
 
     /// All requests that have arrived are known to the wire.
     fn flush(&mut self) {
-        if let Link::Open(open) = &mut self.link {
-            open.wire.set_timeout(self.context.shared.command_timeout());
-            self.feed_wire(clock::now(), ToWire::Flush);
-        }
+        self.wire.set_timeout(self.context.shared.command_timeout());
+        self.feed(clock::now(), Input::Flush);
     }
 
     /// Answers are handled before the timer, so that a process that was paused does not treat answers that have already
@@ -196,7 +193,7 @@ impl NodeTask {
     }
 
     pub(super) fn set_reach(&self) {
-        self.context.reach().set(matches!(self.link, Link::Open(_)), self.admission.marker().is_some());
+        self.context.reach().set(matches!(self.link, Link::Open(_)), self.wire.admission().marker().is_some());
     }
 
     fn receive(&mut self) {
@@ -205,7 +202,7 @@ impl NodeTask {
         let now = clock::now();
         for message in received.drain(..) {
             match message {
-                Message::Vote(request, reply) => self.vote(now, request, reply),
+                Message::Vote(request, reply) => self.feed(now, Input::Request(request, reply)),
                 Message::Fence(answer) => self.fence(answer),
                 Message::Read(reading) => self.call(Call::Read(reading)),
                 Message::Clock(finding) => self.take_finding(finding),
@@ -223,13 +220,7 @@ impl NodeTask {
             Link::Opening(_) => None,
             Link::Open(open) => {
                 let judged = self.context.shared.judgement_due();
-                let own = [
-                    self.admission.next_deadline(),
-                    open.wire.next_deadline(),
-                    Some(open.info_due),
-                    judged,
-                    self.trial.due,
-                ];
+                let own = [self.wire.next_deadline(), Some(open.info_due), judged, self.trial.due];
                 own.into_iter().flatten().min()
             }
         }
@@ -241,7 +232,7 @@ impl NodeTask {
             Link::Pause(until) if now >= *until => self.open(),
             Link::Pause(_) | Link::Opening(_) => {}
             Link::Open(_) => {
-                self.feed_wire(now, ToWire::Wake);
+                self.feed(now, Input::Wake);
                 let Link::Open(open) = &mut self.link else { return };
                 if now >= open.info_due {
                     open.info_due = now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
@@ -249,7 +240,6 @@ impl NodeTask {
                     self.call(Call::Check);
                 }
                 self.try_if_due(now);
-                self.feed(Input::Wake);
                 self.judge_in_time(now);
             }
         }
@@ -277,34 +267,6 @@ impl NodeTask {
         })
     }
 
-    pub(super) fn feed(&mut self, input: Input) {
-        self.admission.handle(clock::now(), input);
-        self.tell_standing();
-    }
-
-    /// Passes the standing of the node on to the wire.
-    fn tell_standing(&mut self) {
-        let (marker, refuses) = (self.admission.marker(), self.refusal.is_some());
-        self.feed_wire(clock::now(), ToWire::Standing { marker, refuses });
-    }
-
-    /// Executes the effects of the admission, in order.
-    fn carry_out(&mut self) {
-        while let Some(effect) = self.admission.poll_effect() {
-            match effect {
-                Effect::Observe { run_id, stepped } => self.call(Call::Observe { run_id, stepped }),
-                Effect::Admit { ticket, marker, seed } => self.call(Call::Admit { ticket, marker, seed }),
-                Effect::ListStatuses { again } => {
-                    self.answer_later(seeding::list_statuses(self.context.shared.clone(), self.context.node, again));
-                }
-                Effect::ReadFences => {
-                    self.answer_later(seeding::read_fences(self.context.shared.clone(), self.context.node));
-                }
-                Effect::Changed(standing) => self.show(&standing),
-            }
-        }
-    }
-
     fn opened(&mut self, opened: Result<Opened, Failure>) {
         let now = clock::now();
         let Opened { client, info, run_id, refusal, refused } = match opened {
@@ -323,20 +285,21 @@ impl NodeTask {
             return self.close(End::Misconfigured(why, sentence));
         }
         self.connected_with(now, refused);
-        self.refused(refusal);
+        let info_due = now + if refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
         self.link = Link::Open(Box::new(Open {
             client,
-            wire: Wire::new(Limits::STANDARD, self.context.shared.command_timeout()),
             process: info.process,
             run_id: run_id.clone(),
             seeding: None,
             since: now,
-            info_due: now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY },
+            info_due,
         }));
-        self.feed(Input::Connected(run_id));
+        self.feed(now, Input::Opened);
+        self.refused(refusal);
+        self.feed_admission(admission::Input::Connected(run_id));
         if self.context.suspect.swap(false, Ordering::Relaxed) {
             // The marker may have outlived leases, as after a clock step, so it does not count.
-            self.feed(Input::Stepped);
+            self.feed_admission(admission::Input::Stepped);
         }
     }
 
@@ -375,8 +338,8 @@ impl NodeTask {
         if let Some(refusal) = &self.refusal {
             self.context.update(|status| status.last_refusal = Some(refusal.text.clone()));
         }
-        self.show(&self.admission.standing().clone());
-        self.tell_standing();
+        self.show(&self.wire.admission().standing().clone());
+        self.feed(clock::now(), Input::Refuses(self.refusal.is_some()));
     }
 
     /// Schedules a test whether the server refuses more than one request.
@@ -406,9 +369,8 @@ impl NodeTask {
         };
         self.context.suspect.fetch_or(suspect, Ordering::Relaxed);
         if let Link::Open(open) = std::mem::replace(&mut self.link, Link::Pause(until)) {
-            // Dropping the receivers of the votes answers the requests.
             drop(open);
-            self.feed(Input::Disconnected);
+            self.feed(clock::now(), Input::Closed);
             self.judge_without_this_node();
         }
         self.refusal = None;

@@ -19,7 +19,7 @@ const SILENT_WAIT: Duration = Duration::from_secs(2);
 
 /// Returns when the statuses were listed, with `again` by a list that begins after this call. Shows a long wait in the node's
 /// message: only the API server can end it.
-pub(super) async fn list_statuses(shared: Arc<Shared>, target: Node, again: bool) -> Option<Input> {
+pub(super) async fn list_statuses(shared: Arc<Shared>, target: Node, again: bool) -> Input {
     let listed = async { if again { shared.floor.read_again().await } else { shared.floor.completed().await } };
     let mut listed = pin!(listed);
     if tokio::time::timeout(SILENT_WAIT, &mut listed).await.is_err() {
@@ -34,11 +34,11 @@ pub(super) async fn list_statuses(shared: Arc<Shared>, target: Node, again: bool
         });
         listed.await;
     }
-    Some(Input::StatusesListed)
+    Input::StatusesListed
 }
 
-/// The fences of the nodes that reply. `None` if `target` does not.
-pub(super) async fn read_fences(shared: Arc<Shared>, target: Node) -> Option<Input> {
+/// The fences of the nodes that reply.
+pub(super) async fn read_fences(shared: Arc<Shared>, target: Node) -> Input {
     let asked: Vec<_> = shared
         .quorum
         .nodes()
@@ -50,15 +50,9 @@ pub(super) async fn read_fences(shared: Arc<Shared>, target: Node) -> Option<Inp
             (node, answered)
         })
         .collect();
-    let mut own = None;
-    let mut others = Vec::new();
+    let mut reports = Vec::new();
     for (node, answered) in asked {
-        match answered.await {
-            Ok(report) if node == target => own = Some(report),
-            Ok(report) => others.push(report),
-            Err(_no_answer) => {}
-        }
+        reports.extend(answered.await.ok().map(|report| (node, report)));
     }
-    let (floor, own_clock) = (shared.floor.token(), clock::unix_micros());
-    Some(Input::Fences(Fences { target: own?, others, floor, own_clock }))
+    Input::Fences(Fences::of(target, reports, shared.floor.token(), clock::unix_micros()))
 }

@@ -51,7 +51,7 @@ impl NodeTask {
         };
         if self.outdated != outdated {
             self.outdated = outdated;
-            self.show(&self.admission.standing().clone());
+            self.show(&self.wire.admission().standing().clone());
         }
     }
 }

@@ -152,7 +152,7 @@ impl Bug {
             Self::KeysNotRead => Some("peer: "),
             Self::EffectRepeated => Some("the engine has more than"),
             Self::LeaderEffectRepeated => Some("the election has more than"),
-            Self::AdmissionEffectRepeated => Some("an admission has more than"),
+            Self::AdmissionEffectRepeated => Some("a wire has more than"),
             Self::TimerEndsAtOnce => Some("events at one instant"),
             Self::Core(Mutant::EffectRepeated) => Some("effects at one instant"),
             _ => None,

@@ -8,7 +8,7 @@ use crate::chaos::fault::{Fault, Phase, Spot};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::event::{Event, Heal, Inside};
-use crate::operator::state::{Life, Machine, Process};
+use crate::operator::state::{Life, Machine, Peer, Process};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::redis::link::Address;
 use crate::redis::server::Memory;
@@ -93,8 +93,9 @@ impl World {
             }
             Fault::LoseTime if self.processes[process].life == Life::Running => self.stop_clock(process),
             Fault::Reset => {
-                let conn = self.processes[process].peers.get(node).and_then(|peer| peer.conn.as_ref());
-                if conn.is_some_and(|conn| conn.ready && conn.wire.oldest().is_some()) {
+                let peer = self.processes[process].peers.get(node);
+                let is_ready = |peer: &Peer| peer.conn.as_ref().is_some_and(|conn| conn.ready);
+                if peer.is_some_and(|peer| is_ready(peer) && peer.wire.oldest().is_some()) {
                     self.hit(fault, Some(process));
                     let to = self.address(process, node);
                     self.later(process, 0, Inside::Reset(to));

@@ -14,13 +14,10 @@ impl World {
         }
         let late = |deadline: &Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
         let lease = woken.machines.iter().find(|machine| late(&machine.next_deadline()));
-        let node = woken.peers.iter().find(|peer| late(&peer.admission.next_deadline()));
-        let wire =
-            woken.peers.iter().filter_map(|peer| peer.conn.as_ref()).find(|conn| late(&conn.wire.next_deadline()));
+        let node = woken.peers.iter().find(|peer| late(&peer.wire.next_deadline()));
         let machine = lease.map(|machine| format!("{:?}", machine.driver));
-        let machine = machine.or_else(|| wire.map(|conn| format!("{:?}", conn.wire)));
         let engine = late(&woken.engine.next_deadline()).then(|| "the engine".to_owned());
-        if let Some(machine) = machine.or_else(|| node.map(|peer| format!("{:?}", peer.admission))).or(engine) {
+        if let Some(machine) = machine.or_else(|| node.map(|peer| format!("{:?}", peer.wire))).or(engine) {
             self.check.fail(format!("woken at {} it asks to be woken in the past: {machine}", now.0));
         }
     }

@@ -1,15 +1,15 @@
 //! The state of each Redis node in one process: the connection, its clock, and whether it votes.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use redislease_core::admission::{Admission, Standing};
+use redislease_core::admission::{self, Admission, Effect, Standing};
 use redislease_core::driver::returned;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
+use redislease_core::quorum::Node;
 use redislease_core::seed::{Allegiance, FenceReport, Fences};
-use redislease_core::time::{Drift, Millis, Time};
-use redislease_core::{admission, wire};
+use redislease_core::time::{Drift, Millis};
+use redislease_core::wire;
 use redislease_plan::api::conditions::LeaseReady;
 use redislease_plan::engine::Input;
 use redislease_plan::plan::{QuorumFacts, calls};
@@ -19,7 +19,7 @@ use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::state::{Gather, Peer, Ticket};
-use crate::redis::link::Own;
+use crate::redis::link::{Own, Wire};
 use crate::world::World;
 
 /// How often the marker of a node is read.
@@ -36,12 +36,16 @@ impl World {
             drift: Drift::STANDARD,
             heartbeat: HEARTBEAT,
         };
+        let wire = || {
+            let admission = Admission::new(config.clone()).with_mutant(self.mutant());
+            Wire::new(admission, self.swarm.limits.clone(), self.swarm.command_timeout).with_mutant(self.mutant())
+        };
         let fresh = |_| Peer {
-            admission: Admission::new(config.clone()).with_mutant(self.mutant()),
+            wire: wire(),
             conn: None,
             tried: false,
             gather: None,
-            seeded_by: Sight::SeededByClocks,
+            seeded_by: None,
             tokens_asked: 0,
             stepped: None,
             doubted_at: None,
@@ -64,7 +68,7 @@ impl World {
     /// The leases, the index and the election of one replica learn about the nodes.
     pub fn nodes_changed(&mut self, process: usize) {
         let operator = &mut self.processes[process];
-        let admitted = |peer: &Peer| *peer.admission.standing() == Standing::Admitted;
+        let admitted = |peer: &Peer| *peer.wire.admission().standing() == Standing::Admitted;
         let votes: Vec<bool> = operator.peers.iter().map(admitted).collect();
         let up = votes.iter().filter(|votes| **votes).count();
         let evaluated = operator.peers.iter().all(|peer| peer.tried);
@@ -95,15 +99,6 @@ impl World {
         self.tell_engine(process, Input::Quorum { name: QUORUM.into(), facts: Some(facts), authority });
     }
 
-    pub fn wake_admissions(&mut self, process: usize, now: Time) {
-        for node in 0..self.processes[process].peers.len() {
-            let deadline = self.processes[process].peers[node].admission.next_deadline();
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                self.admission(process, node, admission::Input::Wake);
-            }
-        }
-    }
-
     pub fn connected(&mut self, process: usize, node: usize, run_id: RunId) {
         let cached = self.is(Bug::CachedRunId);
         let peer = &mut self.processes[process].peers[node];
@@ -116,45 +111,34 @@ impl World {
     }
 
     pub fn admission(&mut self, process: usize, node: usize, input: admission::Input) {
-        let now = Time(self.local(process));
-        let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
-        let waited = matches!(peer.admission.standing(), Standing::Seeding(_));
-        peer.admission.handle(now, input);
-        let marker = peer.admission.marker();
-        self.feed_wire(process, node, wire::Input::Standing { marker, refuses: false });
-        let (mut moved, mut again) = (false, None);
-        while self.polls("an admission") {
-            let poll = || self.processes[process].peers.get_mut(node)?.admission.poll_effect();
-            let Some(effect) = again.take().or_else(poll) else { break };
-            match effect {
-                admission::Effect::Observe { run_id, stepped } => {
-                    self.feed_wire(process, node, wire::Input::Own(Own::Observe { run_id, stepped }));
-                }
-                admission::Effect::Admit { ticket, marker, seed } => {
-                    self.coverage.saw(self.processes[process].peers[node].seeded_by);
-                    self.feed_wire(process, node, wire::Input::Own(Own::Admit { ticket, marker, seed }));
-                }
-                admission::Effect::ListStatuses { again } => self.list_statuses(process, node, again),
-                admission::Effect::ReadFences => self.gather(process, node),
-                admission::Effect::Changed(standing) => {
-                    let repeats = self.is(Bug::AdmissionEffectRepeated);
-                    again = repeats.then(|| admission::Effect::Changed(standing.clone()));
-                    match standing {
-                        Standing::Admitted if waited => self.coverage.saw(Sight::ReAdmitted),
-                        Standing::Seeding(Some(_)) => self.coverage.saw(Sight::SeedingRefused),
-                        _ => {}
+        self.tell_wire(process, node, wire::Input::Admission(input));
+    }
+
+    pub fn carry_out_admission(&mut self, process: usize, node: usize, effect: Effect) {
+        match effect {
+            // The wire sends it.
+            Effect::Call(_) => {}
+            Effect::ListStatuses { again } => self.list_statuses(process, node, again),
+            Effect::ReadFences => self.gather(process, node),
+            Effect::Changed(standing) => {
+                let peer = &mut self.processes[process].peers[node];
+                match standing {
+                    Standing::Admitted => {
+                        peer.tried = true;
+                        if let Some(seeded_by) = peer.seeded_by.take() {
+                            self.coverage.saw(seeded_by);
+                            self.coverage.saw(Sight::ReAdmitted);
+                        }
                     }
-                    moved = true;
-                    self.note(Note::Node { process, node, standing: &standing });
+                    Standing::Seeding(Some(_)) => {
+                        peer.seeded_by = None;
+                        self.coverage.saw(Sight::SeedingRefused);
+                    }
+                    _ => {}
                 }
+                self.note(Note::Node { process, node, standing: &standing });
+                self.nodes_changed(process);
             }
-        }
-        let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
-        if *peer.admission.standing() == Standing::Admitted && !std::mem::replace(&mut peer.tried, true) {
-            moved = true;
-        }
-        if moved {
-            self.nodes_changed(process);
         }
     }
 
@@ -192,13 +176,11 @@ impl World {
 
     /// Asks every node for its fence, on behalf of the admission of `target`.
     fn gather(&mut self, process: usize, target: usize) {
-        let peers = &self.processes[process].peers;
-        let ready = |node: &usize| peers[*node].conn.as_ref().is_some_and(|conn| conn.ready);
-        let outstanding: BTreeSet<usize> = (0..peers.len()).filter(ready).collect();
-        let gather = Gather { outstanding: outstanding.clone(), target: None, others: Vec::new() };
-        self.processes[process].peers[target].gather = Some(gather);
-        for node in outstanding {
-            self.feed_wire(process, node, wire::Input::Own(Own::Fence(Some(target))));
+        let nodes = 0..self.processes[process].peers.len();
+        self.processes[process].peers[target].gather =
+            Some(Gather { outstanding: nodes.clone().collect(), reports: Vec::new() });
+        for node in nodes {
+            self.tell_wire(process, node, wire::Input::Own(Own::Fence(Some(target))));
         }
     }
 
@@ -211,33 +193,27 @@ impl World {
         said: Option<(Option<Marker>, Token, u64)>,
     ) {
         let reads = !self.is(Bug::SeedFromReadableFences);
-        let current = self.processes[process].peers[node].admission.marker();
-        let Some(gather) = &mut self.processes[process].peers[target].gather else { return };
-        if !gather.outstanding.remove(&node) {
-            return;
-        }
-        if let Some((marker, fence, clock)) = said {
-            let ours = marker.is_some() && marker == current;
-            let allegiance = if ours { Allegiance::Ours } else { Allegiance::Nobody };
-            let report = FenceReport { allegiance, fence, clock: if reads { clock } else { 0 } };
-            if node == target {
-                gather.target = Some(report);
-            } else {
-                gather.others.push(report);
-            }
-        }
-        if !gather.outstanding.is_empty() {
-            return;
-        }
         let operator = &mut self.processes[process];
-        let gathered = operator.peers[target].gather.take();
-        let Some(Gather { target: report, others, .. }) = gathered else { return };
-        let Some(report) = report else { return self.admission(process, target, admission::Input::FencesUnread) };
-        let remembering = others.iter().filter(|report| report.allegiance == Allegiance::Ours).count();
-        let by_others = remembering >= self.swarm.quorum.majority();
-        operator.peers[target].seeded_by = if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks };
+        let ours = operator.peers[node].run_id.clone().map(|run_id| self.membership.marker(run_id));
+        let Some(Gather { outstanding, reports }) = &mut operator.peers[target].gather else { return };
+        if !outstanding.remove(&node) {
+            return;
+        }
+        reports.extend(said.map(|(marker, fence, clock)| {
+            let allegiance = if marker.is_some() && marker == ours { Allegiance::Ours } else { Allegiance::Nobody };
+            (Node(node as u8), FenceReport { allegiance, fence, clock: if reads { clock } else { 0 } })
+        }));
+        if !outstanding.is_empty() {
+            return;
+        }
+        let reports = std::mem::take(reports);
+        operator.peers[target].gather = None;
         let (floor, own_clock) = if reads { (operator.floor, operator.wall.micros(self.now)) } else { (Token(0), 0) };
-        let fences = Fences { target: report, others, floor, own_clock };
+        let fences = Fences::of(Node(target as u8), reports, floor, own_clock);
+        operator.peers[target].seeded_by = fences.as_ref().map(|fences| {
+            let by_others = fences.remembering() >= self.swarm.quorum.majority();
+            if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks }
+        });
         self.admission(process, target, admission::Input::Fences(fences));
     }
 }

@@ -8,6 +8,7 @@ use redislease_core::time::{Drift, Time};
 use redislease_core::{admission, wire};
 
 use crate::check::coverage::Sight;
+use crate::redis::clock::MILLI;
 use crate::redis::link::Own;
 use crate::world::World;
 
@@ -16,8 +17,10 @@ impl World {
         Judge::new(self.swarm.quorum, self.swarm.longest, Drift::STANDARD).with_mutant(self.mutant())
     }
 
-    /// Passes on the TIME of an answer. Returns whether the votes in it count.
-    pub fn judge_clock(&mut self, process: usize, node: usize, sample: Sample) -> bool {
+    /// Passes on the TIME of an answer, in microseconds. Returns whether the votes in it count.
+    pub fn judge_clock(&mut self, process: usize, node: usize, sent: Time, clock: u64) -> bool {
+        let sample = Sample { node_time: clock / MILLI, sent, received: Time(self.local(process)) };
+        self.tell_wire(process, node, wire::Input::Clock { node_time: sample.node_time });
         let judge = &mut self.processes[process].judge;
         let steady = judge.read(sample.received, Node(node as u8), sample);
         let doubted = judge.is_in_doubt(Node(node as u8));
@@ -44,7 +47,7 @@ impl World {
             let Some(effect) = self.processes[process].judge.poll_effect() else { return };
             match effect {
                 Effect::ReadClock(node) => {
-                    self.feed_wire(process, node.index(), wire::Input::Own(Own::Fence(None)));
+                    self.tell_wire(process, node.index(), wire::Input::Own(Own::Fence(None)));
                 }
                 Effect::Doubted(node) => {
                     let now = self.now;

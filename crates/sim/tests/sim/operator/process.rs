@@ -51,8 +51,7 @@ impl World {
             return;
         }
         let leases = sleeper.machines.iter().filter_map(Machine::next_deadline);
-        let nodes = sleeper.peers.iter().filter_map(|peer| peer.admission.next_deadline());
-        let wires = sleeper.peers.iter().filter_map(|peer| peer.conn.as_ref()?.wire.next_deadline());
+        let nodes = sleeper.peers.iter().filter_map(|peer| peer.wire.next_deadline());
         let engine = sleeper.engine.next_deadline();
         let engine = if self.is(Bug::TimerEndsAtOnce) { engine.map(|_| Time(0)) } else { engine };
         let clocks = sleeper.judge.next_deadline(self.swarm.command_timeout);
@@ -60,7 +59,7 @@ impl World {
         let leader = sleeper.leader.as_ref().filter(|leader| !leader.due);
         let leader = leader.and_then(|leader| leader.machine.next_deadline());
         let others = [engine, clocks, leader, sleeper.calls.next_deadline()].into_iter().flatten();
-        let Some(deadline) = leases.chain(nodes).chain(wires).chain(others).min() else { return };
+        let Some(deadline) = leases.chain(nodes).chain(others).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);
         if sleeper.wake_at.is_none_or(|earlier| at < earlier) {
             self.processes[process].wake_at = Some(at);
@@ -80,7 +79,6 @@ impl World {
         self.drain_leader(process);
         self.wake_wires(process, now);
         self.judge_in_time(process, now);
-        self.wake_admissions(process, now);
         self.wake_machines(process, now);
         self.wake_engine(process, now);
         self.wake_calls(process, now);

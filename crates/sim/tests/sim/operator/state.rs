@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use redislease_core::admission::Admission;
 use redislease_core::driver;
 use redislease_core::driver::{Driver, Ids, Proposals, Turns};
 use redislease_core::judge::Judge;
 use redislease_core::marker::RunId;
 use redislease_core::op::{Holder, Token};
-use redislease_core::quorum::Quorum;
+use redislease_core::quorum::{Node, Quorum};
 use redislease_core::seed::FenceReport;
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_plan::engine::{self, Caller, Engine, Subject};
@@ -31,7 +30,7 @@ use crate::check::state::{Checks, History, Seen};
 use crate::event::{Inside, SharedViews};
 use crate::programs::worker::Worker;
 use crate::redis::clock::{Clock, Micros};
-use crate::redis::link::Conn;
+use crate::redis::link::{Conn, Wire};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
@@ -248,13 +247,13 @@ pub fn instance(process: usize) -> String {
 
 /// The state of one node in a process.
 pub struct Peer {
-    pub admission: Admission,
+    pub wire: Wire,
     pub conn: Option<Conn>,
     /// Whether a connection was opened or has failed.
     pub tried: bool,
     pub gather: Option<Gather>,
-    /// Where its last counter came from.
-    pub seeded_by: Sight,
+    /// Where the counter with which it is being admitted came from.
+    pub seeded_by: Option<Sight>,
     /// How often the statuses were to be read to seed its counter. Only the answer to the last request counts.
     pub tokens_asked: u64,
     /// The fault that set its clock, until the next answer of the node.
@@ -267,8 +266,7 @@ pub struct Peer {
 /// The fences that an admission waits for.
 pub struct Gather {
     pub outstanding: BTreeSet<usize>,
-    pub target: Option<FenceReport>,
-    pub others: Vec<FenceReport>,
+    pub reports: Vec<(Node, FenceReport)>,
 }
 
 /// The caller of a call.

@@ -1,14 +1,13 @@
 //! The shell around the wires of the core: requests and replies to them, their effects to the network and the leases.
 
-use redislease_core::admission;
-use redislease_core::clock::Sample;
 use redislease_core::lease::Round;
 use redislease_core::op::{Op, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 use redislease_core::wire::replies::Value;
-use redislease_core::wire::{Call, Effect, Input, Request, Why};
+use redislease_core::wire::{Answers, Effect, Input, Request, Why};
 
+use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::event::Inside;
@@ -27,7 +26,7 @@ impl World {
         let Some(keys) = keys else { return self.voted(process, node, ticket, Vote::Unknown) };
         let peer = &self.processes[process].peers[node.index()];
         let ready = peer.conn.as_ref().is_some_and(|conn| conn.ready);
-        let votes = peer.admission.marker().is_some();
+        let votes = peer.wire.admission().marker().is_some();
         if release {
             self.release_sent(process, serial, ready);
         }
@@ -35,7 +34,8 @@ impl World {
         if !ready || !(release || votes) {
             return self.voted(process, node, ticket, Vote::Abstained);
         }
-        self.feed_wire(process, node.index(), Input::Request(Request { keys: keys.into(), op, give_up_at }, ticket));
+        let request = Request { keys: keys.into(), op, give_up_at };
+        self.tell_wire(process, node.index(), Input::Request(request, ticket));
         self.flush_soon(process, node.index());
     }
 
@@ -53,7 +53,7 @@ impl World {
     pub fn flush(&mut self, to: Address) {
         let Some(conn) = self.current(to) else { return };
         conn.flushes = false;
-        self.feed_wire(to.process, to.node, Input::Flush);
+        self.tell_wire(to.process, to.node, Input::Flush);
     }
 
     fn voted(&mut self, process: usize, node: Node, ticket: Ticket, vote: Vote) {
@@ -64,11 +64,11 @@ impl World {
         self.later(process, 0, Inside::Vote { serial, round, node, vote });
     }
 
-    /// Gives an input to a wire, if the process is connected, and carries out what follows.
-    pub fn feed_wire(&mut self, process: usize, node: usize, input: Input<u8, Ticket, Own>) {
+    /// Gives an input to a wire, unless the process has crashed, and carries out what follows.
+    pub fn tell_wire(&mut self, process: usize, node: usize, input: Input<u8, Ticket, Own>) {
         let now = Time(self.local(process));
-        let Some(conn) = self.conn(process, node) else { return };
-        conn.wire.handle(now, input);
+        let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
+        peer.wire.handle(now, input);
         self.drain_wire(process, node);
     }
 
@@ -80,79 +80,72 @@ impl World {
     }
 
     fn drain_wire(&mut self, process: usize, node: usize) {
-        let boot = self.processes[process].boot;
+        let (boot, mut again) = (self.processes[process].boot, None);
         while self.polls_on(process, boot, "a wire") {
-            let Some(effect) = self.conn(process, node).and_then(|conn| conn.wire.poll_effect()) else { return };
+            let poll = || self.processes[process].peers.get_mut(node)?.wire.poll_effect();
+            let Some(effect) = again.take().or_else(poll) else { return };
             match effect {
                 Effect::Send(id) => self.post(process, node, id),
                 Effect::Load => {
                     if let Some(conn) = self.conn(process, node) {
                         conn.lost_scripts = true;
                     }
-                    self.feed_wire(process, node, Input::Own(Own::Load));
+                    self.tell_wire(process, node, Input::Own(Own::Load));
                 }
                 Effect::Vote(ticket, vote) => self.voted(process, Node(node as u8), ticket, vote),
-                Effect::Failed(Why::NotAdmitted, _) => self.admission(process, node, admission::Input::NotAdmitted),
                 Effect::Failed(Why::Busy, _) => self.coverage.saw(Sight::RequestsRefused),
-                Effect::Failed(..) => {}
                 Effect::Foreign { invalid, .. } => self.check.fail(format!("node {node}: {invalid}")),
-                Effect::Overdue => return self.disconnect(process, node),
-                Effect::Lost(own) => self.lost(process, node, &own),
+                Effect::Admission(effect) => {
+                    again = self.is(Bug::AdmissionEffectRepeated).then(|| Effect::Admission(effect.clone()));
+                    self.carry_out_admission(process, node, effect);
+                }
+                Effect::Overdue | Effect::AnotherServer(_) | Effect::Flushed => self.disconnect(process, node),
+                Effect::Lost(Own::Fence(Some(target))) => self.fence_read(process, target, node, None),
+                Effect::Failed(..) | Effect::Lost(_) => {}
             }
-        }
-    }
-
-    /// The answer to a call will not come.
-    fn lost(&mut self, process: usize, node: usize, own: &Own) {
-        if let Own::Fence(Some(target)) = own {
-            self.fence_read(process, *target, node, None);
         }
     }
 
     pub fn wake_wires(&mut self, process: usize, now: Time) {
         for node in 0..self.processes[process].peers.len() {
             // A wire may have crashed the process.
-            let deadline = self.conn(process, node).and_then(|conn| conn.wire.next_deadline());
+            let deadline = self.processes[process].peers.get(node).and_then(|peer| peer.wire.next_deadline());
             if deadline.is_some_and(|deadline| deadline <= now) {
-                self.feed_wire(process, node, Input::Wake);
-                self.feed_wire(process, node, Input::Flush);
+                self.tell_wire(process, node, Input::Wake);
+                self.tell_wire(process, node, Input::Flush);
             }
         }
     }
 
     pub fn reply(&mut self, to: Address, id: u64, answer: Answer, clock: u64) {
         let Address { process, node, .. } = to;
-        let Some(conn) = self.current(to) else { return };
-        let Some(sent) = conn.wire.get(id) else { return };
-        let at = sent.at;
+        if self.current(to).is_none() {
+            return;
+        }
+        let wire = &mut self.processes[process].peers[node].wire;
+        let Some(at) = wire.get(id).map(|sent| sent.at) else { return };
         match answer {
             Answer::NoScript => {
                 self.hit(Fault::FlushScripts, Some(process));
-                self.feed_wire(process, node, Input::NotRun { id });
-            }
-            Answer::Loaded => {
-                conn.wire.take_own(id);
-                self.feed_wire(process, node, Input::Loaded);
-            }
-            Answer::Info(run_id) => {
-                conn.wire.take_own(id);
-                self.connected(process, node, run_id);
+                self.tell_wire(process, node, Input::NotRun { id });
             }
             Answer::Votes(value) => self.reply_to_batch(to, id, at, value),
             Answer::Marker(marker) => {
-                conn.wire.take_own(id);
-                self.clock_read(to, at, clock);
-                match marker {
-                    _ if self.current(to).is_none() => {}
-                    Some(marker) => self.admission(process, node, admission::Input::Observed(marker)),
-                    // Flushed between observe and admit: a new connection reads the marker again.
-                    None => self.disconnect(process, node),
-                }
+                let counts = self.judge_clock(process, node, at, clock);
+                self.tell_wire(process, node, Input::Answered { id, counts, answers: Answers::Marker(marker) });
+            }
+            Answer::Loaded => {
+                wire.take_own(id);
+                self.tell_wire(process, node, Input::Loaded);
+            }
+            Answer::Info(run_id) => {
+                wire.take_own(id);
+                self.connected(process, node, run_id);
             }
             Answer::Fence { marker, fence } => {
-                let own = conn.wire.take_own(id);
-                let counts = self.clock_read(to, at, clock);
-                if let Some(Own::Fence(Some(target))) = own
+                let call = wire.take_own(id);
+                let counts = self.judge_clock(process, node, at, clock);
+                if let Some(Own::Fence(Some(target))) = call
                     && self.current(to).is_some()
                 {
                     self.fence_read(process, target, node, counts.then_some((marker, fence, clock)));
@@ -160,57 +153,35 @@ impl World {
             }
         }
         if self.current(to).is_some() {
-            self.feed_wire(process, node, Input::Flush);
+            self.tell_wire(process, node, Input::Flush);
         }
     }
 
-    /// Takes the TIME of an answer, in microseconds. Returns whether the votes in it count.
-    fn clock_read(&mut self, from: Address, sent: Time, clock: u64) -> bool {
+    fn reply_to_batch(&mut self, from: Address, id: u64, at: Time, value: Value) {
         let Address { process, node, .. } = from;
-        let (node_time, received) = (clock / MILLI, Time(self.local(process)));
-        self.feed_wire(process, node, Input::Clock { node_time });
-        self.judge_clock(process, node, Sample { node_time, sent, received })
-    }
-
-    fn reply_to_batch(&mut self, from: Address, id: u64, sent: Time, value: Value) {
-        let Address { process, node, .. } = from;
-        let Some(conn) = self.current(from) else { return };
-        let Some(Call::Batch(batch)) = conn.wire.get(id).map(|sent| &sent.call) else { return };
-        let reply = match Wire::read(batch, value) {
+        let wire = &self.processes[process].peers[node].wire;
+        let Some(sent) = wire.get(id) else { return };
+        let reply = match Wire::read(&sent.call, value) {
             Ok(reply) => reply,
             Err(invalid) => return self.check.fail(format!("node {node}: {invalid}")),
         };
-        let counts = self.clock_read(from, sent, reply.time);
+        let counts = self.judge_clock(process, node, at, reply.time);
         let Some(peer) = self.processes[process].peers.get(node) else { return };
-        if !counts || peer.admission.marker().is_none() {
+        if !counts || peer.wire.admission().marker().is_none() {
             self.coverage.saw(Sight::VoteDiscardedAfterStep);
         }
-        self.feed_wire(process, node, Input::Answered { id, counts, answers: reply.answer });
+        self.tell_wire(process, node, Input::Answered { id, counts, answers: reply.answer });
     }
 
     /// Drops the connection: each request on it is answered with an unknown vote.
     pub fn disconnect(&mut self, process: usize, node: usize) {
-        let (boot, now) = (self.processes[process].boot, Time(self.local(process)));
+        let boot = self.processes[process].boot;
         let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
-        let Some(mut conn) = peer.conn.take() else { return };
+        let Some(conn) = peer.conn.take() else { return };
         peer.gather = None;
         peer.tokens_asked += 1;
-        conn.wire.handle(now, Input::Closed);
-        let mut lost = Vec::new();
-        while let Some(effect) = conn.wire.poll_effect() {
-            match effect {
-                Effect::Vote(ticket, vote) => self.voted(process, Node(node as u8), ticket, vote),
-                Effect::Lost(own) => lost.push(own),
-                _ => {}
-            }
-        }
-        self.admission(process, node, admission::Input::Disconnected);
+        self.tell_wire(process, node, Input::Closed);
         self.judge_without(process, node);
-        for own in lost {
-            if self.processes[process].boot == boot {
-                self.lost(process, node, &own);
-            }
-        }
         let delay = self.rng.between(20, 200) * MILLI;
         self.later(process, delay, Inside::Dial(Address { process, boot, node, conn: conn.number + 1 }));
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use redislease_core::admission;
 use redislease_core::lease::Round;
-use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::{Op, Token};
+use redislease_core::op::Op;
 use redislease_core::wire;
 use redislease_core::wire::Terms;
 
@@ -54,20 +54,11 @@ pub struct Ticket {
     pub release: bool,
 }
 
-/// A call that is not for votes.
+/// A call that is not for votes or for the admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Own {
     /// The first call of a connection. The scripts are loaded with it.
     Info,
-    Observe {
-        run_id: RunId,
-        stepped: Option<Marker>,
-    },
-    Admit {
-        ticket: Marker,
-        marker: Marker,
-        seed: Token,
-    },
     /// For the admission of this node, or to read the clock only.
     Fence(Option<usize>),
     Load,
@@ -89,6 +80,7 @@ pub struct Delivery {
 #[derive(Clone, Debug)]
 pub enum Call {
     Own(Own),
+    Admission(admission::Call),
     Batch(Batch),
 }
 
@@ -104,7 +96,7 @@ pub struct Batch {
 impl Call {
     /// Whether it can change the server.
     pub const fn writes(&self) -> bool {
-        !matches!(self, Self::Own(Own::Info | Own::Fence(_) | Own::Load))
+        !matches!(self, Self::Own(_))
     }
 
     /// Whether the server executes it with a script.
@@ -117,7 +109,6 @@ pub struct Conn {
     pub number: u32,
     pub incarnation: u32,
     pub ready: bool,
-    pub wire: Wire,
     /// Whether the requests that arrive now are sent soon.
     pub flushes: bool,
     /// The server has lost its scripts since it was opened.

@@ -7,7 +7,7 @@ use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::event::{Event, Inside};
 use crate::redis::clock::{MILLI, Micros, SECOND};
-use crate::redis::link::{Address, Batch, Call, Conn, Delivery, Own, Ticket, Wire};
+use crate::redis::link::{Address, Batch, Call, Conn, Delivery, Own, Ticket};
 use crate::world::World;
 
 impl World {
@@ -39,13 +39,13 @@ impl World {
             number: conn,
             incarnation: self.servers[node].incarnation,
             ready: false,
-            wire: Wire::new(self.swarm.limits.clone(), self.swarm.command_timeout).with_mutant(self.mutant()),
             flushes: false,
             lost_scripts: false,
             last_to: self.now,
             last_from: self.now,
         });
-        self.feed_wire(process, node, Input::Own(Own::Info));
+        self.tell_wire(process, node, Input::Opened);
+        self.tell_wire(process, node, Input::Own(Own::Info));
     }
 
     fn tried(&mut self, process: usize, node: usize) {
@@ -83,16 +83,14 @@ impl World {
     /// Sends a call of the wire.
     pub fn post(&mut self, process: usize, node: usize, id: u64) {
         let now = self.now;
-        let from = self.address(process, node);
-        let cut = self.links[process][node].lost_to();
-        let bound = self.command_bound(process);
-        self.check.sent(now, process, node, bound);
-        let Some(conn) = &self.processes[process].peers[node].conn else { return };
-        let (incarnation, Some(sent)) = (conn.incarnation, conn.wire.get(id)) else { return };
+        let Some(peer) = self.processes[process].peers.get(node) else { return };
+        let Some(conn) = &peer.conn else { return };
+        let (incarnation, Some(sent)) = (conn.incarnation, peer.wire.get(id)) else { return };
         let call = match &sent.call {
             wire::Call::Own(own) => Call::Own(own.clone()),
+            wire::Call::Admission(call) => Call::Admission(call.clone()),
             wire::Call::Batch(batch) => {
-                let requests = conn.wire.requests(batch);
+                let requests = peer.wire.requests(batch);
                 let of = |ticket: &Ticket| (ticket.number, ticket.serial);
                 Call::Batch(Batch {
                     requests: requests.iter().map(|one| (one.request.keys.clone(), one.request.op.clone())).collect(),
@@ -101,6 +99,10 @@ impl World {
                 })
             }
         };
+        let from = self.address(process, node);
+        let cut = self.links[process][node].lost_to();
+        let bound = self.command_bound(process);
+        self.check.sent(now, process, node, bound);
         if let Call::Batch(batch) = &call
             && batch.requests.len() > 1
         {

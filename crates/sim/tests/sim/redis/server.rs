@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use redislease_core::admission;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::wire::replies::Value;
@@ -136,10 +137,12 @@ impl Server {
                 self.has_scripts = true;
                 Answer::Loaded
             }
-            Call::Own(Own::Observe { run_id, stepped }) => {
-                Answer::Marker(Some(self.node.observe(run_id, nonce, stepped.as_ref())))
-            }
-            Call::Own(Own::Admit { ticket, marker, seed }) => Answer::Marker(self.node.admit(ticket, marker, *seed)),
+            Call::Admission(call) => Answer::Marker(match call {
+                admission::Call::Observe { run_id, stepped } => {
+                    Some(self.node.observe(run_id, nonce, stepped.as_ref()))
+                }
+                admission::Call::Admit { ticket, marker, seed } => self.node.admit(ticket, marker, *seed),
+            }),
             Call::Own(Own::Fence(_)) => {
                 Answer::Fence { marker: self.node.marker.clone(), fence: Token(self.node.fence.unwrap_or(0)) }
             }

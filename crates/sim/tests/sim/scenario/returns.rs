@@ -44,7 +44,7 @@ fn a_returned_node_holds_every_term(seed: u64) -> Outcome {
     world.require(on_all, || "a node does not hold the terms at first".into())?;
 
     world.servers[2].flush();
-    let votes = |world: &World| *world.processes[0].peers[2].admission.standing() == Standing::Admitted;
+    let votes = |world: &World| *world.processes[0].peers[2].wire.admission().standing() == Standing::Admitted;
     world.reach(5 * SECOND, |world| !votes(world), "the node votes although it lost its memory")?;
     world.reach(70 * SECOND, votes, "the node does not return")?;
     world.require(!holds(&world, 2, &terms), || "the node does not return empty".into())?;

@@ -5,6 +5,10 @@
 //! no shorter way: neither a long uptime nor an empty server proves that nothing was lost. A changed ticket means that
 //! the server lost its data again, and the wait starts again.
 
+mod event;
+
+pub use event::{Call, Effect, Input, Standing};
+
 use alloc::collections::VecDeque;
 
 use crate::marker::{Marker, Membership, RunId};
@@ -36,88 +40,6 @@ impl Config {
     pub fn quarantine(&self) -> Millis {
         self.drift.most(self.longest_lease)
     }
-}
-
-/// One input of an admission machine. Every request is answered, or the connection is dropped and `Disconnected`
-/// follows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Input {
-    /// A new connection has read the server's run id. The run id of an older connection must not be used.
-    Connected(RunId),
-    /// The connection is gone.
-    Disconnected,
-    /// The marker that observe or admit answered.
-    Observed(Marker),
-    /// A reply showed that the node's clock, or that of this process, jumped: no vote until [`Input::Steady`] or
-    /// [`Input::Stepped`] says which. See [`crate::judge`].
-    Doubted,
-    /// The node's clock did not step.
-    Steady,
-    /// The node's clock stepped, or its server may have lost keys otherwise: its marker does not count.
-    Stepped,
-    /// A script answered that the marker is not the one under which this process votes.
-    NotAdmitted,
-    /// The answer to [`Effect::ListStatuses`].
-    StatusesListed,
-    /// The answer to [`Effect::ReadFences`], if this node has answered.
-    Fences(Fences),
-    /// The answer to [`Effect::ReadFences`], if the answer of this node does not count: they are read again.
-    FencesUnread,
-    /// Time passed.
-    Wake,
-}
-
-/// One thing to do for the node. Effects are carried out in order.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// Run observe: read the marker, and write a ticket, with 128 fresh random bits, if it does not name this server.
-    Observe {
-        /// The server of this connection.
-        run_id: RunId,
-        /// The marker that was there when the clock had stepped: it is replaced too.
-        stepped: Option<Marker>,
-    },
-    /// Answer with [`Input::StatusesListed`] when the statuses of all leases were listed.
-    ListStatuses {
-        /// A list that began before this effect does not count. Otherwise any list does.
-        again: bool,
-    },
-    /// Ask all nodes for their fences now: one read before the end of the wait may be lower than the token of a term that was
-    /// confirmed meanwhile. Answer with [`Input::Fences`].
-    ReadFences,
-    /// Run admit.
-    Admit {
-        /// The ticket that the marker key must still hold.
-        ticket: Marker,
-        /// The marker that replaces it.
-        marker: Marker,
-        /// The least value of the node's fence from now on.
-        seed: Token,
-    },
-    /// The standing changed.
-    Changed(Standing),
-}
-
-/// Whether the node has a vote, and if not, why.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// No connection.
-    Offline,
-    /// Connected; the marker is not known yet.
-    Observing,
-    /// It is not known whether the node's clock or that of this process jumped.
-    Doubted,
-    /// The node waits for one longest lease.
-    Quarantined {
-        /// End of the wait.
-        until: Time,
-    },
-    /// The wait is over. The fences of the other nodes are being read, or could not be trusted.
-    Seeding(Option<Unseedable>),
-    /// The node votes.
-    Admitted,
-    /// The node's marker names another configuration. Only an administrator can correct that.
-    Mismatch(Marker),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -265,8 +187,8 @@ impl Admission {
                 Some(Seeding::ListingAgain) => self.ask_for(Seeding::Current),
                 _ => {}
             },
-            Input::Fences(fences) => self.seeded(now, &fences),
-            Input::FencesUnread => (self.seeding, self.look_again) = (None, now + self.config.heartbeat),
+            Input::Fences(Some(fences)) => self.seeded(now, &fences),
+            Input::Fences(None) => (self.seeding, self.look_again) = (None, now + self.config.heartbeat),
             Input::Wake => self.wake(now),
         }
     }
@@ -326,7 +248,7 @@ impl Admission {
             Clock::Stepped(seen) => seen.clone(),
             Clock::Steady | Clock::Doubted(_) => None,
         };
-        self.effects.push_back(Effect::Observe { run_id, stepped });
+        self.effects.push_back(Effect::Call(Call::Observe { run_id, stepped }));
     }
 
     fn observed(&mut self, now: Time, marker: Marker) {
@@ -418,7 +340,7 @@ impl Admission {
         let (Some(run_id), Some(wait)) = (self.run_id.clone(), &self.wait) else { return };
         self.outstanding = self.outstanding.saturating_add(1);
         let (ticket, marker) = (wait.ticket.clone(), self.config.membership.marker(run_id));
-        self.effects.push_back(Effect::Admit { ticket, marker, seed });
+        self.effects.push_back(Effect::Call(Call::Admit { ticket, marker, seed }));
     }
 
     fn wake(&mut self, now: Time) {
@@ -440,9 +362,8 @@ impl Admission {
 }
 
 #[cfg(feature = "check")]
-#[path = "check/admission_rebase.rs"]
+#[path = "../check/admission_rebase.rs"]
 mod rebase;
 
 #[cfg(test)]
-#[path = "admission_tests.rs"]
 pub(crate) mod tests;

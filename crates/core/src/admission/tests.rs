@@ -24,7 +24,7 @@ fn config() -> Config {
 /// Only the node itself has answered.
 fn fences(fence: u64, own_clock: u64) -> Input {
     let target = FenceReport { allegiance: Allegiance::Nobody, fence: Token(fence), clock: 0 };
-    Input::Fences(Fences { target, others: Vec::new(), floor: Token(0), own_clock })
+    Input::Fences(Some(Fences { target, others: Vec::new(), floor: Token(0), own_clock }))
 }
 
 struct Scenario {
@@ -73,7 +73,7 @@ fn a_node_with_our_marker_votes_at_once() {
     let mut scenario = Scenario::new();
     assert_eq!(
         scenario.connect(1000, "r1"),
-        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), stepped: None }]
+        [Effect::Changed(Standing::Observing), Effect::Call(Call::Observe { run_id: "r1".into(), stepped: None })]
     );
     assert_eq!(scenario.machine.marker(), None);
     assert_eq!(scenario.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
@@ -88,7 +88,7 @@ fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
     assert_eq!(scenario.at(2000, Input::Observed(wait("r1", 7))), [Effect::Changed(Standing::Quarantined { until })]);
     for beat in 3..62 {
         let effects = scenario.at(beat * 1000, Input::Wake);
-        assert!(matches!(effects[..], [Effect::Observe { .. }]), "{effects:?}");
+        assert!(matches!(effects[..], [Effect::Call(Call::Observe { .. })]), "{effects:?}");
         assert_eq!(scenario.at(beat * 1000, Input::Observed(wait("r1", 7))), []);
     }
     assert!(!scenario.at(until.0 - 1, Input::Wake).contains(&Effect::ReadFences), "one millisecond early");
@@ -97,7 +97,7 @@ fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
     assert_eq!(scenario.at(until.0, Input::Wake), [Effect::Changed(Standing::Seeding(None)), Effect::ReadFences]);
     assert_eq!(
         scenario.at(until.0 + 1, fences(50, 0)),
-        [Effect::Admit { ticket: wait("r1", 7), marker: admitted("r1"), seed: Token(50) }]
+        [Effect::Call(Call::Admit { ticket: wait("r1", 7), marker: admitted("r1"), seed: Token(50) })]
     );
     assert_eq!(scenario.at(until.0 + 2, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
 }
@@ -108,7 +108,7 @@ fn another_process_may_admit_while_the_fences_are_being_read() {
     assert!(scenario.at(QUARANTINE, Input::Wake).contains(&Effect::ReadFences));
     let next = Time(QUARANTINE + 1000);
     assert_eq!(scenario.machine.next_deadline(), Some(next), "the statuses may be away for a long time");
-    assert!(matches!(scenario.at(next.0, Input::Wake)[..], [Effect::Observe { .. }]));
+    assert!(matches!(scenario.at(next.0, Input::Wake)[..], [Effect::Call(Call::Observe { .. })]));
     assert_eq!(scenario.at(next.0, Input::Observed(wait("r1", 7))), [], "the fences are read once");
     scenario.at(next.0 + 1000, Input::Wake);
     let observed = scenario.at(next.0 + 1000, Input::Observed(admitted("r1")));
@@ -172,7 +172,7 @@ fn doubted(mutant: Option<Mutant>) -> Scenario {
     let mut scenario = Scenario::observed(mutant, admitted("r1"));
     assert_eq!(
         scenario.at(500, Input::Doubted),
-        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), stepped: None }]
+        [Effect::Changed(Standing::Observing), Effect::Call(Call::Observe { run_id: "r1".into(), stepped: None })]
     );
     scenario
 }
@@ -182,7 +182,7 @@ fn a_doubt_takes_the_vote_until_the_clock_is_known_to_be_steady() {
     let mut scenario = doubted(None);
     assert_eq!(scenario.at(501, Input::Observed(admitted("r1"))), []);
     assert_eq!(scenario.machine.marker(), None);
-    assert!(matches!(scenario.at(520, Input::Steady)[..], [Effect::Observe { stepped: None, .. }]));
+    assert!(matches!(scenario.at(520, Input::Steady)[..], [Effect::Call(Call::Observe { stepped: None, .. })]));
     assert_eq!(scenario.at(521, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
 }
 
@@ -193,7 +193,7 @@ fn a_doubt_that_lasts_is_shown() {
     assert_eq!(scenario.at(500, Input::Wake), []);
     scenario.at(501, Input::Observed(admitted("r1")));
     assert_eq!(scenario.machine.next_deadline(), Some(Time(1501)));
-    assert!(matches!(scenario.at(1501, Input::Wake)[..], [Effect::Observe { stepped: None, .. }]));
+    assert!(matches!(scenario.at(1501, Input::Wake)[..], [Effect::Call(Call::Observe { stepped: None, .. })]));
     assert_eq!(scenario.at(1502, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Doubted)]);
     assert_eq!(scenario.machine.marker(), None);
     assert_eq!(scenario.machine.next_deadline(), Some(Time(2502)));
@@ -204,7 +204,7 @@ fn a_step_replaces_the_marker_that_was_seen_first() {
     let mut scenario = doubted(None);
     scenario.at(501, Input::Observed(admitted("r1")));
     let named = Some(admitted("r1"));
-    assert_eq!(scenario.at(520, Input::Stepped), [Effect::Observe { run_id: "r1".into(), stepped: named }]);
+    assert_eq!(scenario.at(520, Input::Stepped), [Effect::Call(Call::Observe { run_id: "r1".into(), stepped: named })]);
     assert_eq!(
         scenario.at(521, Input::Observed(wait("r1", 5))),
         [Effect::Changed(Standing::Quarantined { until: Time(521 + QUARANTINE) })]
@@ -219,7 +219,7 @@ fn a_step_without_a_doubt_replaces_the_next_marker_that_is_seen() {
     assert_eq!(scenario.at(1, Input::Observed(admitted("r1"))), [], "the first of two answers says nothing");
     assert_eq!(
         scenario.at(2, Input::Observed(admitted("r1"))),
-        [Effect::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) }]
+        [Effect::Call(Call::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) })]
     );
     scenario.at(3, Input::Observed(wait("r1", 4)));
     assert!(matches!(scenario.machine.standing(), Standing::Quarantined { .. }));
@@ -228,7 +228,7 @@ fn a_step_without_a_doubt_replaces_the_next_marker_that_is_seen() {
 #[test]
 fn a_step_seen_during_a_heartbeat_outlasts_the_answer_to_the_heartbeat() {
     let mut scenario = Scenario::observed(None, admitted("r1"));
-    assert!(matches!(scenario.at(1000, Input::Wake)[..], [Effect::Observe { stepped: None, .. }]));
+    assert!(matches!(scenario.at(1000, Input::Wake)[..], [Effect::Call(Call::Observe { stepped: None, .. })]));
     scenario.at(1001, Input::Doubted);
     assert_eq!(scenario.at(1002, Input::Observed(admitted("r1"))), [], "the older answer says nothing");
     scenario.at(1003, Input::Stepped);
@@ -236,7 +236,7 @@ fn a_step_seen_during_a_heartbeat_outlasts_the_answer_to_the_heartbeat() {
     assert_eq!(scenario.at(1004, Input::Observed(admitted("r1"))), []);
     assert!(matches!(
         scenario.at(1005, Input::Observed(admitted("r1")))[..],
-        [Effect::Observe { stepped: Some(_), .. }]
+        [Effect::Call(Call::Observe { stepped: Some(_), .. })]
     ));
 }
 
@@ -245,7 +245,7 @@ fn replaces_the_ticket_of_others(mutant: Option<Mutant>) -> bool {
     let mut scenario = doubted(mutant);
     scenario.at(501, Input::Observed(wait("r1", 77)));
     let effects = scenario.at(520, Input::Stepped);
-    effects.iter().any(|effect| matches!(effect, Effect::Observe { stepped: Some(_), .. }))
+    effects.iter().any(|effect| matches!(effect, Effect::Call(Call::Observe { stepped: Some(_), .. })))
 }
 
 #[test]
@@ -263,7 +263,10 @@ fn a_ticket_that_came_after_the_marker_that_was_seen_is_not_named() {
     // The script replaces the marker that is named, and that is gone.
     assert_eq!(
         scenario.at(1600, Input::Stepped),
-        [Effect::Changed(Standing::Observing), Effect::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) }]
+        [
+            Effect::Changed(Standing::Observing),
+            Effect::Call(Call::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) })
+        ]
     );
     assert_eq!(
         scenario.at(1601, Input::Observed(wait("r1", 77))),
@@ -278,7 +281,10 @@ fn a_step_before_a_disconnect_is_named_on_the_next_connection() {
     scenario.at(510, Input::Stepped);
     scenario.at(511, Input::Disconnected);
     let effects = scenario.connect(512, "r1");
-    assert!(effects.contains(&Effect::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) }), "{effects:?}");
+    assert!(
+        effects.contains(&Effect::Call(Call::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) })),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -302,7 +308,7 @@ fn a_clock_step_does_not_replace_the_marker_of_another_configuration() {
     scenario.at(501, Input::Observed(other.clone()));
     let asked = scenario.at(502, Input::Stepped);
     let observe = |effect: &Effect| match effect {
-        Effect::Observe { stepped, .. } => Some(stepped.clone()),
+        Effect::Call(Call::Observe { stepped, .. }) => Some(stepped.clone()),
         _ => None,
     };
     assert_eq!(asked.iter().find_map(observe), Some(None), "it is not named, so it is not replaced");
@@ -325,10 +331,10 @@ fn an_untrusted_seed_is_shown_and_asked_for_again() {
 fn fences_that_were_not_read_are_read_again() {
     let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(QUARANTINE, Input::Wake);
-    assert_eq!(scenario.at(QUARANTINE + 5, Input::FencesUnread), []);
+    assert_eq!(scenario.at(QUARANTINE + 5, Input::Fences(None)), []);
     assert_eq!(scenario.machine.next_deadline(), Some(Time(QUARANTINE + 1005)));
     assert_eq!(scenario.at(QUARANTINE + 1005, Input::Wake), [Effect::ReadFences]);
-    assert!(matches!(scenario.at(QUARANTINE + 1005, fences(5, 0))[..], [Effect::Admit { .. }]));
+    assert!(matches!(scenario.at(QUARANTINE + 1005, fences(5, 0))[..], [Effect::Call(Call::Admit { .. })]));
 }
 
 #[test]
@@ -351,7 +357,7 @@ fn statuses_are_listed_before_the_fences_and_again_if_the_clocks_must_seed() {
     assert_eq!(scenario.at(QUARANTINE, Input::StatusesListed), [], "nothing more was asked for");
     assert_eq!(scenario.at(QUARANTINE, fences(50, 0)), [list(true)]);
     assert_eq!(scenario.at(QUARANTINE, Input::StatusesListed), [Effect::ReadFences]);
-    assert!(matches!(scenario.at(QUARANTINE, fences(50, 0))[..], [Effect::Admit { seed: Token(50), .. }]));
+    assert!(matches!(scenario.at(QUARANTINE, fences(50, 0))[..], [Effect::Call(Call::Admit { seed: Token(50), .. })]));
 }
 
 #[test]
