@@ -216,6 +216,9 @@ pub async fn config() -> Result<Config, String> {
 }
 
 /// Creates a client with connections of its own.
+pub type Connect = Box<dyn Fn() -> Result<Client, String> + Send + Sync>;
+
+/// Creates a client with connections of its own.
 ///
 /// # Errors
 /// One sentence.

@@ -191,9 +191,7 @@ impl Context {
         let (deciding, writing) = (TaskTracker::new(), TaskTracker::new());
         // The writer ends after the tasks that use it, so that the last events are sent.
         let decided = CancellationToken::new();
-        let access = self.access.clone();
-        let connect = Box::new(move || kube_api::connect(&access));
-        let writing_task = writer.clone().run(connect, decided.clone());
+        let writing_task = writer.clone().run(self.connect(), decided.clone());
         writing.spawn(self.supervisor.must_not_end("the API writer", Box::pin(writing_task) as BoxedTask));
 
         if let Some((uid, definitions)) = self.may_begin(&writer, identified).await {
@@ -236,6 +234,11 @@ impl Context {
         decided.cancel();
         writing.close();
         writing.wait().await;
+    }
+
+    fn connect(&self) -> kube_api::Connect {
+        let access = self.access.clone();
+        Box::new(move || kube_api::connect(&access))
     }
 
     fn spawn(&self, tasks: &TaskTracker, what: &'static str, work: BoxedTask) {

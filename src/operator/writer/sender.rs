@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::call::{self, Payload};
 use super::{Done, Writer};
 use crate::metrics::operator::WriteResult;
-use crate::operator::kube_api;
+use crate::operator::kube_api::{self, Connect};
 
 /// How long the writer sends pending events at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
@@ -41,9 +41,6 @@ impl Writer {
         }
     }
 }
-
-/// Creates a client with connections of its own.
-pub(in crate::operator) type Connect = Box<dyn Fn() -> Result<Client, String> + Send + Sync>;
 
 /// The task behind a writer.
 struct Sender {
