@@ -1,7 +1,7 @@
 //! The task that sends the queued calls and passes their answers on.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use kube::Client;
@@ -42,6 +42,15 @@ impl Writer {
     }
 }
 
+/// A call that is over.
+struct Ended {
+    /// How many clients there were before its own.
+    client: u64,
+    number: u64,
+    answer: Answer,
+    took: Duration,
+}
+
 /// The task behind a writer.
 struct Sender {
     writer: Writer,
@@ -49,8 +58,8 @@ struct Sender {
     connect: Connect,
     /// How many clients there were before this one.
     reconnects: u64,
-    /// The calls in flight: each ends with the number of its client, its own number and its answer.
-    calls: JoinSet<(u64, u64, Answer)>,
+    /// The calls in flight.
+    calls: JoinSet<Ended>,
     alarm: Alarm,
     random: Random,
 }
@@ -85,8 +94,10 @@ impl Sender {
                 () = self.writer.shared.wake.notified() => {}
                 Some(ended) = self.calls.join_next() => {
                     // A panic in a call is an answer too, and nothing aborts a call.
-                    if let Ok((client, number, answer)) = ended {
-                        if client == self.reconnects && matches!(answer, Err(CallError::Unanswered(_))) {
+                    if let Ok(Ended { client, number, answer, took }) = ended {
+                        // A connection that breaks is not used again, and a server with too much work has answered.
+                        let is_silent = matches!(answer, Err(CallError::Unanswered(_))) && took >= kube_api::TIMEOUT;
+                        if is_silent && client == self.reconnects {
                             self.reconnect();
                         }
                         self.answered(number, answer);
@@ -128,11 +139,12 @@ impl Sender {
 
     fn send(&mut self, number: u64, request: Arc<Request>, payload: Payload) {
         let (client, shared) = (self.client.clone(), self.writer.shared.clone());
-        let of = self.reconnects;
+        let (of, began) = (self.reconnects, Instant::now());
         self.calls.spawn(async move {
             // A panic, such as one while an object of a tenant is read, fails this call only.
             let answer = contained_task(call::send(client, &shared.lists, &request, payload).boxed()).await;
-            (of, number, answer.unwrap_or_else(|panicked| Err(kube_api::panicked(&panicked))))
+            let answer = answer.unwrap_or_else(|panicked| Err(kube_api::panicked(&panicked)));
+            Ended { client: of, number, answer, took: began.elapsed() }
         });
     }
 
