@@ -149,8 +149,8 @@ impl Parser<'_> {
             && first != second
         {
             let note = format!(
-                "Annotations {LEASE_ANNOTATION} and {ACTIVATED_BY_ANNOTATION} name two leases, {first} and {second}, and neither of \
-                 them starts or stops the workload: remove one of the annotations. {UNCHANGED}"
+                "Annotations {LEASE_ANNOTATION} and {ACTIVATED_BY_ANNOTATION} name two leases, {first} and {second}, and no term \
+                 of them begins: remove one of the annotations. {UNCHANGED}"
             );
             self.problems.push(Problem { reason: NoticeReason::InvalidAnnotation, note });
         }

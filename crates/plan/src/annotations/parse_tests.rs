@@ -149,8 +149,8 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
     assert_eq!(found, InvalidAnnotation, "{note}");
     assert!(note.contains("longer than the 63 characters of a lease") && note.contains("use \"aaa"), "{note}");
     let (_, note) = only_problem(&workload("b", &[("lease", "true"), ("activated-by", "orders")]));
-    let says = "Annotations redislease.io/lease and redislease.io/activated-by name two leases, b and orders, and neither of them \
-                starts or stops the workload: remove one of the annotations. The operator does not";
+    let says = "Annotations redislease.io/lease and redislease.io/activated-by name two leases, b and orders, and no term of \
+                them begins: remove one of the annotations. The operator does not";
     assert!(note.starts_with(says), "{note}");
     // The suggested duration is accepted.
     let corrected = workload("b", &[("lease", "true"), ("grace-period", "20s"), ("lease-duration", "36s")]);

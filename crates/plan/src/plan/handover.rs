@@ -172,6 +172,7 @@ impl Handovers {
                 }
                 match (&inputs.obstacle, holder_of(view), &inputs.electorate) {
                     (Some((LeaseReady::Starting, _)), ..) => return,
+                    (Some((_, obstacle)), ..) if inputs.unstoppable => HandoverResponse::Refuse(obstacle.clone()),
                     (Some((_, obstacle)), ..) => HandoverResponse::Refuse(format!("No new term can begin. {obstacle}")),
                     (None, Some(holder), Some(electorate)) => {
                         request.respond(&holder.pod, electorate, &identity.cluster.name)

@@ -21,6 +21,8 @@ struct Refusal {
     /// The UID of the pod or workload.
     uid: String,
     change: PodChange,
+    /// Whether it refused a dry run: nothing was to change yet.
+    dry_run: bool,
     why: String,
     /// Until when no new term begins: the operator has no right to write to the workload.
     forbidden_until: Option<Time>,
@@ -28,13 +30,15 @@ struct Refusal {
 
 impl Refusals {
     pub fn of_deletion(&self, uid: &str) -> Option<&str> {
-        let refusal = self.0.as_ref().filter(|one| one.uid == uid && one.change == PodChange::Delete);
+        let refusal = self.0.as_ref().filter(|one| one.uid == uid && one.change == PodChange::Delete && !one.dry_run);
         refusal.map(|refusal| refusal.why.as_str())
     }
 
     /// Why the workload with this UID runs on although it is to be stopped.
     pub fn of_stop(&self, uid: &str) -> Option<&str> {
-        let is_stop = |one: &&Refusal| one.uid == uid && matches!(one.change, PodChange::Run(run) if run.is_stopped());
+        let is_stop = |one: &&Refusal| {
+            one.uid == uid && !one.dry_run && matches!(one.change, PodChange::Run(run) if run.is_stopped())
+        };
         let refusal = self.0.as_deref().filter(is_stop);
         refusal.map(|refusal| refusal.why.as_str())
     }
@@ -88,9 +92,11 @@ impl Refusals {
         let is_forbidden =
             kind.is_some() && role.is_some() && matches!(outcome, RoleOutcome::Refused(why) if lacks_right(why));
         let forbidden_until = is_forbidden.then_some(now + FORBIDDEN);
-        let refusal = Refusal { uid: uid.clone(), change, why: why.clone(), forbidden_until };
+        let refusal = Refusal { uid: uid.clone(), change, dry_run, why: why.clone(), forbidden_until };
         // A refused write is repeated: the same refusal is reported once.
-        let is_same = |known: &Refusal| (&known.uid, known.change, &known.why) == (&refusal.uid, change, &why);
+        let is_same = |known: &Refusal| {
+            (&known.uid, known.change, known.dry_run, &known.why) == (&refusal.uid, change, dry_run, &why)
+        };
         let is_known = self.0.as_deref().is_some_and(is_same);
         // What keeps this cluster from its workload is remembered until it is over.
         let blocks = |known: &Refusal| known.uid != *uid && known.forbidden_until.is_some_and(|until| now < until);

@@ -1,5 +1,6 @@
 //! Writes roles to pods and workloads: at most one write of an object at a time, with a back-off.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -122,9 +123,10 @@ impl RoleWriter {
     pub fn written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) -> Option<Writing> {
         let at = self.writing.iter().position(|writing| writing.uid == uid);
         let written = at.map(|at| self.writing.swap_remove(at));
-        self.guard.written(now, uid, outcome.into());
+        let is_dry = written.as_ref().is_some_and(|written| written.desired.dry_run);
+        self.guard.written(now, &guarded(uid, is_dry), outcome.into());
         self.writing.shrink_to_fit();
-        if written.as_ref().is_some_and(|written| written.desired.dry_run) {
+        if is_dry {
             return written;
         }
         if let Some(written) = &written {
@@ -206,7 +208,7 @@ impl RoleWriter {
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         let writing = &self.writing;
         let is_known = |uid: &str| exists(uid) || writing.iter().any(|writing| writing.uid == uid);
-        self.guard.retain(is_known);
+        self.guard.retain(|known| is_known(known.strip_prefix(DRY_RUN).unwrap_or(known)));
         for uids in [&mut self.fenced, &mut self.refused, &mut self.may_be_active] {
             uids.retain(|uid| is_known(uid));
         }
@@ -260,7 +262,8 @@ impl RoleWriter {
         if self.writing.len() >= AT_ONCE && desired.role != Some(PodRole::Active) && !self.may_be_active(pod) {
             return false;
         }
-        let due = self.guard.due(now, pod.uid, &desired.guarded());
+        let guarded_as = guarded(pod.uid, desired.dry_run);
+        let due = self.guard.due(now, &guarded_as, &desired.guarded());
         if now < due {
             out.wake_at(due);
             return false;
@@ -291,7 +294,7 @@ impl RoleWriter {
         let without_fence = write.without_fence(&self.lease);
         let altered = without_fence.as_ref().unwrap_or(&write).altered_in(&self.lease, pod);
         let stores_nothing_else = write.dry_run || (without_fence.is_some() && altered.is_none());
-        if let Some(correction) = self.guard.sent(now, pod.uid, desired.guarded(), stores_nothing_else) {
+        if let Some(correction) = self.guard.sent(now, &guarded_as, desired.guarded(), stores_nothing_else) {
             report_correction(pod, write.workload, altered.as_ref(), correction, out);
         }
         self.note_fence(pod.uid, write.change, false);
@@ -358,6 +361,14 @@ impl RoleWriter {
         let lease = &self.lease;
         [names::owner_annotation(lease), names::withdrawn_annotation(lease)].map(|mark| (mark, None)).into()
     }
+}
+
+/// What precedes the UID of an object for the back-off of its dry runs: other writes of the object do not wait for it.
+const DRY_RUN: &str = "dry run of ";
+
+/// As what the back-off knows the object.
+fn guarded(uid: &str, dry_run: bool) -> Cow<'_, str> {
+    if dry_run { format!("{DRY_RUN}{uid}").into() } else { uid.into() }
 }
 
 /// Others have changed what the API server had stored.

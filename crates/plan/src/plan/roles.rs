@@ -24,12 +24,16 @@ use super::role_writer::RoleWriter;
 use super::start::StartState;
 use super::stop_test::{StopTest, StopTests};
 use super::template_label;
-use super::workload::{Assignment, WorkloadState, missing_consent, unmark_strays};
+use super::workload::{Assignment, Missing, WorkloadState, missing_consent, unmark_strays};
 use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
 use crate::election::{HolderName, PodFacts};
+
+/// Why the operator does not stop a StatefulSet.
+const KEEPS_VOLUMES: &str = "Kubernetes would delete its volumes, because its field \
+                             spec.persistentVolumeClaimRetentionPolicy.whenScaled is Delete";
 
 /// How many pods of one lease are deleted at once: refused deletions leave room for other writes.
 const DELETIONS: usize = 4;
@@ -65,11 +69,12 @@ impl Roles {
     pub fn refused_stop(&self, facts: &Facts) -> Option<(String, String)> {
         let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
         if let Some(workload) = electorate.workload() {
-            let why = self.refusals.of_stop(&workload.uid)?;
+            let why = self.refusals.of_stop(&workload.uid).filter(|_| !workload.run.is_stopped())?;
             return Some(("The workload".to_owned(), why.to_owned()));
         }
         let refused = |pod: &Arc<PodFacts>| {
-            let why = self.refusals.of_deletion(&pod.uid)?;
+            let runs = !pod.finished && pod.deletion_grace.is_none();
+            let why = self.refusals.of_deletion(&pod.uid).filter(|_| runs)?;
             Some((format!("The pod {}", pod.name), why.to_owned()))
         };
         electorate.pods().chain(&facts.strays).find_map(refused)
@@ -79,17 +84,22 @@ impl Roles {
     pub fn stop_test(&mut self, lease: &str, facts: &Facts, ends: bool) -> Option<&StopTest> {
         let tests = &mut self.stop_tests;
         let is_workload = facts.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
+        let activator = Activator::of(lease, facts);
         match (&facts.candidates, &facts.holder) {
             _ if !ends => tests.follow(None),
-            (_, PodKnowledge::Here(holder)) if !is_workload => {
-                let has_started = Activator::of(lease, facts).has_started(&holder.facts);
-                tests.follow(has_started.then_some(&holder.facts.uid));
+            (_, PodKnowledge::Here(holder)) if activator.starts_pods() => {
+                tests.follow(activator.has_started(&holder.facts).then_some(&holder.facts.uid));
             }
-            // Without the flag or the consent, the operator writes nothing to it.
-            _ if !is_workload || !may_write_candidates(facts) || missing_consent(facts).is_some() => tests.follow(None),
+            (_, PodKnowledge::Unseen) if activator.starts_pods() => tests.follow(Some("")),
+            // Without the flag, the operator writes nothing to it. If it names another lease, the term ends at once.
+            _ if !is_workload || !may_write_candidates(facts) => tests.follow(None),
+            _ if matches!(missing_consent(facts), Some(Missing::Name(_))) => tests.follow(None),
             (CandidateFacts::Known(electorate), _) => {
                 let running = electorate.workload().filter(|workload| !workload.run.is_stopped());
-                tests.follow(running.map(|workload| &*workload.uid));
+                match running {
+                    Some(workload) if workload.deletes_volumes => tests.is_impossible(KEEPS_VOLUMES),
+                    running => tests.follow(running.map(|workload| &*workload.uid)),
+                }
             }
             (CandidateFacts::Unknown, _) => tests.follow(Some("")),
             (CandidateFacts::Unusable(LeaseReady::InvalidReference, _), _) => tests.follow(None),
@@ -128,6 +138,7 @@ impl Roles {
         self.start.authority_lost();
         self.writer.forget_fences();
         self.workload.authority_lost();
+        self.stop_tests = StopTests::default();
         self.confirmation = Confirmation::default();
     }
 
@@ -194,8 +205,11 @@ impl Roles {
         if !self.writer.is_in_order(&entitlement, inputs, facts) {
             self.write_pods(context, &entitlement, &activator, status.is_known(), out);
         }
+        // An unconfirmed term may end at any time. A label comes first: one write of a pod at a time.
         if let PodKnowledge::Here(holder) = &facts.holder
             && self.stop_tests.is_due(&holder.facts.uid)
+            && matches!(keeper.standing(), Some(Standing::Held(_)))
+            && !self.writer.is_pending(&holder.facts.uid)
         {
             let (pod, tested) = (holder.facts.object(), DesiredRole::DELETED.tested());
             self.writer.write(now, pod, tested, Priority::Active, None, out);

@@ -21,7 +21,7 @@ pub(super) enum StopTest {
 pub(super) struct StopTests(Option<Box<(String, StopTest)>>);
 
 impl StopTests {
-    /// `uid` names what holds the term that is to end, if it may run; it is empty while that is not known.
+    /// `uid` names what holds the term that is to end, if it may run; it is empty while that is not known: then it may run.
     pub fn follow(&mut self, uid: Option<&str>) {
         match uid {
             None => self.0 = None,

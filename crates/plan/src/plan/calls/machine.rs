@@ -172,7 +172,7 @@ impl<T> Calls<T> {
                     {
                         // What stops something must be stored. The label of a plain pod is information.
                         let stops = write.role == Some(PodRole::Standby) || write.change == PodChange::Delete;
-                        write.waits = stops && write.priority != Priority::Standby;
+                        write.waits = stops && !write.dry_run && write.priority != Priority::Standby;
                     }
                     let request = job.request.clone();
                     let retry = self.queue.retry(&key);

@@ -13,7 +13,7 @@ impl Story {
     }
 
     /// Somebody removes the label from this pod.
-    fn unlabel(&mut self, name: &str) {
+    pub(super) fn unlabel(&mut self, name: &str) {
         let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("candidates are known") };
         let mut pods: Vec<PodFacts> = electorate.pods().map(|pod| pod.as_ref().clone()).collect();
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {

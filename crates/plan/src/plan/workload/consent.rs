@@ -50,8 +50,8 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
     match (generated, value(ACTIVATED_BY_ANNOTATION)) {
         (Some(first), Some(second)) if first != second => {
             let two = format!(
-                "{title} names two leases, {first} in {LEASE_ANNOTATION} and {second} in {ACTIVATED_BY_ANNOTATION}: no lease starts or \
-                 stops it until one of the annotations is removed."
+                "{title} names two leases, {first} in {LEASE_ANNOTATION} and {second} in {ACTIVATED_BY_ANNOTATION}: no term \
+                 begins until one of the annotations is removed."
             );
             // The second one was added to a workload that may run.
             Some(if [first, second].contains(&lease.as_str()) {

@@ -68,8 +68,8 @@ impl Assignment<'_> {
         if inputs.deleting || inputs.refused {
             unmark(now, workload, self.writer, self.out);
         } else if self.entitlement.holder.as_ref().is_some_and(|(uid, _)| *uid == workload.uid) {
-            // How it is to run is not certain.
-            if !inputs.differs {
+            // How it is to run is not certain if its annotations differ.
+            if !self.tests_stop(workload) && !inputs.differs {
                 self.start(workload);
             }
         } else if self.context.is_contending() && !self.writer.may_be_active(workload.object()) {
@@ -82,14 +82,19 @@ impl Assignment<'_> {
         }
     }
 
+    /// Sends the stop as a dry run if that is due. Returns whether the workload waits for an answer.
+    fn tests_stop(&mut self, workload: &WorkloadFacts) -> bool {
+        let Some((_, token)) = self.entitlement.holder.as_ref().filter(|_| self.stop_tests.is_due(&workload.uid))
+        else {
+            return false;
+        };
+        let stopped = self.stopped(workload, Some(*token), false).tested();
+        self.writer.is_pending(&workload.uid) || self.raise(workload, stopped, Priority::Active)
+    }
+
     fn start(&mut self, workload: &WorkloadFacts) {
         let &Context { turn, keeper, .. } = self.context;
         let Some((_, token)) = self.entitlement.holder else { return };
-        if self.stop_tests.is_due(&workload.uid) {
-            let stopped = self.stopped(workload, Some(token), false).tested();
-            self.raise(workload, stopped, Priority::Active);
-            return;
-        }
         let active = self.switched(workload, PodRole::Active, Some(token));
         let change = active.change;
         let is_active = carries(workload.object(), &turn.identity.name, &active);

@@ -206,7 +206,7 @@ impl World {
             self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
             self.count_write(process, cluster, verdict);
             if write.dry_run {
-                self.coverage.saw(Sight::StopTested);
+                self.dry_run_is_over(verdict);
             } else if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload) {
                 self.workload_written((cluster, place), before, after, write);
                 if before != after {
@@ -225,12 +225,18 @@ impl World {
         }
         self.tell(cluster, change);
         if write.dry_run {
-            self.coverage.saw(Sight::StopTested);
+            self.dry_run_is_over(verdict);
         } else if verdict == Verdict::Written {
             self.start_or_delete(cluster, place, write, has_changed);
         }
         let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
         (verdict, pod.map(Candidate::Pod))
+    }
+
+    fn dry_run_is_over(&mut self, verdict: Verdict) {
+        if verdict == Verdict::Written {
+            self.coverage.saw(Sight::StopTested);
+        }
     }
 
     /// What a role write causes beside the role.

@@ -42,10 +42,6 @@ fn a_term_ends_by_request_only_after_the_deletion_of_its_pod_was_accepted_as_a_d
     let note = refused.reported(NoticeReason::ActivationRefused).note;
     assert_eq!(note, format!("a holds the lease and cannot be stopped, so its term goes on: {why}"));
     refused.write();
-    let mut lost = refused.clone();
-    lost.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    let says = format!("The pod a runs on, because it cannot be stopped: {why}.");
-    assert!(lost.ready_message().ends_with(&says), "{}", lost.ready_message());
     refused.pass(1000);
     assert!(is_dry(&refused) && refused.changes().len() == 1, "{:?}", refused.effects);
     refused.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
@@ -74,4 +70,36 @@ fn a_suspended_lease_says_that_its_started_pod_runs_on_without_the_flag() {
     let message = story.ready_message();
     assert!(message.contains("The pod a runs on, because it cannot be stopped"), "{message}");
     assert!(message.contains("rbac.allowSchedulingGate"), "{message}");
+}
+
+/// The pod has not been read yet: it may run.
+#[test]
+fn after_a_restart_the_term_of_a_started_pod_is_adopted_before_its_deletion_is_tested() {
+    let mut story = Story::started_a();
+    story.suspend();
+    story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
+    story.facts.holder = PodKnowledge::Unseen;
+    story.turn();
+    let adopts = Effect::Keeper(Command::Adopt(term(1, 7, "a")));
+    assert!(story.wants(&adopts), "{:?}", story.effects);
+    story.view(held(term(1, 7, "a")));
+    assert_eq!((story.commands(), story.changes()), (vec![], vec![]), "{:?}", story.effects);
+    story.holder(story.pod("a"));
+    story.turn();
+    assert_eq!((story.commands(), story.changes()), (vec![], vec![("a".into(), PodChange::Delete)]));
+}
+
+/// One write of a pod at a time. Otherwise each would withdraw the other one for ever.
+#[test]
+fn the_label_of_a_pod_goes_before_the_dry_run_of_its_deletion() {
+    let mut story = Story::started_a();
+    story.holder(story.pod("a"));
+    story.suspend();
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)], "{:?}", story.effects);
+    let withdraws = Effect::WithdrawRole { uid: "uid-a".into() };
+    story.unlabel("a");
+    assert!(story.wants(&withdraws), "{:?}", story.effects);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Withdrawn });
+    assert_eq!(story.changes(), [("a".into(), PodChange::None)], "{:?}", story.effects);
+    assert!(!story.wants(&withdraws), "{:?}", story.effects);
 }

@@ -233,3 +233,53 @@ fn the_answer_to_a_write_to_a_copy_does_not_show_that_a_workload_can_be_stopped(
     story.event(Event::RoleWritten { uid: "uid-copy".into(), outcome: RoleOutcome::Written(None) });
     assert_eq!(story.commands(), [], "{:?}", story.effects);
 }
+
+/// It names two leases, or is misspelt: nothing starts it, and its stop follows the end of the term all the same.
+#[test]
+fn a_term_of_a_workload_with_a_mistake_ends_only_after_a_dry_run_too() {
+    for lease in ["other", "billing "] {
+        let mut story = Story::running();
+        let mut workload = story.workload();
+        workload.annotations.set("redislease.io/lease", Some(lease));
+        workload.resource_version = Some("30".into());
+        story.workload_is(workload);
+        story.turn();
+        story.suspend();
+        assert_eq!(story.commands(), [], "{lease}: {:?}", story.effects);
+        let mut refused = story.clone();
+        refused.answer_test(RoleOutcome::Refused("a policy".into()));
+        assert_eq!(refused.commands(), [], "{lease}: {:?}", refused.effects);
+        story.answer_test(RoleOutcome::Written(None));
+        assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }], "{lease}");
+    }
+}
+
+/// To stop it would delete its volumes.
+#[test]
+fn a_term_whose_workload_must_not_be_scaled_goes_on() {
+    let mut story = Story::running();
+    let workload = story.workload();
+    story.workload_is(WorkloadFacts { deletes_volumes: true, resource_version: Some("30".into()), ..workload });
+    story.turn();
+    story.write();
+    story.suspend();
+    assert_eq!((story.commands(), story.switches()), (vec![], vec![]), "{:?}", story.effects);
+    let ready = story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    assert!(ready.message.contains("whenScaled is Delete"), "{ready:?}");
+}
+
+/// The refused dry run waits longer and longer.
+#[test]
+fn a_workload_whose_stop_is_refused_still_gets_its_label() {
+    let mut story = Story::running();
+    story.suspend();
+    story.answer_test(RoleOutcome::Refused("a policy".into()));
+    story.write();
+    let mut workload = story.workload();
+    workload.labels.insert("lease.redislease.io/billing".into(), "standby".into());
+    workload.resource_version = Some("30".into());
+    story.workload_is(workload);
+    story.turn();
+    story.finish();
+    assert_eq!((story.run(), story.commands()), ((Some("active".into()), Run::Replicas(3)), vec![]));
+}
