@@ -107,20 +107,23 @@ impl Refusals {
         if is_known || keeps {
             return;
         }
-        let (reason, what) = match change {
-            _ if dry_run => {
-                (NoticeReason::ActivationRefused, "holds the lease and cannot be stopped, so its term goes on")
-            }
-            PodChange::Delete => {
-                (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
-            }
-            PodChange::Run(run) if run.is_stopped() => {
-                (NoticeReason::ActivationRefused, "does not hold the lease and runs on, because it cannot be stopped")
-            }
-            PodChange::Run(_) => (NoticeReason::ActivationRefused, "holds the lease and cannot be scaled or resumed"),
-            PodChange::Start => (NoticeReason::ActivationRefused, "holds the lease and cannot be started"),
-            PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
-        };
+        let (reason, what) = said(change, dry_run);
         out.report(reason, format!("{pod} {what}: {why}"), on_pods);
+    }
+}
+
+/// The reason of the event about a refusal, and what its object does.
+fn said(change: PodChange, dry_run: bool) -> (NoticeReason, &'static str) {
+    match change {
+        _ if dry_run => (NoticeReason::ActivationRefused, "holds the lease and cannot be stopped, so its term goes on"),
+        PodChange::Delete => {
+            (NoticeReason::ActivationRefused, "does not hold the lease any more and cannot be deleted")
+        }
+        PodChange::Run(run) if run.is_stopped() => {
+            (NoticeReason::ActivationRefused, "does not hold the lease and runs on, because it cannot be stopped")
+        }
+        PodChange::Run(_) => (NoticeReason::ActivationRefused, "holds the lease and cannot be scaled or resumed"),
+        PodChange::Start => (NoticeReason::ActivationRefused, "holds the lease and cannot be started"),
+        PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
     }
 }
