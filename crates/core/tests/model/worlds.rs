@@ -177,7 +177,7 @@ pub const WORLDS: [Case<Setup>; 35] = [
     case(Size::Middle, REPLICA, &[]),
     case(Size::Middle, Setup { name: "proposals, a replica adopts", proposals: PROPOSALS, ..REPLICA }, &[]),
     case(
-        Size::Middle,
+        Size::Large,
         Setup { name: "proposals, overlapping key sets", proposals: PROPOSALS, fences: &[[0, 0, 1]], ..KEYS },
         &[Mutant::ProposalTakenByTooFew, Mutant::ProposalNotAbove],
     ),
@@ -259,7 +259,7 @@ pub const ADMISSIONS: [Case<AdmissionSetup>; 7] = [
         AdmissionSetup { name: "a new quorum and a flush", new: true, losses: 1, ..FLUSHES },
         &[Mutant::NoQuarantine],
     ),
-    admission(Size::Middle, AdmissionSetup { name: "two restarts", restart: true, ..FLUSHES }, &[]),
+    admission(Size::Large, AdmissionSetup { name: "two restarts", restart: true, ..FLUSHES }, &[]),
     admission(Size::Middle, FLUSHES, &[Mutant::TicketNotCompared]),
     admission(
         Size::Middle,

@@ -25,6 +25,7 @@ enum Size {
 
 /// One setup.
 struct Case {
+    /// Which runs search all of it. `make test` searches the bugs of each setup: the first state that breaks a rule ends a search.
     size: Size,
     setup: Setup,
     /// The least number of states: a search with fewer has left something out.
@@ -100,7 +101,7 @@ const CASES: &[Case] = &[
         bugs: &[Planted::TakeoverNotFenced],
     },
     Case {
-        size: Size::Middle,
+        size: Size::Large,
         setup: Setup {
             name: "two processes decide",
             is_orderly: false,
@@ -224,10 +225,11 @@ fn check(case: &Case, bug: Option<Planted>) -> Result<(), String> {
 #[test]
 fn order_and_fence_hold_and_each_simpler_rule_is_found_to_break_them() {
     let only = std::env::var("MODEL_ONLY").unwrap_or_default();
-    let cases = CASES.iter().filter(|case| case.size <= size() && case.setup.name.contains(&only));
+    let cases = CASES.iter().filter(|case| case.setup.name.contains(&only));
     let with_bugs = |case: &'static Case| {
-        let bugs = case.bugs.iter().map(|bug| Some(*bug));
-        std::iter::once(None).chain(bugs).map(move |bug| (case, bug))
+        let whole = (case.size <= size()).then_some(None);
+        let bugs = case.bugs.iter().filter(|_| case.size.min(Size::Middle) <= size());
+        whole.into_iter().chain(bugs.map(|bug| Some(*bug))).map(move |bug| (case, bug))
     };
     let mut jobs: Vec<(&Case, Option<Planted>)> = cases.flat_map(with_bugs).collect();
     // The longest first.
@@ -250,6 +252,6 @@ fn order_and_fence_hold_and_each_simpler_rule_is_found_to_break_them() {
 #[test]
 fn every_planted_bug_is_searched() {
     for bug in Planted::ALL {
-        assert!(CASES.iter().any(|case| case.size < Size::Large && case.bugs.contains(bug)), "{bug:?}");
+        assert!(CASES.iter().any(|case| case.bugs.contains(bug)), "{bug:?}");
     }
 }
