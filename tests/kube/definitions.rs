@@ -6,9 +6,13 @@ use redislease_lab::{Installation, LeaseState, Operator, Result, SYSTEM};
 use serde_json::{Value, json};
 
 use crate::granularity::{replicas, scaled, switching, workload};
-use crate::support::{FIRST_ELECTION, SOON, installation_on, shared_redis, the_term_is_kept, throughout};
+use crate::holder::held;
+use crate::support::{
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, installation_on, shared_redis, the_term_is_kept, throughout,
+};
 
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/redisleases.redislease.io";
+const GRANULARITY: &str = "/properties/spec/properties/granularity";
 /// Limit for a comparison of a process that decides.
 const COMPARED_AGAIN: Duration = Duration::from_mins(1);
 
@@ -31,7 +35,7 @@ fn older(mut versions: Value) -> Value {
 }
 
 /// Replaces the versions, and waits until the API server serves leases with or without the field.
-fn replace(installation: &Installation, versions: &Value, keeps: bool) -> Result<()> {
+fn replace(installation: &Installation, versions: &Value, field: &str, keeps: bool) -> Result<()> {
     let patch = json!([{"op": "replace", "path": "/spec/versions", "value": versions}]).to_string();
     installation.control_plane().kubectl(&[
         "patch",
@@ -44,8 +48,8 @@ fn replace(installation: &Installation, versions: &Value, keeps: bool) -> Result
     installation.wait_for("the changed definition is served", SOON * 4, || {
         let document = installation.control_plane().get("/openapi/v3/apis/redislease.io/v1alpha1");
         let document = document.map_err(|error| error.to_string())?.ok_or("no document")?;
-        let spec = &document["components"]["schemas"]["io.redislease.v1alpha1.RedisLease"]["properties"]["spec"];
-        if spec["properties"]["granularity"].is_object() == keeps { Ok(()) } else { Err(spec.to_string()) }
+        let schema = &document["components"]["schemas"]["io.redislease.v1alpha1.RedisLease"];
+        if schema.pointer(field).is_some() == keeps { Ok(()) } else { Err(schema.to_string()) }
     })
 }
 
@@ -64,7 +68,7 @@ fn an_operator_decides_nothing_before_the_definitions_have_every_field() -> Resu
     let lease = scaled(&installation, "definitions", "Deployment", 2)?;
     let current = versions(&installation)?;
     let older = older(current.clone());
-    replace(&installation, &older, false)?;
+    replace(&installation, &older, GRANULARITY, false)?;
 
     let operator = installation.start_operator("operator-0", &[])?;
     wait_until_not_ready(&installation, &operator, SOON)?;
@@ -80,20 +84,53 @@ fn an_operator_decides_nothing_before_the_definitions_have_every_field() -> Resu
     })?;
 
     // Without a restart.
-    replace(&installation, &current, true)?;
+    replace(&installation, &current, GRANULARITY, true)?;
     operator.wait_ready()?;
     let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     assert_eq!(held.holder(), Some("billing"), "the workload");
     replicas(&installation, "definitions", "active", 3)?;
 
     // The operator says so, and keeps the terms.
-    replace(&installation, &older, false)?;
+    replace(&installation, &older, GRANULARITY, false)?;
     wait_until_not_ready(&installation, &operator, COMPARED_AGAIN)?;
     let attempt = held.attempt().unwrap_or_default();
     the_term_is_kept(&installation, "definitions", attempt)?;
     replicas(&installation, "definitions", "active", 3)?;
-    replace(&installation, &current, true)?;
+    replace(&installation, &current, GRANULARITY, true)?;
     operator.wait_ready()?;
     the_term_is_kept(&installation, "definitions", attempt)?;
     replicas(&installation, "definitions", "active", 3).map(drop)
+}
+
+#[test]
+fn a_status_that_lost_a_required_field_is_read_and_written_anew() -> Result<()> {
+    const PAST: &str = "/properties/status/properties/history/items";
+    let Cluster { operator, installation } = &Cluster::start()?;
+    installation.control_plane().not_again();
+    let (lease, first) = held(installation, "pruned")?;
+    let moved = |request: &str, before: &LeaseState| {
+        installation.annotate("pruned", "rl/billing", &[&format!("redislease.io/handover-requested={request}")])?;
+        lease.wait(request, AFTER_ONE_LEASE, |now| now.is_active() && now.token() > before.token())
+    };
+    let second = moved("one", &first)?;
+
+    let current = versions(installation)?;
+    let mut older = current.clone();
+    let past = older[0]["schema"]["openAPIV3Schema"].pointer_mut(PAST).expect("the schema of a past term");
+    past["required"].as_array_mut().expect("fields").retain(|field| field != "reason");
+    past["properties"].as_object_mut().expect("fields").remove("reason").expect("the field");
+    let reason = format!("{PAST}/properties/reason");
+    replace(installation, &older, &reason, false)?;
+    // The API server stores the lease without the field.
+    installation.annotate("pruned", "rl/billing", &["example.com/changed=yes"])?;
+    replace(installation, &current, &reason, true)?;
+    assert_eq!(lease.state()?.json()["status"]["history"][0]["reason"], Value::Null);
+
+    operator.restart()?;
+    the_term_is_kept(installation, "pruned", second.attempt().unwrap_or_default())?;
+    let third = moved("two", &second)?;
+    let history = third.json()["status"]["history"].as_array().expect("past terms");
+    let reasons: Vec<&Value> = history.iter().map(|past| &past["reason"]).collect();
+    assert_eq!(reasons, ["HandoverRequested"], "the unreadable entry is left out: {third}");
+    Ok(())
 }

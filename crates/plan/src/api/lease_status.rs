@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::conditions::{ConditionReason as _, ConditionStatus, ConditionType, LeaseReady};
+use crate::api::lenient;
 
 /// Maximum number of past terms in `status.history`.
 pub const MAX_HISTORY: usize = 10;
@@ -26,60 +27,60 @@ pub const MAX_INELIGIBLE: usize = 20;
 #[serde(rename_all = "camelCase")]
 pub struct RedisLeaseStatus {
     /// The metadata.generation of the spec that the operator processed last.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
     /// The pod that holds the lease. If the condition Active is False, this pod has lost the lease and must stop; the field is then
     /// removed when the keys on the Redis nodes have expired or are released. Absent if this cluster has no current term.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
 
     /// The random 128-bit ID of the current term on the Redis nodes, as 32 hexadecimal digits. Absent if there is no holder.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9a-f]{32}$"))]
     pub attempt: Option<String>,
 
     /// The fencing token of the latest term. Each term has a greater token than all terms before it. The value stays when the term
     /// has ended, and never decreases.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub fencing_token: Option<i64>,
 
     /// The quorum on which the latest term was acquired.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub quorum: Option<QuorumIdentity>,
 
     /// When the current term began. Absent if there is no holder.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub acquire_time: Option<Time>,
 
     /// The number of terms that have begun: 1 for the first election, and one more for each later one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::value")]
     #[schemars(range(min = 0))]
     pub transitions: i64,
 
     /// The latest transition: the beginning or the end of a term.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub last_transition: Option<Transition>,
 
     /// The terms that ended last, newest first, at most 10.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_HISTORY))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<PastTerm>,
 
     /// The last handover that was requested with the annotation redislease.io/handover-requested, and its result. Absent if none was
     /// requested.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub handover: Option<Box<HandoverStatus>>,
 
     /// The candidate pods. Absent until the operator has listed the pods.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub candidates: Option<CandidatesStatus>,
 
     /// The conditions Ready, Active, CandidatesAvailable and QuorumHealthy. To wait for a holder in this cluster, wait for Active.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
@@ -93,6 +94,11 @@ impl RedisLeaseStatus {
     /// Whether status has a condition of this type with this status.
     pub fn says(&self, type_: ConditionType, status: ConditionStatus) -> bool {
         self.condition(type_).is_some_and(|condition| condition.status == status.as_str())
+    }
+
+    /// Whether the term that status names may continue. If status does not say so, its operator may have ended it.
+    pub fn may_continue(&self) -> bool {
+        [ConditionStatus::True, ConditionStatus::Unknown].iter().any(|status| self.says(ConditionType::Active, *status))
     }
 
     /// Whether a condition says that a pod of another cluster holds the lease. While a term of this cluster ends, Active still shows
@@ -237,7 +243,7 @@ pub struct CandidatesStatus {
 
     /// The candidate pods that cannot be elected, sorted by name. The list has at most 20 entries; total minus eligible is their
     /// number.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_INELIGIBLE))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ineligible: Vec<IneligiblePod>,

@@ -18,6 +18,7 @@ pub mod crd;
 mod duration;
 pub mod lease;
 pub mod lease_status;
+mod lenient;
 pub mod names;
 pub mod quorum;
 mod rules;

@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Duration, rules};
+use super::{Duration, lenient, rules};
 
 /// The desired state of the quorum: its Redis nodes and how the operator connects to them. The operator uses RedisQuorums in its own
 /// namespace only.
@@ -202,32 +202,32 @@ pub struct TlsSecretRef {
 #[serde(rename_all = "camelCase")]
 pub struct RedisQuorumStatus {
     /// The metadata.generation of the spec that the operator processed last.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
     /// A hash of the node names, the majority, maxLeaseDuration and keyPrefix. The operator stores it on each node in a marker key. A
     /// node whose marker names another fingerprint does not vote.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 
     /// The number of nodes that vote, and the number of all nodes, for example 2/3.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub votes: Option<String>,
 
     /// The replica of this cluster's operator that decides about the leases on this quorum. It changes only when another replica
     /// takes over. Absent until the first replica is elected.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
 
     /// The nodes, sorted by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub nodes: Vec<NodeStatus>,
 
     /// The conditions Ready and QuorumHealthy.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "lenient::list", skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }

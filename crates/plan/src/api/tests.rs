@@ -2,9 +2,11 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::cel::{ValidationErrors, Validator, apply_defaults};
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
-use super::{RedisLease, RedisQuorum, ValidLease, ValidQuorum, crd};
+use super::{RedisLease, RedisLeaseStatus, RedisQuorum, RedisQuorumStatus, ValidLease, ValidQuorum, crd};
 
 #[path = "../../../../tests/kube/cases/mod.rs"]
 #[allow(dead_code, reason = "the fields for subresources are used with a real API server only")]
@@ -156,4 +158,71 @@ fn every_rule_rejects_at_least_one_case() {
             cases.iter().filter_map(|case| case.refused.as_ref()).any(|refusal| refusal.says.starts_with(&sentence));
         assert!(seen, "no case is rejected with: {sentence}");
     }
+}
+
+/// The paths of all fields and entries.
+fn paths(value: &Value, path: &str, found: &mut Vec<String>) {
+    let fields: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(key, field)| (key.clone(), field)).collect(),
+        Value::Array(entries) => entries.iter().enumerate().map(|(index, entry)| (index.to_string(), entry)).collect(),
+        _ => return,
+    };
+    for (key, field) in fields {
+        found.push(format!("{path}/{key}"));
+        paths(field, &format!("{path}/{key}"), found);
+    }
+}
+
+/// Reads a status without each field in turn, and with a value of another type there. Nothing else is lost.
+fn reads_every_part<T: Serialize + DeserializeOwned>(whole: &Value) {
+    assert_eq!(serde_json::to_value(serde_json::from_value::<T>(whole.clone()).unwrap()).unwrap(), *whole);
+    let mut found = Vec::new();
+    paths(whole, "", &mut found);
+    for path in found {
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        let mut without = whole.clone();
+        without.pointer_mut(parent).and_then(Value::as_object_mut).map(|fields| fields.remove(field));
+        let mut with_another = whole.clone();
+        *with_another.pointer_mut(&path).unwrap() = json!([{"another": true}]);
+        let top = path.split('/').nth(1).unwrap();
+        for status in [without, with_another] {
+            let read = serde_json::from_value::<T>(status).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let mut read = serde_json::to_value(read).unwrap();
+            if let Some(entries) = whole[top].as_array().filter(|entries| entries.len() > 1) {
+                assert!(
+                    read[top].as_array().map_or(0, Vec::len) + 1 >= entries.len() || path == format!("/{top}"),
+                    "{path}"
+                );
+            }
+            read[top] = whole[top].clone();
+            assert_eq!(read, *whole, "{path}");
+        }
+    }
+}
+
+#[test]
+fn an_unreadable_part_of_a_status_is_as_if_absent() {
+    let time = "2026-01-01T00:00:00Z";
+    let condition = |type_: &str| json!({"type": type_, "status": "True", "reason": "Why", "message": "m", "lastTransitionTime": time});
+    let past = |token: u64| {
+        json!({"fencingToken": token, "cluster": "c", "pod": "p", "acquireTime": time, "endTime": time,
+            "reason": "HolderStopped"})
+    };
+    let conditions = [condition("Ready"), condition("Active")];
+    reads_every_part::<RedisLeaseStatus>(&json!({
+        "observedGeneration": 1, "attempt": "0a", "fencingToken": 9, "acquireTime": time, "transitions": 3,
+        "holder": {"cluster": "c", "namespace": "n", "pod": "p", "podUID": "u"},
+        "quorum": {"name": "default", "fingerprint": "f"},
+        "lastTransition": {"time": time, "reason": "Acquired", "message": "m"},
+        "history": [past(8), past(7)],
+        "handover": {"id": "i", "state": "Running", "time": time, "message": "m"},
+        "candidates": {"total": 2, "eligible": 1, "ineligible": [{"pod": "p", "reason": "NotReady"}]},
+        "conditions": conditions,
+    }));
+    let node = |name: &str| json!({"name": name, "state": "Up"});
+    reads_every_part::<RedisQuorumStatus>(&json!({
+        "observedGeneration": 1, "fingerprint": "f", "votes": "2/2",
+        "leader": {"instance": "i", "since": time, "transitions": 1},
+        "nodes": [node("a"), node("b")], "conditions": conditions,
+    }));
 }

@@ -200,7 +200,8 @@ fn a_term_that_a_status_names_is_adopted_before_the_list_of_leases_ends() {
     world.take(Input::QuorumsRead);
     let mut held = lease("n", "a");
     let holder = json!({"cluster": "c", "namespace": "n", "pod": "p", "podUID": "uid-p"});
-    let status = json!({"attempt": format!("{:032x}", 5), "fencingToken": 7, "holder": holder});
+    let active = json!({"type": "Active", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let status = json!({"attempt": format!("{:032x}", 5), "fencingToken": 7, "holder": holder, "conditions": [active]});
     held.status = Some(serde_json::from_value(status).unwrap());
     world.take(Input::Lease(Watched::ListBegins));
     world.take(Input::Lease(Watched::Seen(Box::new(held))));

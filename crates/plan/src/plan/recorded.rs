@@ -3,7 +3,6 @@
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Holder, Token};
 
-use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, lease_status};
 use crate::election::{Cluster, HolderName};
 
@@ -14,19 +13,19 @@ pub(super) struct Recorded<'a> {
     pub attempt: Attempt,
     token: Token,
     holder: &'a lease_status::Holder,
-    /// Whether the term may be continued: with `Active=False`, a process has ended it.
+    /// Whether the term may be continued: with `Active=False` or without `Active`, a process may have ended it.
     pub active: bool,
 }
 
 impl<'a> Recorded<'a> {
-    /// Reads the term from the status; `None` if the status names none.
+    /// Reads the term from the status; `None` if the status names none, or a part of it is not readable.
     pub fn of(lease: &'a RedisLease) -> Option<Self> {
         let status = lease.status.as_ref()?;
         Some(Self {
             attempt: status.attempt.as_ref()?.parse().ok()?,
             token: Token(u64::try_from(status.fencing_token?).ok()?),
             holder: status.holder.as_ref()?,
-            active: !status.says(ConditionType::Active, ConditionStatus::False),
+            active: status.may_continue(),
         })
     }
 

@@ -8,7 +8,6 @@ use redislease_core::lease::{EndingView, Standing, TermId, View};
 use redislease_core::op::Attempt;
 
 use crate::api::RedisLeaseStatus;
-use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::lease_status::{Holder, MAX_HISTORY, PastTerm, QuorumIdentity, Transition};
 use crate::election::{EndCause, HolderName};
 use crate::status::{Inputs, Notice, NoticeReason, TermEnd};
@@ -85,13 +84,15 @@ impl<'a> TermState<'a> {
     }
 }
 
+/// The attempt of the term in status. A term without its holder or token is none: no process can continue it.
 fn attempt_in(status: &RedisLeaseStatus) -> Option<Attempt> {
-    status.attempt.as_deref().and_then(|attempt| attempt.parse().ok())
+    let is_whole = status.holder.is_some() && status.fencing_token.is_some();
+    status.attempt.as_deref().filter(|_| is_whole)?.parse().ok()
 }
 
-/// Whether the status says that the term in it was ended or lost.
+/// Whether the term in the status was ended or lost, or may have been.
 fn is_inactive(status: &RedisLeaseStatus) -> bool {
-    status.says(ConditionType::Active, ConditionStatus::False)
+    !status.may_continue()
 }
 
 /// Whether the status has shown a token that is not smaller than the token of `id`.
@@ -133,7 +134,8 @@ pub(super) fn update(
             }
             record_begin(status, id, inputs, now, &mut changes);
         }
-        TermState::Held(_) | TermState::NoTerm | TermState::Adopting | TermState::Unconfirmed => {}
+        TermState::NoTerm => clear_term(status),
+        TermState::Held(_) | TermState::Adopting | TermState::Unconfirmed => {}
     }
     changes
 }
@@ -234,6 +236,10 @@ fn remove_holder(status: &mut RedisLeaseStatus, changes: &mut Update) {
         let note = format!("{} released the lease (reason {})", term_and_holder(status), end.as_str());
         changes.events.push(Notice { reason: NoticeReason::Released, note, on_pods: holder_pods(status) });
     }
+    clear_term(status);
+}
+
+fn clear_term(status: &mut RedisLeaseStatus) {
     status.holder = None;
     status.attempt = None;
     status.acquire_time = None;

@@ -168,7 +168,9 @@ impl Story {
     fn written(&self, token: i64, pod: &str, attempt: u128) -> Arc<RedisLease> {
         let mut lease = self.facts.lease.as_deref().unwrap().clone();
         let holder = json!({"cluster": "here", "namespace": "jobs", "pod": pod, "podUID": format!("uid-{pod}")});
-        let status = json!({"attempt": format!("{attempt:032x}"), "fencingToken": token, "holder": holder});
+        let active = json!({"type": "Active", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let attempt = format!("{attempt:032x}");
+        let status = json!({"attempt": attempt, "fencingToken": token, "holder": holder, "conditions": [active]});
         lease.status = Some(serde_json::from_value(status).unwrap());
         lease.metadata.resource_version = Some("12".into());
         Arc::new(lease)

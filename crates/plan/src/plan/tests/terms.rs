@@ -39,6 +39,38 @@ fn a_term_that_status_calls_ended_is_sealed_and_not_continued() {
     assert!(story.commands().contains(&Command::End { term: term(1, 7, "a"), proof: false }), "{:?}", story.effects);
 }
 
+/// The status of a lease that `a` holds, without a field.
+fn held_without(path: &str) -> Story {
+    let mut status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
+    let (parent, field) = path.rsplit_once('/').unwrap();
+    status.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(field).unwrap();
+    let mut story = Story::new();
+    story.store(&json!({}), &status);
+    story.turn();
+    story
+}
+
+#[test]
+fn a_term_without_a_part_of_its_status_is_none() {
+    for path in ["/attempt", "/fencingToken", "/holder", "/holder/podUID", "/holder/cluster"] {
+        let mut story = held_without(path);
+        assert!(story.commands().iter().all(|command| !matches!(command, Command::Adopt(_))), "{path}");
+        story.write();
+        let status = story.facts.lease.as_ref().unwrap().status.clone().unwrap();
+        assert_eq!((&status.attempt, &status.holder, &status.acquire_time), (&None, &None, &None), "{path}");
+        assert!(status.says(ConditionType::Active, ConditionStatus::False), "{path}: {status:?}");
+    }
+}
+
+#[test]
+fn a_term_whose_condition_is_unreadable_is_sealed_and_not_continued() {
+    for path in ["/conditions", "/conditions/1/status", "/conditions/1/lastTransitionTime", "/conditions/1/type"] {
+        let story = held_without(path);
+        let seals = Command::End { term: term(1, 7, "a"), proof: false };
+        assert!(story.commands().contains(&seals), "{path}: {:?}", story.effects);
+    }
+}
+
 #[test]
 fn proof_releases_the_term_once_and_nothing_is_written_from_the_old_view() {
     let mut story = Story::held_by_a();

@@ -217,3 +217,16 @@ fn a_lease_of_pods_removes_its_marks_from_a_workload_and_leaves_the_replicas() {
     story.turn();
     assert_eq!(story.role_writes(), []);
 }
+
+#[test]
+fn a_workload_that_an_unreadable_status_named_is_stopped() {
+    let running = Story::running();
+    let mut status = serde_json::to_value(&running.facts.lease.as_ref().unwrap().status).unwrap();
+    status["holder"].as_object_mut().unwrap().remove("podUID").unwrap();
+    let mut story = running;
+    story.store(&spec(), &status);
+    let mut story = story.restarted();
+    assert!(story.stops(), "{:?}", story.effects);
+    story.finish();
+    assert_eq!(story.run().1, Run::Replicas(0));
+}
