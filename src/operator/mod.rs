@@ -10,6 +10,7 @@
 //! | [`leadership`] | the election of one replica on each quorum |
 //! | [`annotations`] | the leases of annotated workloads |
 //! | [`definitions`], [`published`] | compare the CustomResourceDefinitions with those of this version |
+//! | [`trimmed`], [`unreadable`] | read the objects of watches, and report those that cannot be read |
 //! | [`slot`] | the newest view of one keeper machine |
 //! | [`supervisor`] | the tasks that must run as long as the process |
 //! | [`backoff`], [`kube_api`], [`proxy`] | small tools |
@@ -28,7 +29,8 @@ pub mod published;
 mod quorums;
 mod slot;
 mod supervisor;
-mod trimmed;
+pub mod trimmed;
+mod unreadable;
 mod watched;
 mod watches;
 mod writer;
@@ -223,7 +225,7 @@ impl Context {
             self.follow_quorums(&deciding, quorums);
             let lease_events =
                 self.follow_workloads(&deciding, senders.workloads, senders.leases, &writer, &authorities);
-            self.follow_leases_and_pods(&deciding, lease_events, senders.pods, listed, lists);
+            self.follow_leases_and_pods(&deciding, &writer, (lease_events, senders.pods), listed, lists);
             self.follow_namespaces(&deciding, senders.namespaces);
             self.stop.cancelled().await;
             tracing::info!("stopping: terms are left for the next process");
@@ -300,8 +302,8 @@ impl Context {
     fn follow_leases_and_pods(
         &self,
         tasks: &TaskTracker,
-        lease_events: mpsc::Sender<Watched<RedisLease>>,
-        pod_events: mpsc::Sender<Watched<PodFacts>>,
+        writer: &Writer,
+        (lease_events, pod_events): (mpsc::Sender<Watched<RedisLease>>, mpsc::Sender<Watched<PodFacts>>),
         listed: (Part, Part),
         lists: ListCount,
     ) {
@@ -309,7 +311,7 @@ impl Context {
         // for a second. With 10,000 leases each of the two lists takes the API server more than that.
         let leases_first = CancellationToken::new();
         let of_leases = Objects::all(self.watched().apis(), "RedisLease", &self.metrics).complete(listed.0);
-        let of_leases = of_leases.before(leases_first.clone());
+        let of_leases = of_leases.before(leases_first.clone()).with_events(writer.clone());
         let leases = watches::follow(of_leases, |lease: RedisLease| lease, lease_events, self.stop.clone());
         self.spawn(tasks, "the watch of RedisLeases", Box::pin(leases));
         let of_pods = Objects::all(self.watched().apis(), "Pod", &self.metrics).complete(listed.1).count(lists);

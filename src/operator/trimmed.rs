@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// A kind of object that a watch reads.
-pub(super) trait Object: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
+pub trait Object: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
     /// Its fields.
     type Fields: DeserializeOwned;
 
@@ -27,7 +27,7 @@ pub(super) trait Object: Resource<DynamicType = ()> + Clone + Debug + Send + Syn
 }
 
 #[derive(Deserialize)]
-pub(super) struct SpecAndStatus<S, T> {
+pub struct SpecAndStatus<S, T> {
     #[serde(default)]
     metadata: Metadata,
     spec: S,
@@ -60,11 +60,11 @@ impl Object for PodObject {
 
 /// An object without managed fields. A malformed object keeps its metadata, so that it does not fail the whole list.
 #[derive(Clone, Debug)]
-pub(super) struct Trimmed<K>(pub Result<K, Malformed>);
+pub struct Trimmed<K>(pub Result<K, Malformed>);
 
 /// An object that cannot be read.
 #[derive(Clone, Debug)]
-pub(super) struct Malformed {
+pub struct Malformed {
     pub metadata: ObjectMeta,
     /// Which field has which problem.
     pub error: String,
@@ -76,11 +76,20 @@ impl<'de, K: Object> Deserialize<'de> for Trimmed<K> {
         let text = <&RawValue>::deserialize(deserializer)?.get();
         let error = match serde_json::from_str(text) {
             Ok(fields) => return Ok(Self(Ok(K::new(fields)))),
-            Err(error) => error.to_string(),
+            Err(error) => problem(&error, text),
         };
         let OnlyMetadata { metadata } = serde_json::from_str(text).map_err(D::Error::custom)?;
         Ok(Self(Err(Malformed { metadata: metadata.into(), error })))
     }
+}
+
+/// What is wrong with the text, after the name of its innermost field, which the error does not always name.
+fn problem(error: &serde_json::Error, text: &str) -> String {
+    let whole = error.to_string();
+    let what = whole.rsplit_once(" at line ").map_or(&*whole, |(what, _)| what);
+    let before = text.get(..error.column()).filter(|_| error.line() == 1 && !what.starts_with("missing field"));
+    let field = before.and_then(|before| before.rsplit_once("\":")?.0.rsplit('"').next());
+    field.map_or_else(|| what.to_owned(), |field| format!("{field}: {what}"))
 }
 
 #[derive(Deserialize)]
@@ -230,6 +239,26 @@ mod tests {
     }
 
     #[test]
+    fn the_problem_of_a_malformed_object_names_the_field() {
+        let problem = |field: &str, value: Value| {
+            let mut lease = valid();
+            lease["spec"][field] = value;
+            let Trimmed(read) = serde_json::from_str::<Trimmed<RedisLease>>(&lease.to_string()).unwrap();
+            read.unwrap_err().error
+        };
+        assert_eq!(
+            problem("granularity", json!("Zone")),
+            "granularity: unknown variant `Zone`, expected `Pod` or `Cluster`"
+        );
+        assert_eq!(
+            problem("election", json!({"requireReady": 1})),
+            "requireReady: invalid type: integer `1`, expected a boolean"
+        );
+        let of_deployment = json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment"}});
+        assert_eq!(problem("candidates", of_deployment), "missing field `name`");
+    }
+
+    #[test]
     fn a_malformed_object_keeps_its_metadata_and_does_not_fail_a_list_or_a_watch() {
         let broken = lease(&json!({"quorumRef": 7}));
         let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [valid(), broken]});
@@ -237,7 +266,8 @@ mod tests {
         let [good, bad] = list.items.as_slice() else { panic!("two items") };
         assert!(good.0.is_ok());
         let malformed = bad.0.as_ref().unwrap_err();
-        assert!(malformed.error.contains("invalid type: integer `7`"), "{}", malformed.error);
+        assert!(malformed.error.starts_with("quorumRef: invalid type: integer `7`, expected "), "{}", malformed.error);
+        assert!(!malformed.error.contains("line"), "{}", malformed.error);
         assert_eq!(bad.meta().name.as_deref(), Some("billing"));
 
         // The API server sends the type first, and nothing buffers the object.

@@ -21,6 +21,8 @@ use super::backoff::Backoff;
 use super::kube_api;
 use super::merge::{Merged, Open, Shown, merge};
 use super::trimmed::{Object, Trimmed};
+use super::unreadable::Unreadable;
+use super::writer::Writer;
 use crate::http::Part;
 use crate::metrics::operator::OperatorMetrics;
 
@@ -39,6 +41,7 @@ pub(super) struct Objects<T> {
     lists: Option<ListCount>,
     before: Option<CancellationToken>,
     after: Option<CancellationToken>,
+    unreadable: Unreadable,
     metrics: OperatorMetrics,
 }
 
@@ -46,7 +49,8 @@ impl<T> Objects<T> {
     /// All objects of a kind, through these APIs. Panics are counted in `metrics`.
     pub fn all(apis: Vec<Api<T>>, kind: &'static str, metrics: &OperatorMetrics) -> Self {
         let (config, metrics) = (watcher::Config::default().timeout(WATCH_SECONDS), metrics.clone());
-        Self { apis, kind, config, listed: None, lists: None, before: None, after: None, metrics }
+        let unreadable = Unreadable::default();
+        Self { apis, kind, config, listed: None, lists: None, before: None, after: None, unreadable, metrics }
     }
 
     /// `listed` is completed with the first complete list.
@@ -64,6 +68,11 @@ impl<T> Objects<T> {
         Self { after: Some(first), ..self }
     }
 
+    /// Sends an event about an object that cannot be read.
+    pub fn with_events(self, writer: Writer) -> Self {
+        Self { unreadable: Unreadable::with_events(writer), ..self }
+    }
+
     /// `lists` counts the lists.
     pub fn count(self, lists: ListCount) -> Self {
         Self { lists: Some(lists), ..self }
@@ -73,13 +82,14 @@ impl<T> Objects<T> {
 /// Follows the objects until `stop` or until the receiver is dropped. `facts` extracts the relevant part of an object. A
 /// malformed object, or one for which `facts` panics, is logged and does not affect others.
 pub(super) async fn follow<K: Object, F>(
-    objects: Objects<Trimmed<K>>,
+    mut objects: Objects<Trimmed<K>>,
     facts: impl Fn(K) -> F,
     out: Sender<Watched<F>>,
     stop: CancellationToken,
 ) {
     let (kind, metrics) = (objects.kind, objects.metrics.clone());
-    follow_objects(objects, |object| whole(object, kind, &metrics, &facts), out, stop).await;
+    let unreadable = std::mem::take(&mut objects.unreadable);
+    follow_objects(objects, |object| whole(object, kind, &unreadable, &metrics, &facts), out, stop).await;
 }
 
 /// As [`follow`], for the metadata of the objects: the API server sends nothing else.
@@ -250,6 +260,7 @@ type Read<F> = Result<Box<F>, Box<ObjectMeta>>;
 fn whole<K: Object, F>(
     Trimmed(object): Trimmed<K>,
     kind: &str,
+    unreadable: &Unreadable,
     metrics: &OperatorMetrics,
     facts: impl Fn(K) -> F,
 ) -> Read<F> {
@@ -259,9 +270,7 @@ fn whole<K: Object, F>(
             facts_of(kind, metrics, name, || facts(object))
         }
         Err(malformed) => {
-            let name = malformed.metadata.name.as_deref().unwrap_or_default();
-            let namespace = malformed.metadata.namespace.as_deref().unwrap_or_default();
-            tracing::error!(kind, namespace, name, error = %malformed.error, "A malformed object is ignored: correct it.");
+            unreadable.report::<K>(&malformed);
             Err(Box::new(malformed.metadata))
         }
     }
@@ -375,7 +384,7 @@ mod tests {
                 assert_ne!(name, "b", "planned by the test");
                 name
             };
-            watched(Event::Apply(pod), |pod| whole(pod, "Pod", &metrics, facts))
+            watched(Event::Apply(pod), |pod| whole(pod, "Pod", &Unreadable::default(), &metrics, facts))
         };
         assert!(matches!(read("a"), Watched::Seen(name) if *name == "a"));
         let Watched::Unreadable(b) = read("b") else { panic!("its facts are not known") };

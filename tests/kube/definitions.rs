@@ -5,6 +5,7 @@ use std::time::Duration;
 use redislease_lab::{Installation, LeaseState, Operator, Result, SYSTEM};
 use serde_json::{Value, json};
 
+use crate::doctor::findings;
 use crate::granularity::{replicas, scaled, switching, workload};
 use crate::holder::held;
 use crate::support::{
@@ -133,4 +134,25 @@ fn a_status_that_lost_a_required_field_is_read_and_written_anew() -> Result<()> 
     let reasons: Vec<&Value> = history.iter().map(|past| &past["reason"]).collect();
     assert_eq!(reasons, ["HandoverRequested"], "the unreadable entry is left out: {third}");
     Ok(())
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_is_reported_and_goes_on_as_it_was() -> Result<()> {
+    const GRANULARITIES: &str = "/properties/spec/properties/granularity/enum";
+    let Cluster { installation, .. } = &Cluster::start()?;
+    installation.control_plane().not_again();
+    let (lease, held) = held(installation, "newer")?;
+    let mut newer = versions(installation)?;
+    let schema = &mut newer[0]["schema"]["openAPIV3Schema"];
+    schema.pointer_mut(GRANULARITIES).and_then(Value::as_array_mut).expect("the values").push(json!("Zone"));
+    replace(installation, &newer, &format!("{GRANULARITIES}/2"), true)?;
+    lease.patch(&json!({"spec": {"granularity": "Zone"}}))?;
+
+    let problem = "granularity: unknown variant `Zone`, expected `Pod` or `Cluster`";
+    installation.wait_for_event("newer", ("RedisLease", "billing"), "InvalidSpec", problem, SOON)?;
+    let (_, findings) = findings(installation.control_plane().kubeconfig(), &[]);
+    let is_named = |one: &Value| one["verdict"] == "Problem" && one["subject"] == "lease newer/billing";
+    let found = findings.iter().find(|one| is_named(one)).unwrap_or_else(|| panic!("{findings:?}"));
+    assert!(found["message"].to_string().contains(problem), "{found}");
+    the_term_is_kept(installation, "newer", held.attempt().unwrap_or_default())
 }

@@ -22,7 +22,7 @@ fn doctor(kubeconfig: &Path, args: &[&str]) -> Output {
 }
 
 /// Exit code and findings.
-fn findings(kubeconfig: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
+pub fn findings(kubeconfig: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
     let output = doctor(kubeconfig, &[args, &["--output=json"]].concat());
     let findings = serde_json::from_slice(&output.stdout);
     (output.status.code(), findings.unwrap_or_else(|error| panic!("{error}: {output:?}")))

@@ -54,7 +54,7 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
         }
         Err(error) => Err(error),
     });
-    facts.at_risk = leases::at_risk(&client, scope).await;
+    facts.leases = leases::with_problems(&client, scope).await;
     facts
 }
 

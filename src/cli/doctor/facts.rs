@@ -20,12 +20,21 @@ pub(super) struct Facts {
     pub rights: Vec<RightFacts>,
     /// The quorums, or why they cannot be read.
     pub quorums: Option<Result<Vec<QuorumFacts>, Obstacle>>,
-    /// The leases that can move when a replica of the operator fails, and why; or why the leases cannot be read.
-    pub at_risk: Option<Result<Vec<(String, String)>, String>>,
+    /// The leases with a problem, or why the leases cannot be read.
+    pub leases: Option<Result<LeaseFacts, String>>,
     /// The namespace of the quorums.
     pub namespace: String,
     /// The time at which certificates must be valid.
     pub now: Timestamp,
+}
+
+/// The leases with a problem, each with the reason.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LeaseFacts {
+    /// Those that can move when a replica of the operator fails.
+    pub at_risk: Vec<(String, String)>,
+    /// Those that this version cannot read.
+    pub unreadable: Vec<(String, String)>,
 }
 
 /// Whose rights are checked.

@@ -9,7 +9,7 @@ use redislease_plan::api::conditions::QuorumReady;
 use redislease_plan::api::{ConditionReason as _, ConditionStatus};
 
 use super::certificates::{self, Purpose};
-use super::facts::{Facts, Identity, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
+use super::facts::{Facts, Identity, LeaseFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
 use super::finding::{Finding, Verdict};
 use crate::operator::published::{APPLY, KindFacts};
 
@@ -48,7 +48,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
             findings.extend(alike(quorums));
         }
     }
-    findings.extend(facts.at_risk.iter().flat_map(durations));
+    findings.extend(facts.leases.iter().flat_map(leases));
     findings
 }
 
@@ -104,28 +104,41 @@ fn rights(identity: &Identity, rights: &[RightFacts]) -> Vec<Finding> {
     vec![finding(Verdict::Ok, message)]
 }
 
-/// Whether leases can move when a replica of the operator fails.
-fn durations(at_risk: &Result<Vec<(String, String)>, String>) -> Vec<Finding> {
-    let finding = |verdict, subject: String, message| Finding::new(verdict, "durations", subject, message);
-    match at_risk {
-        Err(error) => {
-            vec![finding(Verdict::Unchecked, "leases".into(), format!("The leases cannot be read: {error}."))]
-        }
-        Ok(found) if found.is_empty() => {
-            let message = "No lease moves when one of two replicas of the operator fails.";
-            vec![finding(Verdict::Ok, "leases".into(), message.into())]
-        }
-        Ok(found) => {
-            let named = found.iter().take(NAMED).map(|(lease, risk)| {
-                finding(Verdict::Warning, format!("lease {lease}"), format!("{risk} See docs/guarantees.md."))
-            });
-            let more = found.len().saturating_sub(NAMED);
-            let more = (more > 0).then(|| {
-                finding(Verdict::Warning, "leases".into(), format!("{more} more leases have such durations."))
-            });
-            named.chain(more).collect()
-        }
+/// Whether every lease can be read, and whether leases can move when a replica of the operator fails.
+fn leases(found: &Result<LeaseFacts, String>) -> Vec<Finding> {
+    let all = |verdict, check, message: String| vec![Finding::new(verdict, check, "leases", message)];
+    let LeaseFacts { at_risk, unreadable } = match found {
+        Ok(found) => found,
+        Err(error) => return all(Verdict::Unchecked, "leases", format!("The leases cannot be read: {error}.")),
+    };
+    let mut findings = named(Verdict::Problem, "leases", unreadable, "cannot be read by this version", |problem| {
+        format!(
+            "This version cannot read the lease, and its operator ignores it: {problem}. Correct the field, or update the operator."
+        )
+    });
+    if at_risk.is_empty() {
+        let message = "No lease moves when one of two replicas of the operator fails.";
+        findings.extend(all(Verdict::Ok, "durations", message.into()));
     }
+    findings.extend(named(Verdict::Warning, "durations", at_risk, "have such durations", |risk| {
+        format!("{risk} See docs/guarantees.md.")
+    }));
+    findings
+}
+
+/// One finding for each of the first leases, and one with the number of the others.
+fn named(
+    verdict: Verdict,
+    check: &'static str,
+    leases: &[(String, String)],
+    others: &str,
+    message: impl Fn(&str) -> String,
+) -> Vec<Finding> {
+    let named = leases.iter().take(NAMED);
+    let named = named.map(|(lease, why)| Finding::new(verdict, check, format!("lease {lease}"), message(why)));
+    let more = leases.len().saturating_sub(NAMED);
+    let more = (more > 0).then(|| Finding::new(verdict, check, "leases", format!("{more} more leases {others}.")));
+    named.chain(more).collect()
 }
 
 /// Quorums on separate servers that nothing distinguishes for the alert RedisLeaseSplitBrain.

@@ -290,7 +290,10 @@ fn missing_right_is_a_problem_only_of_the_operator() {
 
 #[test]
 fn leases_that_move_with_a_replica_are_named() {
-    let judged = |at_risk| judge(&Facts { at_risk: Some(at_risk), ..Facts::default() });
+    let judged = |at_risk: Result<_, String>| {
+        let leases = at_risk.map(|at_risk| LeaseFacts { at_risk, ..LeaseFacts::default() });
+        judge(&Facts { leases: Some(leases), ..Facts::default() })
+    };
     assert_eq!(judged(Ok(vec![]))[0].verdict, Verdict::Ok);
     assert_eq!(judged(Err("no answer".into()))[0].verdict, Verdict::Unchecked);
     let risky = |count: usize| (0..count).map(|number| (format!("jobs/{number}"), "It can move.".to_owned())).collect();
@@ -299,6 +302,16 @@ fn leases_that_move_with_a_replica_are_named() {
     assert_eq!(found[0].message, "It can move. See docs/guarantees.md.");
     let found = judged(Ok(risky(12)));
     assert_eq!((found.len(), found[10].message.as_str()), (11, "2 more leases have such durations."));
+}
+
+#[test]
+fn leases_that_cannot_be_read_are_problems() {
+    let unreadable = vec![("jobs/a".to_owned(), "granularity: unknown variant `Zone`".to_owned())];
+    let leases = LeaseFacts { unreadable, ..LeaseFacts::default() };
+    let found = judge(&Facts { leases: Some(Ok(leases)), ..Facts::default() });
+    assert_eq!((found[0].verdict, found[0].check, found[0].subject.as_str()), (Problem, "leases", "lease jobs/a"));
+    assert!(found[0].message.contains("ignores it: granularity: unknown variant `Zone`. Correct"), "{found:?}");
+    assert_eq!((found[1].verdict, found.len()), (Verdict::Ok, 2));
 }
 
 #[test]

@@ -1,24 +1,28 @@
 //! Reads the leases, page by page.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::core::ObjectList;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use redislease_plan::api::{RedisLease, ValidLease};
 use redislease_plan::election::takeover;
 
+use super::facts::LeaseFacts;
 use super::scope::Scope;
 use crate::operator::kube_api::{self, CallError};
 use crate::operator::published::{TRIES, TRY_AGAIN};
+use crate::operator::trimmed::{Malformed, Trimmed};
 
-/// The leases whose durations let them move when a replica of the operator fails. `None` without the kind: another finding says so.
-pub(super) async fn at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec<(String, String)>, String>> {
-    let apis: Vec<Api<RedisLease>> = match scope.watched.as_slice() {
+/// The leases that this version cannot read, and those whose durations let them move when a replica of the operator fails. `None` without
+/// the kind: another finding says so.
+pub(super) async fn with_problems(client: &Client, scope: &Scope) -> Option<Result<LeaseFacts, String>> {
+    let apis: Vec<Api<Trimmed<RedisLease>>> = match scope.watched.as_slice() {
         [] => vec![Api::all(client.clone())],
         watched => watched.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect(),
     };
-    let mut found = Vec::new();
+    let mut found = LeaseFacts::default();
     for api in apis {
-        match at_risk_of(&api, &mut found).await {
+        match add_from(&api, &mut found).await {
             Ok(()) => {}
             Err(CallError::NotFound) => return None,
             Err(error) => return Some(Err(error.to_string())),
@@ -27,18 +31,26 @@ pub(super) async fn at_risk(client: &Client, scope: &Scope) -> Option<Result<Vec
     Some(Ok(found))
 }
 
-/// Adds the leases at risk, each with the reason. Nothing else of a page is kept.
-async fn at_risk_of(api: &Api<RedisLease>, found: &mut Vec<(String, String)>) -> Result<(), CallError> {
-    let at_risk = |lease: RedisLease| {
-        // Why a spec is not valid, the conditions of the lease say.
-        let risk = takeover::risk(&ValidLease::try_from(&lease).ok()?)?;
-        Some((format!("{}/{}", lease.namespace().unwrap_or_default(), lease.name_any()), risk))
+/// Adds the leases with problems. Nothing else of a page is kept.
+async fn add_from(api: &Api<Trimmed<RedisLease>>, found: &mut LeaseFacts) -> Result<(), CallError> {
+    let mut add = |Trimmed(read): Trimmed<RedisLease>| match read {
+        Ok(lease) => {
+            // Why a spec is not valid, the conditions of the lease say.
+            let risk = ValidLease::try_from(&lease).ok().and_then(|valid| takeover::risk(&valid));
+            found.at_risk.extend(risk.map(|risk| (name_of(&lease.metadata), risk)));
+        }
+        Err(Malformed { metadata, error }) => found.unreadable.push((name_of(&metadata), error)),
     };
-    let take = |items: Vec<_>| found.extend(items.into_iter().filter_map(at_risk));
+    let take = |items: Vec<_>| items.into_iter().for_each(&mut add);
     kube_api::each_page(ListParams::default(), |page| read(api, page), take).await
 }
 
-async fn read(api: &Api<RedisLease>, page: ListParams) -> Result<ObjectList<RedisLease>, CallError> {
+fn name_of(metadata: &ObjectMeta) -> String {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    format!("{}/{}", text(&metadata.namespace), text(&metadata.name))
+}
+
+async fn read(api: &Api<Trimmed<RedisLease>>, page: ListParams) -> Result<ObjectList<Trimmed<RedisLease>>, CallError> {
     let mut tries = 1;
     loop {
         match kube_api::call(api.list(&page)).await {
@@ -59,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server with three pages of one lease, whose durations let it move.
+    /// An API server with three pages of one lease, whose durations let it move, and one lease of a newer version.
     fn pages(queries: Arc<Mutex<Vec<String>>>) -> Client {
         let answer = async move |RawQuery(query): RawQuery| {
             let mut queries = queries.lock().unwrap();
@@ -69,10 +81,14 @@ mod tests {
                 "candidates": {"selector": {"matchLabels": {"app": "a"}}},
                 "leaseDuration": "9s", "renewInterval": "2s", "gracePeriod": "1s",
             });
+            let newer = json!({"candidates": {}, "granularity": "Zone"});
             json!({
                 "apiVersion": "redislease.io/v1alpha1", "kind": "RedisLeaseList",
                 "metadata": {"continue": if number < 3 { format!("page{number}") } else { String::new() }},
-                "items": [{"metadata": {"name": format!("lease-{number}"), "namespace": "shop"}, "spec": spec}],
+                "items": [
+                    {"metadata": {"name": format!("lease-{number}"), "namespace": "shop"}, "spec": spec},
+                    {"metadata": {"name": format!("newer-{number}"), "namespace": "shop"}, "spec": newer},
+                ],
             })
             .to_string()
         };
@@ -82,9 +98,12 @@ mod tests {
     #[tokio::test]
     async fn every_page_of_the_leases_is_read() {
         let queries = Arc::default();
-        let found = at_risk(&pages(Arc::clone(&queries)), &Scope::default()).await.unwrap().unwrap();
-        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["shop/lease-1", "shop/lease-2", "shop/lease-3"]);
+        let found = with_problems(&pages(Arc::clone(&queries)), &Scope::default()).await.unwrap().unwrap();
+        let names = |found: &[(String, String)]| found.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&found.at_risk), ["shop/lease-1", "shop/lease-2", "shop/lease-3"]);
+        assert_eq!(names(&found.unreadable), ["shop/newer-1", "shop/newer-2", "shop/newer-3"]);
+        let problem = &found.unreadable[0].1;
+        assert_eq!(problem, "granularity: unknown variant `Zone`, expected `Pod` or `Cluster`");
         let queries = queries.lock().unwrap();
         assert!(queries.iter().all(|query| query.contains("limit=500")), "{queries:?}");
         let tokens: Vec<bool> = queries.iter().map(|query| query.contains("continue=page")).collect();
