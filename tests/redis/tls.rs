@@ -192,3 +192,29 @@ async fn a_quorum_moves_to_tls_one_address_at_a_time() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_many_mistakes_the_server_still_gets_what_it_accepted() {
+    let Authorities { ours, other } = Authorities::new();
+    let tls = RedisTls { identity: on_localhost(&ours), client_ca: Some(ours.certificate()) };
+    let servers = [start(tls, Some("right"))];
+    let client = |authority: &Authority| files(&ours, Some(&authority.sign(&["client"]).unwrap()));
+    let credentials = Some(password("right"));
+    let world = World::start(&Config { credentials, ..tls_config(&servers, client(&ours)) });
+    world.up(0).await;
+    for wrong in ["1", "2", "3", "4", "5"] {
+        world.nodes.set_credentials(Some(password(wrong)));
+        world.nodes.set_tls(Some(Tls::new(client(&other)).unwrap()));
+    }
+    let is_outdated =
+        |status: &NodeStatus| status.state == NodeState::Up && status.message.contains("an earlier password");
+    world.wait(0, "the current values are refused", is_outdated).await;
+    let before = tls_clients(&servers[0]);
+    servers[0].command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+    eventually("another connection", || async {
+        let now = tls_clients(&servers[0]);
+        (world.status(0).state == NodeState::Up && now.iter().any(|id| !before.contains(id))).then_some(())
+    })
+    .await;
+    world.wait(0, "connected with the accepted values", is_outdated).await;
+}

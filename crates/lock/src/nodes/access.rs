@@ -46,10 +46,24 @@ impl<T: PartialEq> Replaceable<T> {
         changed
     }
 
+    /// Tries this value last, if it is not known.
+    fn try_also(&mut self, value: T) {
+        if !self.iter().any(|known| *known == value) {
+            self.earlier.push(value);
+        }
+    }
+
     /// The values to try, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.current).chain(&self.earlier)
     }
+}
+
+/// What a server accepted. `None` means no login, or no TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Accepted {
+    pub credentials: Option<Credentials>,
+    pub tls: Option<Tls>,
 }
 
 /// The settings of a new connection. `None` means no login, or no TLS.
@@ -76,6 +90,13 @@ impl Access {
             self.earlier_clients = clients;
         }
         changed
+    }
+
+    /// Tries also what the server accepted last: more mistakes may have followed than there are earlier values.
+    pub fn try_also(&mut self, Accepted { credentials, tls }: Accepted) {
+        self.credentials.try_also(credentials);
+        let client = self.tls.current.as_ref().zip(tls).and_then(|(current, tls)| current.with_client_of(&tls));
+        self.earlier_clients.extend(client.filter(|client| !self.earlier_clients.contains(client)));
     }
 
     /// Whether connections use TLS.
@@ -125,6 +146,23 @@ mod tests {
         assert_eq!(access.tls().collect::<Vec<_>>(), [Some(&Tls::unavailable("second"))]);
         assert!(access.set_tls(None));
         assert_eq!(access.tls().collect::<Vec<_>>(), [None], "the user removed TLS");
+    }
+
+    #[test]
+    fn what_a_server_accepted_last_is_tried_after_any_number_of_changes() {
+        let user = |password: &str| Some(Credentials { username: None, password: password.into() });
+        let mut access = Access::new(user("right"), None);
+        let accepted = Accepted { credentials: user("right"), tls: None };
+        let tried = |access: &Access| {
+            let mut access = access.clone();
+            access.try_also(accepted.clone());
+            access.credentials().map(|tried| tried.map_or("", |tried| &tried.password).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(tried(&access), ["right"]);
+        for wrong in ["1", "2", "3", "4"] {
+            access.credentials.replace(user(wrong));
+        }
+        assert_eq!(tried(&access), ["4", "3", "2", "1", "right"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::time::Millis;
 use redislease_core::wire::replies;
 
-use super::access::Access;
+use super::access::{Accepted, Access};
 use super::address::Address;
 use super::client::Client;
 use super::failure::{Failure, bounded};
@@ -24,6 +24,7 @@ pub(super) struct Opened {
     pub refusal: Option<Failure>,
     /// Why the current password or certificate does not serve, if the connection uses an earlier one.
     pub refused: Option<Failure>,
+    pub accepted: Accepted,
 }
 
 /// The parameters for opening a connection to one node.
@@ -40,7 +41,7 @@ pub(super) struct Opening {
 impl Opening {
     /// Connects, logs in, reads INFO, loads the scripts and tries their commands.
     pub async fn open(self) -> Result<Opened, Failure> {
-        let (mut client, refused) = self.log_in().await?;
+        let (mut client, accepted, refused) = self.log_in().await?;
         let connection = &mut client;
         // The run ID is read first on every connection: with a run ID from an older connection, the marker that a
         // restarted server restored would be accepted.
@@ -71,25 +72,29 @@ impl Opening {
             Some((Misconfiguration::Eviction, _)) => self.retract(&run_id, marker, connection).await,
             Some(_) => {}
         }
-        Ok(Opened { client, info, run_id, refusal, refused })
+        Ok(Opened { client, info, run_id, refusal, refused, accepted })
     }
 
-    /// Tests on a connection of its own whether the server accepts the current certificates and credentials.
-    pub async fn try_current(self) -> Result<(), Failure> {
+    /// Tests on a connection of its own whether the server accepts the current certificates and credentials. Returns them.
+    pub async fn try_current(self) -> Result<Accepted, Failure> {
         let (tls, credentials) = (self.access.tls().next().flatten(), self.access.credentials().next().flatten());
         let mut client = transport::connect(&self.address, tls, credentials, self.timeout).await?;
         // Without a login, only the answer to a command says that the server wants one.
-        self.call("INFO", &redis::cmd("INFO"), &mut client).await.map(drop)
+        self.call("INFO", &redis::cmd("INFO"), &mut client).await?;
+        Ok(Accepted { credentials: credentials.cloned(), tls: tls.cloned() })
     }
 
     /// Connects with the current certificates and credentials, or with the previous ones if the server does not accept
-    /// the current ones. Returns the failure of the current ones too.
-    async fn log_in(&self) -> Result<(Client, Option<Failure>), Failure> {
+    /// the current ones. Returns those that it accepts, and the failure of the current ones.
+    async fn log_in(&self) -> Result<(Client, Accepted, Option<Failure>), Failure> {
         let mut first = None;
         for tls in self.access.tls() {
             for credentials in self.access.credentials() {
                 let failure = match transport::connect(&self.address, tls, credentials, self.timeout).await {
-                    Ok(client) => return Ok((client, first)),
+                    Ok(client) => {
+                        let accepted = Accepted { credentials: credentials.cloned(), tls: tls.cloned() };
+                        return Ok((client, accepted, first));
+                    }
                     Err(failure) => failure,
                 };
                 let reason = failure.reason;

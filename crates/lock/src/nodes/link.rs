@@ -8,6 +8,7 @@ use redislease_core::marker::RunId;
 use redislease_core::time::Time;
 use redislease_core::wire;
 
+use super::access::Accepted;
 use super::client::Client;
 use super::connection::Opened;
 use super::failure::Failure;
@@ -45,7 +46,7 @@ pub(super) struct Open {
 /// The test of the current password and certificate beside the open connection.
 #[derive(Default)]
 pub(super) struct Trial {
-    pub running: Option<Pending<Result<(), Failure>>>,
+    pub running: Option<Pending<Result<Accepted, Failure>>>,
     /// When the next test starts.
     pub due: Option<Time>,
 }

@@ -17,7 +17,7 @@ use redislease_core::wire::{Input, Limits};
 use tokio::sync::watch;
 
 use super::Reason;
-use super::access::Access;
+use super::access::{Accepted, Access};
 use super::address::Address;
 use super::connection::{Opened, Opening};
 use super::context::Context;
@@ -59,6 +59,8 @@ pub(super) struct NodeTask {
     pub refusal: Option<Failure>,
     /// Why the current password or certificate does not serve for the connection, which uses an earlier one.
     pub outdated: Option<Failure>,
+    /// The credentials and certificates that the server accepted last.
+    pub accepted: Option<Accepted>,
     pub trial: Trial,
     received: Vec<Message>,
 }
@@ -70,7 +72,7 @@ enum Event {
     Messages,
     OthersChanged,
     AccessChanged,
-    Tried(Result<(), Failure>),
+    Tried(Result<Accepted, Failure>),
     Alarm(io::Result<()>),
 }
 
@@ -106,6 +108,7 @@ impl NodeTask {
             last_process: None,
             refusal: None,
             outdated: None,
+            accepted: None,
             trial: Trial::default(),
             received: Vec::new(),
             context,
@@ -257,9 +260,13 @@ impl NodeTask {
     /// The operating system provides no random numbers.
     pub(super) fn opening(&mut self) -> io::Result<Opening> {
         let shared = &self.context.shared;
+        let mut access = self.access.borrow_and_update().clone();
+        if let Some(accepted) = self.accepted.clone() {
+            access.try_also(accepted);
+        }
         Ok(Opening {
             address: self.address.clone(),
-            access: self.access.borrow_and_update().clone(),
+            access,
             timeout: shared.command_timeout(),
             keyspace: shared.keyspace.clone(),
             membership: self.context.membership.clone(),
@@ -269,10 +276,11 @@ impl NodeTask {
 
     fn opened(&mut self, opened: Result<Opened, Failure>) {
         let now = clock::now();
-        let Opened { client, info, run_id, refusal, refused } = match opened {
+        let Opened { client, info, run_id, refusal, refused, accepted } = match opened {
             Ok(opened) => opened,
             Err(failure) => return self.close(failure.into()),
         };
+        self.accepted = Some(accepted);
         if self.last_process.as_ref().is_some_and(|last| *last != info.process) {
             self.context.observer.restarted(self.context.node);
         }

@@ -4,6 +4,7 @@
 use redislease_core::time::{Millis, Time};
 
 use super::Reason;
+use super::access::Accepted;
 use super::failure::Failure;
 use super::link::{Link, Trial};
 use super::node::NodeTask;
@@ -40,11 +41,14 @@ impl NodeTask {
         }
     }
 
-    pub(super) fn tried(&mut self, result: Result<(), Failure>) {
+    pub(super) fn tried(&mut self, result: Result<Accepted, Failure>) {
         let again = Some(clock::now() + AGAIN);
         self.trial = Trial { running: None, due: again.filter(|_| result.is_err()) };
         let outdated = match result {
-            Ok(()) => None,
+            Ok(accepted) => {
+                self.accepted = Some(accepted);
+                None
+            }
             Err(failure) if matches!(failure.reason, Reason::Auth | Reason::Tls) => Some(failure),
             // It says nothing about the current values.
             Err(_) => return,
