@@ -146,11 +146,11 @@ impl Handovers {
         }
     }
 
-    /// The request that this process is to handle. One handover at a time: the next one begins when the status shows the result of the
-    /// last one.
+    /// The request that this process is to handle. It begins when the status shows the result of the last one, or replaces one that the
+    /// status calls running: that may wait for a pod that does not come back.
     pub fn new_request(&self, turn: &Turn<'_>) -> Option<HandoverRequest> {
         let Turn { lease, facts, .. } = turn;
-        if self.0.is_some() || facts.authority != Authority::Lead {
+        if (self.0.is_some() && self.replaceable(lease).is_none()) || facts.authority != Authority::Lead {
             return None;
         }
         if lease.metadata.deletion_timestamp.is_some() || lease.spec.suspend {
@@ -160,11 +160,18 @@ impl Handovers {
         shown(lease).is_none_or(|shown| shown.id != request.id).then_some(request)
     }
 
+    /// The running handover, if the status shows it: its term has ended.
+    fn replaceable(&self, lease: &RedisLease) -> Option<&Running> {
+        let id = &self.0.as_ref()?.request.id;
+        self.running().filter(|_| shown(lease).is_some_and(|shown| shown.id == *id))
+    }
+
     pub fn review(&mut self, turn: &Turn<'_>, link: &KeeperLink) {
         let &Turn { identity, lease, facts, ref inputs, .. } = turn;
         let view = &link.view;
         let Some(request) = self.new_request(turn) else { return };
         let recorded = Recorded::of(lease);
+        let replaced = self.replaceable(lease).map(|running| running.from.clone());
         let response = match &view.standing {
             Standing::Held(term) if recorded.is_some_and(|recorded| recorded.attempt == term.id.attempt) => {
                 if !facts.pods_listed || inputs.tests_stop {
@@ -186,6 +193,7 @@ impl Handovers {
                 (Some(recorded), _) if recorded.active => return,
                 // The term ends, perhaps by a replica that did not write why. The request says who is next.
                 (Some(_), Ok(target)) => HandoverResponse::EndTerm(target),
+                (None, Ok(target)) if replaced.is_some() => HandoverResponse::EndTerm(target),
                 (_, Err(problem)) => HandoverResponse::Refuse(problem),
                 (None, Ok(_)) => HandoverResponse::Refuse("No pod of this cluster holds the lease.".into()),
             },
@@ -201,7 +209,7 @@ impl Handovers {
                     yields_until,
                     observes_until,
                     target,
-                    from: holder.map_or_else(String::new, |holder| holder.pod.clone()),
+                    from: holder.map(|holder| holder.pod.clone()).or(replaced).unwrap_or_default(),
                     attempt: view.standing.term().map(|term| term.id.attempt),
                 })
             }

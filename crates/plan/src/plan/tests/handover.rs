@@ -351,3 +351,39 @@ fn a_handover_that_another_replica_completed_does_not_block_the_next_one() {
     story.write();
     assert_eq!((story.handover().id.as_str(), story.handover().state), ("3", HandoverState::Refused));
 }
+
+#[test]
+fn another_request_replaces_a_running_one_that_finds_no_candidate() {
+    let mut story = Story::handing_over("");
+    story.candidates(&[]);
+    story.facts.holder = PodKnowledge::Unseen;
+    story.now = Time(10_000_000);
+    story.view(idle(0));
+    story.write();
+    story.pass(600_000);
+    assert_eq!((story.handover().id.as_str(), story.handover().state), ("1", HandoverState::Running));
+    let waiting = story.clone();
+    story.annotate(&[(REQUESTED, "2"), (TO, "pod/b")]);
+    story.write();
+    let HandoverStatus { id, to, from, state, .. } = story.handover();
+    assert_eq!((id.as_str(), to.as_deref(), from.as_deref()), ("2", Some("pod/b"), Some("a")));
+    assert_eq!(state, HandoverState::Running);
+    story.candidates(&[pod("a"), pod("b")]);
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("b"));
+    story.view(publishing(term(2, 8, "b")));
+    story.write();
+    assert_eq!((story.handover().id.as_str(), story.handover().state), ("2", HandoverState::Completed));
+
+    let mut wrong = waiting.clone();
+    wrong.annotate(&[(REQUESTED, "2"), (TO, "nonsense")]);
+    wrong.write();
+    assert_eq!((wrong.handover().id.as_str(), wrong.handover().state), ("2", HandoverState::Refused));
+    // Another cluster gets the time to acquire the lease.
+    let mut elsewhere = waiting;
+    elsewhere.annotate(&[(REQUESTED, "2"), (TO, "cluster/there")]);
+    elsewhere.write();
+    elsewhere.candidates(&[pod("a"), pod("b")]);
+    elsewhere.answer();
+    assert_eq!((elsewhere.handover().id.as_str(), elsewhere.wanted()), ("2", None));
+}
