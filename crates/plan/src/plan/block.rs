@@ -20,6 +20,8 @@ struct Wait {
     /// The configuration on which it was acquired.
     fingerprint: String,
     until: Time,
+    /// The same time for users.
+    ends: jiff::Timestamp,
 }
 
 /// The wait, if there is one.
@@ -44,9 +46,9 @@ impl Block {
         out.wake_at(wait.until);
         Some(format!(
             "The term that the status names was taken on a quorum of another configuration ({} instead of {}), whose \
-             nodes are not known. The operator waits one hour, the longest lease, from when it first saw this, or until \
+             nodes are not known. The operator waits one hour, the longest lease, from when it first saw this, until {}, or until \
              the quorum has its old configuration again.",
-            wait.fingerprint, quorum.fingerprint
+            wait.fingerprint, quorum.fingerprint, wait.ends
         ))
     }
 }
@@ -64,8 +66,10 @@ impl Wait {
             return None;
         }
         let wait = Drift::STANDARD.most(Millis::from(MAX_LEASE));
-        let waited = waited_before(lease, recorded.attempt, facts.wall);
-        Some(Self { fingerprint, until: now + wait.saturating_sub(waited) })
+        let left = wait.saturating_sub(waited_before(lease, recorded.attempt, facts.wall));
+        let ends = facts.wall.saturating_add(core::time::Duration::from(left)).unwrap_or(facts.wall);
+        let ends = ends.round(jiff::Unit::Second).unwrap_or(ends);
+        Some(Self { fingerprint, until: now + left, ends })
     }
 }
 

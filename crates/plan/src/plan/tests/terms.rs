@@ -160,6 +160,12 @@ fn a_term_on_a_replaced_quorum_blocks_until_its_keys_expire_and_a_restart_contin
     story.write();
     story.view(ending(term(1, 7, "a"), EndReason::NeverConfirmed));
     story.write();
+    let status = story.facts.lease.as_ref().unwrap().status.clone().unwrap();
+    let ready = status.condition(ConditionType::Ready).unwrap();
+    assert!(
+        ready.message.contains("f00d instead of 0ther") && ready.message.contains(", until 2026-11-21T"),
+        "{ready:?}"
+    );
     // Another process starts twenty minutes later.
     let mut later = Story::new();
     later.facts = story.facts.clone();
