@@ -50,6 +50,8 @@ pub struct World {
     pub open_quorum: Arc<OpenQuorum>,
     /// Per cluster: the quorum's secret is missing.
     pub quorum_obstacles: Vec<bool>,
+    /// Per cluster: the quorum does not allow the namespaces of the leases.
+    pub quorum_denied: Vec<bool>,
     pub servers: Vec<Server>,
     pub processes: Vec<Process>,
     pub links: Vec<Vec<Link>>,
@@ -101,7 +103,6 @@ impl World {
         let servers = new_servers(&swarm, &mut rng, bugs, &membership);
         let processes = new_processes(&swarm, &mut rng);
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
-        let apis = (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect();
         let specs = new_specs(&swarm, &mut rng);
         let mut check = Checker::default();
         check.published_only = swarm.clocks_behind;
@@ -117,13 +118,14 @@ impl World {
             valid_quorum,
             open_quorum,
             quorum_obstacles: vec![false; swarm.clusters],
+            quorum_denied: vec![false; swarm.clusters],
             last_step: vec![0; servers.len()],
             wrong_tickets: vec![None; servers.len()],
             servers,
             processes,
             links,
             backups: vec![None; swarm.clusters],
-            apis,
+            apis: (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect(),
             specs,
             check,
             running: Running::default(),
@@ -293,7 +295,7 @@ impl World {
             Inside::Order { uid, order, views } => self.obey(process, uid, *order, views),
             Inside::Mail { uid } => self.mail(process, uid),
             Inside::QuorumRead => self.quorum_read(process),
-            Inside::SecretSeen => self.nodes_changed(process),
+            Inside::QuorumSeen => self.nodes_changed(process),
             Inside::LeaderTurn => self.leader_turn(process),
             Inside::LossDue { serial, uid, attempt } => self.loss_was_counted(process, serial, uid, attempt),
             Inside::Terminate => self.stop_gracefully(process),

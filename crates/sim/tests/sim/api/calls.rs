@@ -136,6 +136,9 @@ impl World {
             Request::LeaseStatus { object, write, .. } => self.serve_status(process, cluster, object, write),
             Request::Role { lease, write, .. } => {
                 let (verdict, object) = self.serve_role(process, cluster, place_of(&lease.name), write);
+                if write.dry_run {
+                    self.stop_is_tested(call, write, verdict, object.as_ref());
+                }
                 answer(verdict, Some(stored(object)))
             }
             Request::QuorumStatus(quorum) => {
@@ -205,9 +208,9 @@ impl World {
             let (verdict, workload) = self.apis[cluster].write_workload(place, write, checked);
             self.note(Note::WroteRole { process, pod: objects::number(&write.uid), role: write.role, verdict });
             self.count_write(process, cluster, verdict);
-            if write.dry_run {
-                self.dry_run_is_over(verdict);
-            } else if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload) {
+            if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload)
+                && !write.dry_run
+            {
                 self.workload_written((cluster, place), before, after, write);
                 if before != after {
                     self.saw_switch(write);
@@ -224,19 +227,11 @@ impl World {
             self.one_active_pod(cluster, place);
         }
         self.tell(cluster, change);
-        if write.dry_run {
-            self.dry_run_is_over(verdict);
-        } else if verdict == Verdict::Written {
+        if verdict == Verdict::Written && !write.dry_run {
             self.start_or_delete(cluster, place, write, has_changed);
         }
         let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid)).cloned();
         (verdict, pod.map(Candidate::Pod))
-    }
-
-    fn dry_run_is_over(&mut self, verdict: Verdict) {
-        if verdict == Verdict::Written {
-            self.coverage.saw(Sight::StopTested);
-        }
     }
 
     /// What a role write causes beside the role.

@@ -109,6 +109,17 @@ pub enum Mutation {
     Clamps,
 }
 
+/// What an admission policy does to the writes of the operator that stop something, and to their dry runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// It refuses to delete pods.
+    RefusesDeletions,
+    /// It refuses other replicas of a workload.
+    RefusesReplicas,
+    /// It stores the replicas that the workload had.
+    RestoresReplicas,
+}
+
 /// Everything a client can list, at one version.
 #[derive(Clone, Debug, Default)]
 pub struct State {
@@ -167,6 +178,8 @@ pub struct ApiServer {
     pub hangs_until: BTreeMap<&'static str, Micros>,
     /// An admission webhook changes each write of a role.
     pub mutation: Option<Mutation>,
+    /// An admission policy, and since when it is in force.
+    pub policy: Option<(Policy, Micros)>,
     pub state: State,
     /// Workloads that are candidates themselves, by the number of their UID. No watch shows them.
     pub workloads: BTreeMap<u32, Arc<WorkloadFacts>>,
@@ -187,6 +200,7 @@ impl ApiServer {
             refuses_writes: false,
             hangs_until: BTreeMap::new(),
             mutation: None,
+            policy: None,
             state,
             workloads: BTreeMap::new(),
             nodes_off: BTreeSet::new(),
@@ -313,10 +327,11 @@ impl ApiServer {
         if checked && write.version.is_some() && write.version != found.resource_version {
             return (Verdict::Conflict, None);
         }
-        if self.refuses_writes {
+        let deletes = write.change == PodChange::Delete;
+        if self.refuses_writes || (deletes && self.has_policy(Policy::RefusesDeletions)) {
             return (Verdict::Refused, None);
         }
-        if write.dry_run || write.change == PodChange::Delete {
+        if write.dry_run || deletes {
             return (Verdict::Written, None);
         }
         let strips = self.mutation == Some(Mutation::StripsLabel);
@@ -328,6 +343,10 @@ impl ApiServer {
         });
         self.writes.role += u64::from(change.is_some());
         (Verdict::Written, change)
+    }
+
+    pub fn has_policy(&self, policy: Policy) -> bool {
+        self.policy.is_some_and(|(in_force, _)| in_force == policy)
     }
 
     /// Writes who leads.

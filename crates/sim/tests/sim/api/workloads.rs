@@ -11,7 +11,7 @@ use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::objects;
 use crate::api::objects::RUNNING;
-use crate::api::server::{ApiServer, Mode, Mutation, Verdict};
+use crate::api::server::{ApiServer, Mode, Mutation, Policy, Verdict};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::event::Inside;
@@ -65,6 +65,12 @@ impl ApiServer {
                 (Run::Replicas(replicas), Some(Mutation::Clamps)) => Run::Replicas(replicas.min(1)),
                 _ => run,
             };
+        }
+        if facts.run != found.run && self.has_policy(Policy::RefusesReplicas) {
+            return (Verdict::Refused, Some(found));
+        }
+        if self.has_policy(Policy::RestoresReplicas) {
+            facts.run = found.run;
         }
         if write.dry_run {
             return (Verdict::Written, Some(Arc::new(facts)));

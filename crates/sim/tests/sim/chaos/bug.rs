@@ -86,6 +86,8 @@ pub enum Bug {
     ReleaseUnseen,
     /// The outcome of a call goes to the newest unit of its lease, whichever has made the call.
     AnswerToAnotherUnit,
+    /// The API server is not asked whether a stop would be stored.
+    StopNotTested,
     /// The keys are never read while no attempt can begin.
     KeysNotRead,
 }
@@ -93,7 +95,7 @@ pub enum Bug {
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
 /// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, `ReleaseUnseen` needs a controller as in
 /// `scenario::selected`, and `NoSparePlaces` many calls at once as in `scenario::webhook`.
-const OF_THE_OPERATOR: [Bug; 34] = [
+const OF_THE_OPERATOR: [Bug; 35] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -127,6 +129,7 @@ const OF_THE_OPERATOR: [Bug; 34] = [
     Bug::LevelSwapped,
     Bug::CallsHoldAllPlaces,
     Bug::AnswerToAnotherUnit,
+    Bug::StopNotTested,
     Bug::KeysNotRead,
 ];
 
@@ -148,6 +151,7 @@ impl Bug {
             Self::ConsentIgnored => Some("consent: "),
             Self::LevelSwapped => Some("order: "),
             Self::CallsHoldAllPlaces => Some("R5: "),
+            Self::StopNotTested => Some("R6: "),
             Self::AnswerToAnotherUnit => Some("are under way"),
             Self::KeysNotRead => Some("peer: "),
             Self::EffectRepeated => Some("the engine has more than"),

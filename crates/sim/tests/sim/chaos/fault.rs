@@ -85,6 +85,12 @@ pub enum Fault {
     StripsLabel,
     /// A mutating webhook allows one replica at most.
     Clamps,
+    /// An admission policy refuses the operator's deletions of pods.
+    KeepsPods,
+    /// An admission policy refuses other replicas of a workload, or stores those that it had.
+    KeepsReplicas,
+    /// The quorum does not allow the namespaces of the leases for a while.
+    NotAllowed,
     /// Somebody undoes the writes to the objects of a lease, again and again.
     Fight,
     /// The owner of a workload takes its consent back for a while.

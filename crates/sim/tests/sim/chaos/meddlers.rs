@@ -1,10 +1,11 @@
-//! Others who write to the same objects: admission webhooks that change what is stored, a fighter that undoes each write, an owner who
-//! takes the consent of a workload back, or names it in another lease, and an administrator who restores etcd.
+//! Others who write to the same objects: admission webhooks that change what is stored, policies that keep what is to be stopped, a
+//! fighter that undoes each write, an owner who takes the consent of a workload back, or names it in another lease, and an
+//! administrator who restores etcd.
 
 use redislease_plan::api::names;
 
 use crate::api::objects;
-use crate::api::server::{Mode, Mutation};
+use crate::api::server::{Mode, Mutation, Policy};
 use crate::chaos::fault::Fault;
 use crate::event::{Event, Heal};
 use crate::operator::state::{Life, Process};
@@ -22,6 +23,15 @@ impl World {
                 let mutation = if fault == Fault::StripsLabel { Mutation::StripsLabel } else { Mutation::Clamps };
                 self.apis[cluster].mutation = Some(mutation);
                 self.heal_later(Heal::Mutation(cluster));
+            }
+            Fault::KeepsPods | Fault::KeepsReplicas => {
+                let policy = if fault == Fault::KeepsPods {
+                    Policy::RefusesDeletions
+                } else {
+                    self.rng.pick(&[Policy::RefusesReplicas, Policy::RestoresReplicas])
+                };
+                self.apis[cluster].policy = Some((policy, self.now));
+                self.heal_later(Heal::Policy(cluster));
             }
             Fault::Fight => {
                 let until = self.now + self.while_it_lasts();

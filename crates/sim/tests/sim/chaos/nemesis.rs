@@ -161,6 +161,13 @@ impl World {
                 self.set_secret(cluster, false);
                 self.heal_later(Heal::Secret(cluster));
             }
+            Fault::NotAllowed => {
+                if !self.quorum_denied[cluster] {
+                    self.hit_cluster(fault, cluster);
+                }
+                self.allow_namespaces(cluster, false);
+                self.heal_later(Heal::Allowed(cluster));
+            }
             _ => self.harm_object(cluster, fault, at),
         }
     }
@@ -176,6 +183,8 @@ impl World {
             }
             Fault::StripsLabel
             | Fault::Clamps
+            | Fault::KeepsPods
+            | Fault::KeepsReplicas
             | Fault::Fight
             | Fault::NoConsent
             | Fault::SharedWorkload
@@ -192,6 +201,7 @@ impl World {
         match *heal {
             Heal::Webhook(cluster)
             | Heal::Mutation(cluster)
+            | Heal::Policy(cluster)
             | Heal::Consent(cluster, _)
             | Heal::Workload(cluster, _)
             | Heal::Restored(cluster) => {
@@ -214,6 +224,8 @@ impl World {
             Heal::Suspension(cluster, place) => self.suspend_lease(cluster, place, false),
             Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),
             Heal::Mutation(cluster) => self.apis[cluster].mutation = None,
+            Heal::Policy(cluster) => self.apis[cluster].policy = None,
+            Heal::Allowed(cluster) => self.allow_namespaces(cluster, true),
             Heal::Consent(cluster, place) => _ = self.set_consent(cluster, place, Some(place)),
             Heal::Workload(cluster, place) => self.name_own_workload(cluster, place),
             Heal::Restored(cluster) => self.serve_restored(cluster),
@@ -332,9 +344,21 @@ impl World {
 
     pub fn set_secret(&mut self, cluster: usize, exists: bool) {
         self.quorum_obstacles[cluster] = !exists;
+        self.quorum_seen(cluster);
+    }
+
+    /// The quorum allows the namespaces of the leases of this cluster, or does not.
+    pub fn allow_namespaces(&mut self, cluster: usize, allowed: bool) {
+        if self.quorum_denied[cluster] == allowed {
+            self.quorum_denied[cluster] = !allowed;
+            self.quorum_seen(cluster);
+        }
+    }
+
+    fn quorum_seen(&mut self, cluster: usize) {
         for process in 0..self.processes.len() {
             if self.processes[process].cluster == cluster {
-                self.later(process, 0, Inside::SecretSeen);
+                self.later(process, 0, Inside::QuorumSeen);
             }
         }
     }

@@ -7,9 +7,13 @@ use redislease_core::op::{Attempt, Stage, Stored};
 use redislease_core::time::{Millis, Time};
 use redislease_plan::api::RedisLease;
 use redislease_plan::engine::Machine;
-use redislease_plan::plan::{Effect, Event, Facts, Identity, PermitUse, PermitUses, PodKnowledge, Reconciler};
+use redislease_plan::plan::{
+    CandidateFacts, Effect, Event, Facts, Identity, PermitUse, PermitUses, PodKnowledge, Reconciler,
+};
 
 use crate::chaos::bug::Bug;
+
+type Known = (CandidateFacts, PodKnowledge);
 
 /// A reconciler and the planted bugs.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub struct Planted {
     reconciler: Reconciler,
     /// The newest version of the lease that a turn has seen.
     pub lease: Option<Arc<RedisLease>>,
+    /// The candidates and the holder that the last turn has seen.
+    pub known: Known,
     pub uses: PermitUses,
 }
 
@@ -54,6 +60,7 @@ impl Planted {
             }
             _ => {}
         }
+        self.known = (facts.candidates.clone(), facts.holder.clone());
     }
 
     /// The permits that the lease uses after a turn.
@@ -74,7 +81,7 @@ impl Machine for Planted {
 
     fn new(bugs: &Vec<Bug>, identity: Identity) -> Self {
         let reconciler = Reconciler::new(&(), identity);
-        Self { bugs: bugs.clone(), reconciler, lease: None, uses: PermitUses::default() }
+        Self { bugs: bugs.clone(), reconciler, lease: None, known: Known::default(), uses: PermitUses::default() }
     }
 
     fn handle(&mut self, now: Time, event: Event) {

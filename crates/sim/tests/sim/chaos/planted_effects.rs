@@ -10,7 +10,7 @@ use redislease_core::time::Time;
 use redislease_plan::api::names::{self, PodRole};
 use redislease_plan::election::Run;
 use redislease_plan::engine::Caller;
-use redislease_plan::plan::calls::{Outcome, Request};
+use redislease_plan::plan::calls::{Outcome, Request, RoleAnswer};
 use redislease_plan::plan::{PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome};
 
 use crate::api::calls::place_of;
@@ -41,6 +41,10 @@ impl World {
                     other => other,
                 };
                 return Some(request);
+            }
+            Request::Role { write, .. } if self.is(Bug::StopNotTested) && write.dry_run => {
+                let accepted = RoleAnswer { outcome: RoleOutcome::Written(None), found: None };
+                Outcome::Role(write.uid.clone(), accepted)
             }
             Request::Role { lease, write, .. } => {
                 self.plant_in_role(process, place_of(&lease.name), write);

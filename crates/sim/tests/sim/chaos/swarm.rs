@@ -181,6 +181,19 @@ impl Swarm {
         self
     }
 
+    /// Policies that keep what a request is to stop, and requests.
+    pub fn with_policies(mut self, rng: &mut Rng) -> Self {
+        let stops = [(self.gated, Fault::KeepsPods), (self.clustered, Fault::KeepsReplicas)];
+        let policies = stops.into_iter().filter(|(places, _)| *places != 0).map(|(_, policy)| (policy, 10));
+        let policies: Vec<(Fault, u64)> = policies.filter(|_| rng.percent(80)).collect();
+        if !policies.is_empty() {
+            self.faults.extend(policies);
+            let requests = [Fault::SuspendLease, Fault::Handover, Fault::NotAllowed];
+            self.faults.extend(requests.into_iter().filter(|_| rng.percent(60)).map(|request| (request, 10)));
+        }
+        self
+    }
+
     /// So many workloads that the calls to the API server wait for each other.
     fn with_many_workloads(mut self) -> Self {
         self.keys = (0..WORKLOADS).map(|key| 1 << key).collect();
@@ -382,6 +395,7 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
             return [Fault::Isolate, Fault::SuspendLease, Fault::WebhookHangs].map(|fault| (fault, 10)).into();
         }
         Bug::RestoreIgnored => return vec![(Fault::RestoreEtcd, 30)],
+        Bug::StopNotTested => &[Fault::SuspendLease, Fault::Handover, Fault::NotAllowed],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::CounterLossIgnored) => &[Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],

@@ -75,6 +75,10 @@ sights! {
     LostPodDeleted,
     /// A dry run of a stop was accepted.
     StopTested,
+    /// A policy refused the dry run of a stop, or stored something else.
+    StopKept,
+    /// A term ended by a request after the stop was tested.
+    EndedAfterTest,
     WorkloadRuns,
     WorkloadStopped,
     LeaseRead,

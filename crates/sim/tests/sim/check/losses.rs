@@ -22,10 +22,14 @@ impl World {
         let Some(unit) = self.unit(process, uid) else { return };
         unit.checks.lost |= end.is_loss();
         let Some(attempt) = named else { return };
+        let untested = unit.checks.ended_while_running.take().filter(|(ended, _)| *ended == attempt);
         unit.checks.counted.insert(attempt);
         // A list that shows an older state may name an earlier term once more.
         if unit.checks.last_counted.replace(attempt) == Some(attempt) {
             self.check.fail(format!("I5: process {process} counts the end of {attempt:?} twice"));
+        }
+        if let Some((_, problem)) = untested {
+            self.end_has_reason(attempt, end, problem);
         }
     }
 

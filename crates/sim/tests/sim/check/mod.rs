@@ -12,5 +12,6 @@ pub mod pending;
 pub mod recovery;
 pub mod running;
 pub mod state;
+pub mod stops;
 pub mod trace;
 pub mod writes;

@@ -42,7 +42,8 @@ impl World {
     /// How long a write may still wait that others refused or undid until the faults ended: webhooks, a fighter, or an owner who
     /// scales a workload with each change of its lease.
     pub fn back_off(&self) -> Micros {
-        let meddles = [Fault::StripsLabel, Fault::Clamps, Fault::Fight].into_iter().any(|fault| self.swarm.has(fault));
+        let faults = [Fault::StripsLabel, Fault::Clamps, Fault::KeepsPods, Fault::KeepsReplicas, Fault::Fight];
+        let meddles = faults.into_iter().any(|fault| self.swarm.has(fault));
         let scales = self.swarm.clustered != 0 && self.swarm.has(Fault::ChangeSpec);
         if meddles || scales { 5 * 60 * SECOND } else { 0 }
     }
@@ -143,7 +144,8 @@ impl World {
         self.apis[cluster].refuses_writes = false;
         let now = self.now;
         self.apis[cluster].hangs_until.values_mut().for_each(|until| *until = now.min(*until));
-        self.apis[cluster].mutation = None;
+        (self.apis[cluster].mutation, self.apis[cluster].policy) = (None, None);
+        self.allow_namespaces(cluster, true);
         self.set_secret(cluster, true);
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);

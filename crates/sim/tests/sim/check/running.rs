@@ -144,6 +144,7 @@ impl World {
             || stopped.next().is_some()
             || api.mode != Mode::Up
             || api.refuses_writes
+            || api.policy.is_some()
             || disturbed_at.is_some_and(|at| self.now < at + window)
             || hung_until.is_some_and(|until| self.now < *until + LONGEST_WEBHOOK + window)
     }
@@ -165,6 +166,8 @@ impl World {
                 | Fault::ChangeSpec
                 | Fault::StripsLabel
                 | Fault::Clamps
+                | Fault::KeepsPods
+                | Fault::KeepsReplicas
                 | Fault::Fight
                 | Fault::NoConsent
                 | Fault::SharedWorkload

@@ -116,6 +116,8 @@ pub struct Running {
     /// When the processes or the API server of a cluster were last disturbed.
     pub disturbed_at: BTreeMap<usize, Micros>,
     pub writes: BTreeMap<(usize, u32, u32, u32), Window>,
+    /// By process, its start and the object: the dry runs of stops that API servers accepted, until the term ends.
+    pub tested: BTreeSet<(usize, u32, u32)>,
 }
 
 impl Running {
@@ -230,6 +232,9 @@ pub struct Checks {
     /// The terms whose end was counted.
     pub counted: BTreeSet<Attempt>,
     pub last_counted: Option<Attempt>,
+    /// The term that was ended last without a proof although something ran for it, and what is wrong with that if a request was the
+    /// reason.
+    pub ended_while_running: Option<(Attempt, Option<String>)>,
 }
 
 /// What the faults and the checks remember of one process since its start.

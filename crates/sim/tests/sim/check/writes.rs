@@ -23,8 +23,10 @@ impl World {
             Effect::RaiseFloor(_) => self.coverage.saw(Sight::FloorRaised),
             Effect::Keeper(command) => {
                 self.coverage.saw(Sight::of_command(command));
-                if let Command::End { term, proof: true } = command {
-                    self.recovery.proof_seen(self.now, objects::pod_of(term));
+                match command {
+                    Command::End { term, proof: true } => self.recovery.proof_seen(self.now, objects::pod_of(term)),
+                    Command::End { term, proof: false } => self.end_is_ordered(process, uid, term),
+                    _ => {}
                 }
             }
             Effect::Report(notice) => {

@@ -84,9 +84,10 @@ impl World {
         if !before.read {
             return;
         }
-        let obstacle = self.quorum_obstacles[operator.cluster]
-            .then(|| (LeaseReady::InvalidReference, "the secret of the quorum does not exist".to_owned()));
-        let after = QuorumFacts { up, evaluated, obstacle, ..QuorumFacts::clone(&before) };
+        let denied = self.quorum_denied[operator.cluster];
+        let obstacle = (denied || self.quorum_obstacles[operator.cluster])
+            .then(|| (LeaseReady::InvalidReference, "the quorum cannot be used".to_owned()));
+        let after = QuorumFacts { up, evaluated, obstacle, denied, ..QuorumFacts::clone(&before) };
         if after != *before {
             self.quorum_changed(process, Arc::new(after));
             self.wake_leader(process);

@@ -9,6 +9,7 @@ mod peers;
 mod replicas;
 mod returns;
 mod selected;
+mod stops;
 mod storms;
 mod webhook;
 

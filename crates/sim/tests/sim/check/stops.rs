@@ -1,0 +1,118 @@
+//! R6: a request ends a term only after the API server accepted the dry run of the stop of what runs for it.
+//!
+//! A request is `spec.suspend`, a handover, or a quorum that does not allow the namespace any more. What runs is the started pod that
+//! holds the term, or the workload that holds it, has replicas and names the lease. It counts if the facts of the last turn show it so,
+//! or do not show it: a process cannot know of a start that its watch has not shown.
+//!
+//! The process that ends the term must have sent this dry run itself since its start and its last end of a term of this object. A
+//! policy may come into force after the answer, so it may have refused such a stop for at most [`RACE`] at the end of the term, or
+//! since a pause of the process.
+
+use redislease_core::lease::TermId;
+use redislease_core::op::Attempt;
+use redislease_plan::api::names;
+use redislease_plan::election::{Candidate, EndCause, PodFacts, WorkloadFacts};
+use redislease_plan::plan::{CandidateFacts, PodKnowledge, RoleWrite};
+use redislease_plan::status::TermEnd;
+
+use crate::api::objects;
+use crate::api::server::{ApiCall, Policy, Verdict};
+use crate::api::workloads::replicas;
+use crate::check::coverage::Sight;
+use crate::redis::clock::{Micros, SECOND};
+use crate::world::World;
+
+/// How long after a policy came into force a term may end because of an earlier answer.
+const RACE: Micros = 10 * SECOND;
+
+/// Whether the pod was started for the lease of this place, and nothing stops it.
+fn pod_runs(pod: &PodFacts, place: usize) -> bool {
+    objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished
+}
+
+/// Whether the workload runs and lets the lease of this place stop it.
+fn workload_runs(workload: &WorkloadFacts, place: usize) -> bool {
+    let names_lease = workload.annotations.get(names::ACTIVATED_BY_ANNOTATION) == Some(&objects::lease_name(place));
+    names_lease && replicas(workload) > 0
+}
+
+impl World {
+    /// An API server has answered the dry run of a stop.
+    pub fn stop_is_tested(&mut self, call: &ApiCall, write: &RoleWrite, verdict: Verdict, answer: Option<&Candidate>) {
+        let stops = match answer {
+            Some(Candidate::Workload(workload)) => replicas(workload) == 0,
+            Some(Candidate::Pod(_)) | None => true,
+        };
+        if verdict == Verdict::Written && stops {
+            self.coverage.saw(Sight::StopTested);
+            self.running.tested.insert((call.process, call.boot, objects::number(&write.uid)));
+        } else if self.apis[self.processes[call.process].cluster].policy.is_some() {
+            self.coverage.saw(Sight::StopKept);
+        }
+    }
+
+    /// A process ends a term without a proof that its holder has stopped.
+    pub fn end_is_ordered(&mut self, process: usize, uid: u32, term: &TermId) {
+        let object = objects::pod_of(term);
+        let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
+        let runs = self.runs(process, place, object) && self.may_know(process, uid, place, object);
+        let was_tested = self.running.tested.remove(&(process, self.processes[process].boot, object));
+        let problem = if was_tested { self.kept_since(process, place) } else { Some("was not tested".to_owned()) };
+        if let Some(unit) = self.unit(process, uid) {
+            unit.checks.ended_while_running = runs.then_some((term.attempt, problem));
+        }
+    }
+
+    /// R6: the term has ended for this reason, while something ran for it.
+    pub fn end_has_reason(&mut self, attempt: Attempt, end: TermEnd, problem: Option<String>) {
+        let TermEnd::Decided(EndCause::Suspended | EndCause::HandoverRequested | EndCause::NamespaceNotAllowed) = end
+        else {
+            return;
+        };
+        match problem {
+            None => self.coverage.saw(Sight::EndedAfterTest),
+            Some(problem) => {
+                self.check
+                    .fail(format!("R6: {attempt:?} ended because of {end:?}, and the stop of what runs {problem}"));
+            }
+        }
+    }
+
+    /// Whether this pod or workload runs for the lease of this place, as the API server shows it.
+    pub fn runs(&self, process: usize, place: usize, object: u32) -> bool {
+        let cluster = self.processes[process].cluster;
+        let (api, spec) = (&self.apis[cluster], &self.specs[cluster][place]);
+        if !spec.clustered {
+            return spec.gated && api.state.pods.get(&object).is_some_and(|pod| pod_runs(pod, place));
+        }
+        let of_spec = objects::lease_name(spec.workload.unwrap_or(place));
+        let workload = api.workloads.get(&object).filter(|workload| workload.name == of_spec);
+        workload.is_some_and(|workload| workload_runs(workload, place))
+    }
+
+    /// Whether the last turn of the lease has not seen that the pod or workload does not run.
+    fn may_know(&mut self, process: usize, uid: u32, place: usize, object: u32) -> bool {
+        let Some(id) = self.unit(process, uid).map(|unit| unit.id) else { return false };
+        let Some(machine) = self.processes[process].engine.machine(id) else { return false };
+        let (candidates, holder) = &machine.known;
+        match (candidates, holder) {
+            (CandidateFacts::Known(electorate), _) if electorate.workload().is_some() => {
+                let of_term = electorate.workload().filter(|workload| objects::number(&workload.uid) == object);
+                of_term.is_some_and(|workload| workload_runs(workload, place))
+            }
+            (_, PodKnowledge::Here(holder)) => pod_runs(&holder.facts, place),
+            (_, PodKnowledge::Gone { .. }) => false,
+            (_, PodKnowledge::Unseen | PodKnowledge::Workload) => true,
+        }
+    }
+
+    /// That a policy has refused this stop for so long that no answer from before it may count.
+    fn kept_since(&self, process: usize, place: usize) -> Option<String> {
+        let operator = &self.processes[process];
+        let (policy, since) = self.apis[operator.cluster].policy?;
+        let keeps_pods = policy == Policy::RefusesDeletions;
+        let races = self.now < since + RACE || operator.history.continued_at > since;
+        let applies = keeps_pods != self.specs[operator.cluster][place].clustered;
+        (applies && !races).then(|| format!("is refused since {since} µs"))
+    }
+}
