@@ -60,7 +60,7 @@ pub enum Inside {
     // From itself.
     Wake,
     Work,
-    Order { uid: u32, order: Box<Planned>, views: Option<SharedViews> },
+    Order { uid: u32, order: Box<Planned>, views: SharedViews },
     Mail { uid: u32 },
     QuorumRead,
     QuorumSeen,

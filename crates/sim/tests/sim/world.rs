@@ -101,7 +101,7 @@ impl World {
             command_timeout: swarm.command_timeout,
         });
         let servers = new_servers(&swarm, &mut rng, bugs, &membership);
-        let processes = new_processes(&swarm, &mut rng);
+        let processes = new_processes(&swarm, &mut rng, bugs);
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
         let specs = new_specs(&swarm, &mut rng);
         let mut check = Checker::default();
@@ -244,7 +244,7 @@ impl World {
                 return;
             }
             if addressed.life == Life::Frozen {
-                addressed.inbox.push(event);
+                addressed.history.inbox.push(event);
                 return;
             }
             self.happen_to(process, event);
@@ -339,11 +339,11 @@ fn new_servers(swarm: &Swarm, rng: &mut Rng, bugs: &[Bug], membership: &Membersh
     servers
 }
 
-fn new_processes(swarm: &Swarm, rng: &mut Rng) -> Vec<Process> {
+fn new_processes(swarm: &Swarm, rng: &mut Rng, bugs: &[Bug]) -> Vec<Process> {
     let new = |&cluster| {
         let clock = Clock::new(rng.between(SECOND, 1000 * SECOND), swarm.rate(rng));
         let wall = Clock::new(UNIX + rng.between(0, 3 * SECOND), TRUE_RATE);
-        Process::new(cluster, swarm.quorum, clock, wall, swarm.calls)
+        Process::new(cluster, [clock, wall], swarm, bugs)
     };
     swarm.processes.iter().map(new).collect()
 }

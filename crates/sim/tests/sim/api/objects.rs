@@ -21,6 +21,16 @@ pub fn key_number(name: &str) -> u8 {
     number(name) as u8
 }
 
+/// The key of the lock of the replicas of a cluster.
+pub const fn lock_key(cluster: usize) -> u8 {
+    (KEYS - 1 - cluster) as u8
+}
+
+/// The name of a replica. Each start of it has another process name.
+pub fn instance(process: usize) -> String {
+    format!("operator-{process}")
+}
+
 /// The pod that a term's holder names.
 pub fn pod_of(id: &TermId) -> u32 {
     number(&id.holder.0)

@@ -154,7 +154,7 @@ impl World {
                 Input::Pod(if deleted { Watched::Deleted(facts) } else { Watched::Seen(facts) })
             }
             (Step::Changed(Change::Quorum { version, leader }), _) => {
-                return self.learn_leader(process, version, leader);
+                return self.learn_leader(process, (version, leader));
             }
         };
         self.tell_engine(process, input);
@@ -167,7 +167,7 @@ impl World {
         }
         match kind {
             Kind::Leases => {
-                self.learn_leader(process, state.leader.0, state.leader.1.clone());
+                self.learn_leader(process, state.leader.clone());
                 for lease in state.leases.iter().flatten() {
                     let version = |lease: &RedisLease| objects::version(lease.metadata.resource_version.as_deref());
                     let known = self.resource(process, objects::uid_of(lease)).filter(|_| self.is(Bug::RestoreIgnored));

@@ -1,5 +1,9 @@
 //! The kinds of faults, and the phases of a lease in which they take place.
 
+use redislease_core::driver;
+use redislease_plan::engine;
+use redislease_plan::plan::LeadershipEffect;
+
 /// One kind of fault. The swarm draws which of them a run has, and how often each takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
@@ -176,7 +180,16 @@ pub enum BeforeEffect {
     Paused,
 }
 
-/// The effect before which a fault is injected.
+/// An effect of a machine of a process, before which a fault can come.
+pub enum Polled {
+    /// The unit, and the number of the lease.
+    Lease(u32, u64, driver::Effect),
+    /// The unit.
+    Engine(u32, engine::Effect),
+    Leader(LeadershipEffect),
+}
+
+/// Where a fault is injected: before an effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
     pub process: usize,

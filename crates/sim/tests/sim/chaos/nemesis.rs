@@ -299,14 +299,14 @@ impl World {
             self.last_step[node] = self.now;
             self.servers[node].clock.step(self.now, by);
             for process in &mut self.processes {
-                process.peers[node].stepped = Some(fault);
+                process.peers[node].seen.stepped = Some(fault);
             }
         }
     }
 
     /// The first answer of a node after its clock was set: the step is detected, or too small to be detected.
     pub fn step_answered(&mut self, process: usize, node: usize, seen: bool) {
-        let Some(fault) = self.processes[process].peers[node].stepped.take() else { return };
+        let Some(fault) = self.processes[process].peers[node].seen.stepped.take() else { return };
         self.hit(fault, Some(process));
         if fault == Fault::SmallStep {
             self.coverage.saw(if seen { Sight::SmallStepSeen } else { Sight::SmallStepTolerated });
@@ -365,7 +365,7 @@ impl World {
 
     /// The pod that the fault affects: preferably the holder of the lease.
     fn victim(&mut self, cluster: usize, at: Option<Spot>) -> Option<u32> {
-        let holder = at.and_then(|spot| self.machine_of(spot.process, spot.uid)).and_then(|machine| {
+        let holder = at.and_then(|spot| self.processes[spot.process].machine_of(spot.uid)).and_then(|machine| {
             match &machine.driver.view().standing {
                 Standing::Held(term) | Standing::Publishing(term) => Some(objects::pod_of(&term.id)),
                 _ => None,

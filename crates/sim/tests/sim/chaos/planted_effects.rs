@@ -5,7 +5,9 @@ use std::sync::Arc;
 use redislease_core::backoff::Entropy;
 use redislease_core::driver::{Command, Fresh};
 use redislease_core::lease::{Input as LeaseInput, Standing};
-use redislease_core::op::Attempt;
+use redislease_core::marker::RunId;
+use redislease_core::op::{Attempt, Token};
+use redislease_core::seed::Fences;
 use redislease_core::time::Time;
 use redislease_plan::api::names::{self, PodRole};
 use redislease_plan::election::Run;
@@ -63,9 +65,10 @@ impl World {
     pub fn ignores(&mut self, process: usize, uid: u32, command: &Command) -> bool {
         match command {
             Command::End { term, proof: false } if self.is(Bug::UnpublishedForEver) => {
-                let machine = self.machine_of(process, uid).map(|machine| &machine.driver.view().standing);
+                let machine = self.processes[process].machine_of(uid).map(|machine| &machine.driver.view().standing);
                 matches!(machine, Some(Standing::Publishing(publishing)) if publishing.id.attempt == term.attempt)
             }
+            Command::ReadKeys => self.is(Bug::KeysNotRead),
             Command::Want(_) if self.is(Bug::NeverContendsAgain) => {
                 self.unit(process, uid).is_some_and(|unit| unit.checks.lost)
             }
@@ -96,6 +99,25 @@ impl World {
         }
     }
 
+    /// The run id of a connection.
+    pub fn plant_run_id(&self, process: usize, node: usize, run_id: RunId) -> RunId {
+        let known = self.processes[process].peers[node].run_id.clone();
+        known.filter(|_| self.is(Bug::CachedRunId)).unwrap_or(run_id)
+    }
+
+    /// What the counter of a node is computed from.
+    pub fn plant_in_fences(&self, mut fences: Option<Fences>) -> Option<Fences> {
+        if self.is(Bug::SeedFromReadableFences)
+            && let Some(Fences { target, others, floor, own_clock }) = &mut fences
+        {
+            (*floor, *own_clock, target.clock) = (Token(0), 0, 0);
+            for report in others {
+                report.clock = 0;
+            }
+        }
+        fences
+    }
+
     fn plant_in_role(&self, process: usize, place: usize, write: &mut RoleWrite) {
         let cluster = self.processes[process].cluster;
         let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid));
@@ -117,8 +139,8 @@ impl World {
         let repeats = self.is(Bug::KeeperWantsAgain);
         let Some(machine) = self.machine(process, serial) else { return };
         match command {
-            Command::Want(holder) if repeats => machine.desired = Some(holder.clone()),
-            Command::Forget | Command::Retire | Command::End { .. } => machine.desired = None,
+            Command::Want(holder) if repeats => machine.seen.desired = Some(holder.clone()),
+            Command::Forget | Command::Retire | Command::End { .. } => machine.seen.desired = None,
             _ => {}
         }
     }
@@ -127,7 +149,7 @@ impl World {
     pub fn want_again(&mut self, process: usize, serial: u64, now: Time) {
         let floor = self.processes[process].floor;
         let Some(machine) = self.machine(process, serial) else { return };
-        let Some(holder) = machine.desired.clone().filter(|_| !machine.driver.is_taken()) else { return };
+        let Some(holder) = machine.seen.desired.clone().filter(|_| !machine.driver.is_taken()) else { return };
         if machine.driver.lease_mut().is_taken_for(&holder) {
             return;
         }

@@ -2,12 +2,13 @@
 
 use redislease_core::driver;
 use redislease_core::lease::Effect;
+use redislease_core::op::Token;
 use redislease_core::time::{Millis, Time};
 
 use crate::chaos::bug::Bug;
-use crate::chaos::fault::{BeforeEffect, Fault, Phase, Spot};
+use crate::chaos::fault::{BeforeEffect, Fault, Phase, Polled, Spot};
 use crate::event::{Event, Inside};
-use crate::operator::state::{LOCK, Life, Machine, Polled, Process};
+use crate::operator::state::{LOCK, Life, Machine, Process};
 use crate::redis::clock::{MILLI, Micros};
 use crate::redis::server::Memory;
 use crate::world::World;
@@ -18,7 +19,7 @@ impl World {
         self.check.leads_no_more(process);
         self.running.disturbed(self.processes[process].cluster, self.now);
         let Process { cluster, boot, clock, wall, api_cut, saw_workloads, .. } = self.processes[process];
-        let new = Process::new(cluster, self.swarm.quorum, clock, wall, self.swarm.calls);
+        let new = Process::new(cluster, [clock, wall], &self.swarm, &self.bugs);
         self.processes[process] = Process { boot: boot + 1, api_cut, saw_workloads, ..new };
     }
 
@@ -60,7 +61,7 @@ impl World {
                 claim.until = clock.when(claim.valid_until);
             }
         }
-        let missed = std::mem::take(&mut self.processes[process].inbox);
+        let missed = std::mem::take(&mut self.processes[process].history.inbox);
         let overslept = self.processes[process].wake_at.is_some_and(|at| at < self.now);
         if let Some((fault, phases)) = self.processes[process].history.stopped_by.take()
             && (overslept || !missed.is_empty())
@@ -74,7 +75,7 @@ impl World {
         }
         self.processes[process].wake_at = Some(self.now);
         self.later(process, 0, Inside::Wake);
-        if let Some(effect) = self.processes[process].held_back.take() {
+        if let Some(effect) = self.processes[process].history.held_back.take() {
             self.carry_out_polled(process, effect);
         }
     }
@@ -114,8 +115,8 @@ impl World {
     /// A fault that would rarely take place before the right effect by chance: few effects belong to a second round, clocks are
     /// stepped rarely, and a server that lost data may start again at any time.
     fn aimed(&mut self, process: usize, uid: u32) -> Option<Fault> {
-        let in_second_round = |machine: &mut Machine| machine.phases().any(|phase| phase == Phase::Round2);
-        if !self.machine_of(process, uid).is_some_and(in_second_round) {
+        let in_second_round = |machine: &Machine| machine.phases().any(|phase| phase == Phase::Round2);
+        if !self.processes[process].machine_of(uid).is_some_and(in_second_round) {
             return None;
         }
         let losses = [
@@ -167,16 +168,29 @@ impl World {
         }
     }
 
+    /// The token that an attempt proposes. Sometimes it is another than in a release: no token may be wrong.
+    pub fn proposal(&mut self, process: usize) -> Option<Token> {
+        let (word, off) = (self.rng.below(8), self.rng.below(6));
+        let Process { proposals, floor, .. } = &mut self.processes[process];
+        let Token(next) = proposals.next(*floor)?;
+        match word {
+            0 => None,
+            1 => Some(Token(next.saturating_sub(off))),
+            2 => Some(Token(next + off)),
+            _ => Some(Token(next)),
+        }
+    }
+
     /// Carries out an effect, unless the process crashes before it. A process that pauses does so when it continues.
     pub fn perform(&mut self, process: usize, effect: Polled) {
         let (uid, node) = match &effect {
             Polled::Lease(uid, _, driver::Effect::Lease(Effect::Send { node, .. })) => (*uid, Some(node.index())),
-            Polled::Lease(uid, ..) | Polled::Planned(uid, ..) | Polled::Call(uid, ..) => (*uid, None),
+            Polled::Lease(uid, ..) | Polled::Engine(uid, ..) => (*uid, None),
             Polled::Leader(_) => (LOCK, None),
         };
         match self.before_effect(process, uid, node) {
             BeforeEffect::Continue => self.carry_out_polled(process, effect),
-            BeforeEffect::Paused => self.processes[process].held_back = Some(effect),
+            BeforeEffect::Paused => self.processes[process].history.held_back = Some(effect),
             BeforeEffect::Crashed => {}
         }
     }

@@ -19,6 +19,11 @@ use crate::redis::server::Server;
 use crate::world::World;
 
 impl Machine {
+    /// The keys as bits.
+    pub fn bits(&self) -> Keys {
+        self.keys.iter().fold(0, |bits, key| bits | 1 << key)
+    }
+
     /// Its phases, for the table of faults.
     pub fn phases(&self) -> impl Iterator<Item = Phase> {
         let main = match self.driver.view().standing {
@@ -47,11 +52,6 @@ impl Machine {
     pub fn after(&mut self, before: Option<Attempt>) {
         self.seen.behind = true;
         self.seen.ended = before.filter(|_| self.believed() != before).or(self.seen.ended);
-    }
-
-    pub fn renewed(&mut self, renewal: &Renewal) {
-        self.seen.renewing = false;
-        self.seen.steady = if matches!(renewal, Renewal::Success { .. }) { self.seen.steady + 1 } else { 0 };
     }
 }
 
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// A majority has confirmed a term.
-    pub fn completes(&mut self, process: usize, serial: u64, id: &TermId) {
+    fn completes(&mut self, process: usize, serial: u64, id: &TermId) {
         let Some(bits) = self.machine(process, serial).map(|machine| machine.bits()) else { return };
         if !self.check.published_only {
             self.check.completes(bits, id);
@@ -128,8 +128,27 @@ impl World {
         }
     }
 
+    /// A machine asks for an effect.
+    pub fn sees_effect(&mut self, process: usize, uid: u32, serial: u64, effect: &Effect) {
+        self.note(Note::Effect { process, uid, effect });
+        self.shown_first(process, serial, effect);
+        match effect {
+            Effect::Send { round, op, .. } => self.before_sending(process, serial, *round, op),
+            Effect::Publish(id) => self.completes(process, serial, id),
+            Effect::Renewed(renewal) => self.renewed(process, serial, renewal),
+            Effect::Changed(_) | Effect::Broken(_) => {}
+        }
+    }
+
+    /// A round of renewal is over.
+    fn renewed(&mut self, process: usize, serial: u64, renewal: &Renewal) {
+        let Some(machine) = self.machine(process, serial) else { return };
+        machine.seen.renewing = false;
+        machine.seen.steady = if matches!(renewal, Renewal::Success { .. }) { machine.seen.steady + 1 } else { 0 };
+    }
+
     /// I5: the view shows the end of a term before the machine sends a request because of it.
-    pub fn shown_first(&mut self, process: usize, serial: u64, effect: &Effect) {
+    fn shown_first(&mut self, process: usize, serial: u64, effect: &Effect) {
         let Some(machine) = self.machine(process, serial) else { return };
         let Some(attempt) = machine.seen.ended else { return };
         match effect {
@@ -139,7 +158,7 @@ impl World {
         }
     }
 
-    pub fn before_sending(&mut self, process: usize, serial: u64, round: Round, op: &Op) {
+    fn before_sending(&mut self, process: usize, serial: u64, round: Round, op: &Op) {
         let Some(machine) = self.machine(process, serial) else { return };
         if let Op::Acquire { ttl, .. } | Op::Extend { ttl, .. } = op {
             machine.seen.longest_ttl = machine.seen.longest_ttl.max(*ttl);

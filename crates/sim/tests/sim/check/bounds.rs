@@ -13,7 +13,7 @@ impl World {
             return;
         }
         let late = |deadline: &Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
-        let lease = woken.machines.iter().find(|machine| late(&machine.next_deadline()));
+        let lease = woken.machines.iter().find(|machine| late(&machine.driver.next_deadline()));
         let node = woken.peers.iter().find(|peer| late(&peer.wire.next_deadline()));
         let machine = lease.map(|machine| format!("{:?}", machine.driver));
         let engine = late(&woken.engine.next_deadline()).then(|| "the engine".to_owned());

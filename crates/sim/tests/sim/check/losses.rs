@@ -1,6 +1,9 @@
 //! I5: a lost term is counted soon, and each end of a term once.
 
+use std::sync::Arc;
+
 use redislease_core::op::Attempt;
+use redislease_plan::api::RedisLease;
 use redislease_plan::plan::Authority;
 use redislease_plan::status::TermEnd;
 
@@ -42,7 +45,7 @@ impl World {
     /// The status still names the lost term, this process decides, and it has not counted the loss. A process that meanwhile did not
     /// decide has another machine, which finds the loss by itself.
     pub fn loss_was_counted(&mut self, process: usize, serial: u64, uid: u32, attempt: Attempt) {
-        if self.machine_of(process, uid).is_none_or(|machine| machine.serial != serial) {
+        if self.processes[process].machine_of(uid).is_none_or(|machine| machine.serial != serial) {
             return;
         }
         // A process that was paused has its turns only now.
@@ -57,11 +60,17 @@ impl World {
         let named = named.filter(|named| named.active != Some(false)).map(|named| named.attempt);
         let Some(unit) = self.unit(process, uid) else { return };
         let counted = unit.checks.counted.contains(&attempt);
-        let awaited = unit.views.as_ref().is_some_and(|views| views.borrow().is_awaited());
+        let awaited = self.processes[process].views.get(&uid).is_some_and(|views| views.borrow().is_awaited());
         let busy = awaited || self.processes[process].work_due;
         if decides && exists && named == Some(attempt) && !counted && !busy {
             self.check.fail(format!("I5: process {process} lost {attempt:?} and has not counted it"));
         }
+    }
+
+    /// The newest observed version of a lease, if its resource exists.
+    pub fn resource(&mut self, process: usize, uid: u32) -> Option<Arc<RedisLease>> {
+        let id = self.unit(process, uid)?.id;
+        self.processes[process].engine.index().lease(id)?.object.clone()
     }
 
     /// The term that the newest version of the lease names which a turn has seen.

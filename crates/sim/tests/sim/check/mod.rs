@@ -8,6 +8,7 @@ pub mod clocks;
 pub mod coverage;
 pub mod lasting;
 pub mod losses;
+pub mod nodes;
 pub mod pending;
 pub mod recovery;
 pub mod running;

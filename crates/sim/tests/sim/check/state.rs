@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redislease_core::lease::Round;
-use redislease_core::op::{Attempt, Token};
+use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::{Millis, Time};
 
 use crate::api::objects::{Keys, Named};
-use crate::chaos::fault::{Fault, Phase};
+use crate::chaos::fault::{Fault, Phase, Polled};
 use crate::check::checker::{Checker, Window};
+use crate::check::coverage::Sight;
+use crate::check::pending::Writes;
+use crate::event::Inside;
 use crate::redis::clock::{Micros, SECOND};
 
 /// The requests that servers have executed.
@@ -222,6 +225,19 @@ pub struct Seen {
     pub steady: u32,
     /// The last term that was given up because nodes did not hold it.
     pub missed: Option<Attempt>,
+    /// The holder of attempts that it repeats by itself: only a planted bug does so.
+    pub desired: Option<Holder>,
+}
+
+/// What the checks know about one node in a process.
+#[derive(Default)]
+pub struct SeenNode {
+    /// Where the counter with which it is being admitted came from.
+    pub seeded_by: Option<Sight>,
+    /// The fault that set its clock, until the next answer of the node.
+    pub stepped: Option<Fault>,
+    /// Since when it is unknown whether its clock or that of the process jumped.
+    pub doubted_at: Option<Micros>,
 }
 
 /// The state by which the effects of one lease are checked.
@@ -252,6 +268,12 @@ pub struct History {
     pub newest: u64,
     /// It was asked to stop gracefully.
     pub stops: bool,
+    /// The events that arrived while it was paused.
+    pub inbox: Vec<Inside>,
+    /// The effect that was polled when it was paused. It is carried out when the process continues.
+    pub held_back: Option<Polled>,
+    /// Its writes without an outcome.
+    pub writes: Writes,
     /// The fault that paused it, and the phases of its leases at that time.
     pub stopped_by: Option<(Fault, Vec<Phase>)>,
 }

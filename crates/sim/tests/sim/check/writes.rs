@@ -4,20 +4,32 @@
 use redislease_core::time::Time;
 use redislease_plan::index::LeaseId;
 use redislease_plan::plan::calls::{Outcome, Request, RoleAnswer};
-use redislease_plan::plan::{Command, Effect, Measure, PermitUse, Priority, RoleOutcome, StatusOutcome};
+use redislease_plan::plan::{
+    Command, Effect, LeadershipEffect, Measure, News, PermitUse, Priority, RoleOutcome, StatusOutcome,
+};
 use redislease_plan::status::NoticeReason;
 
 use crate::api::objects;
 use crate::check::coverage::Sight;
 use crate::check::pending::Pending;
+use crate::check::trace::{Brief, Note};
 use crate::world::World;
 
 /// How many pods of one lease may be written at a time: eight, and the holder.
 const ROLES_AT_ONCE: usize = 9;
 
 impl World {
+    /// A lease has a turn, with what is new in its views.
+    pub fn sees_turn(&mut self, process: usize, uid: u32, news: &News) {
+        self.done |= self.check.turns(self.now, process, uid);
+        if news.ended {
+            self.coverage.saw(Sight::Retired);
+        }
+    }
+
     /// A reconciler asks for an effect.
     pub fn sees_plan(&mut self, process: usize, uid: u32, effect: &Effect) {
+        self.note(Note::Planned { process, uid, effect: &Brief::of(effect) });
         match effect {
             Effect::Open { .. } => self.coverage.saw(Sight::Opened),
             Effect::RaiseFloor(_) => self.coverage.saw(Sight::FloorRaised),
@@ -42,6 +54,7 @@ impl World {
 
     /// A reconciler asks for a call.
     pub fn sees_call(&mut self, process: usize, uid: u32, request: &Request) {
+        self.note(Note::Planned { process, uid, effect: &Brief::of_call(request) });
         let (object, priority) = match request {
             Request::LeaseStatus { write, .. } => (None, write.priority),
             Request::Role { write, .. } => (Some(objects::number(&write.uid)), write.priority),
@@ -51,11 +64,23 @@ impl World {
     }
 
     fn write_begins(&mut self, process: usize, of: (u32, Option<u32>), priority: Priority, not_after: Option<Time>) {
-        let writes = &mut self.processes[process].writes;
+        let writes = &mut self.processes[process].history.writes;
         if writes.pending.insert(of, Pending { not_after, priority, sent: false }).is_some() {
             self.check.fail(format!("two writes of {of:?} are under way in process {process}"));
         } else if writes.roles_of(of.0) > ROLES_AT_ONCE {
             self.check.fail(format!("more than {ROLES_AT_ONCE} role writes of lease {} are under way", of.0));
+        }
+    }
+
+    /// The election of a replica asks for an effect.
+    pub fn sees_leadership(&mut self, process: usize, effect: &LeadershipEffect) {
+        match effect {
+            LeadershipEffect::Keeper(Command::End { .. }) => self.coverage.saw(Sight::LeadershipReleased),
+            LeadershipEffect::Authority(authority) => {
+                self.note(Note::Authority { process, authority: *authority });
+                self.coverage.saw(Sight::of_authority(*authority));
+            }
+            _ => {}
         }
     }
 
@@ -66,9 +91,11 @@ impl World {
                 let (lease, object) = (objects::number(&lease.uid), objects::number(&write.uid));
                 let by = (process, self.processes[process].boot, lease);
                 self.running.role_write(&mut self.check, self.now, by, object);
-                self.processes[process].writes.sent(lease, Some(object))
+                self.processes[process].history.writes.sent(lease, Some(object))
             }
-            Request::LeaseStatus { object, .. } => self.processes[process].writes.sent(objects::uid_of(object), None),
+            Request::LeaseStatus { object, .. } => {
+                self.processes[process].history.writes.sent(objects::uid_of(object), None)
+            }
             _ => None,
         };
         if let Some(uid) = late {
@@ -83,7 +110,7 @@ impl World {
         match outcome {
             Outcome::LeaseStatus(outcome) => {
                 self.write_ended(process, uid, None, *outcome == StatusOutcome::Withdrawn);
-                self.processes[process].writes.status_written(uid, outcome);
+                self.processes[process].history.writes.status_written(uid, outcome);
                 if let StatusOutcome::Written(lease) = outcome {
                     self.observed(process, objects::version(lease.metadata.resource_version.as_deref()));
                 }
@@ -98,7 +125,7 @@ impl World {
 
     fn write_ended(&mut self, process: usize, uid: u32, object: Option<u32>, withdrawn: bool) {
         let now = Time(self.local(process));
-        if self.processes[process].writes.has_outcome(now, uid, object) && withdrawn {
+        if self.processes[process].history.writes.has_outcome(now, uid, object) && withdrawn {
             self.coverage.saw(Sight::WriteExpired);
         }
     }

@@ -1,24 +1,28 @@
-//! The state of each Redis node in one process: the connection, its clock, and whether it votes.
+//! The Redis nodes of one process: their admissions and their clocks, as the machines of the core judge them.
 
 use std::sync::Arc;
 
 use redislease_core::admission::{self, Admission, Effect, Standing};
-use redislease_core::driver::returned;
-use redislease_core::marker::{Marker, RunId};
+use redislease_core::clock::Sample;
+use redislease_core::driver::{self, returned};
+use redislease_core::judge::Effect as Finding;
+use redislease_core::marker::RunId;
 use redislease_core::op::Token;
 use redislease_core::quorum::Node;
-use redislease_core::seed::{Allegiance, FenceReport, Fences};
-use redislease_core::time::{Drift, Millis};
+use redislease_core::seed::{FenceReport, Fences};
+use redislease_core::time::{Drift, Millis, Time};
 use redislease_core::wire;
 use redislease_plan::api::conditions::LeaseReady;
 use redislease_plan::engine::Input;
-use redislease_plan::plan::{QuorumFacts, calls};
+use redislease_plan::plan::QuorumFacts;
+use redislease_plan::plan::calls::Request;
 
 use crate::api::objects::QUORUM;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
-use crate::check::trace::Note;
+use crate::check::state::SeenNode;
 use crate::operator::state::{Gather, Peer, Ticket};
+use crate::redis::clock::MILLI;
 use crate::redis::link::{Own, Wire};
 use crate::world::World;
 
@@ -36,30 +40,20 @@ impl World {
             drift: Drift::STANDARD,
             heartbeat: HEARTBEAT,
         };
-        let wire = || {
+        let (limits, timeout) = (&self.swarm.limits, self.swarm.command_timeout);
+        let fresh = |_| {
             let admission = Admission::new(config.clone()).with_mutant(self.mutant());
-            Wire::new(admission, self.swarm.limits.clone(), self.swarm.command_timeout).with_mutant(self.mutant())
-        };
-        let fresh = |_| Peer {
-            wire: wire(),
-            conn: None,
-            tried: false,
-            gather: None,
-            seeded_by: None,
-            tokens_asked: 0,
-            stepped: None,
-            doubted_at: None,
-            run_id: None,
+            let wire = Wire::new(admission, limits.clone(), timeout).with_mutant(self.mutant());
+            let seen = SeenNode::default();
+            Peer { wire, conn: None, tried: false, gather: None, tokens_asked: 0, run_id: None, seen }
         };
         (0..self.servers.len()).map(fresh).collect()
     }
 
     /// The quorums have been read: the leases can be opened on this one.
     pub fn quorum_read(&mut self, process: usize) {
-        let open = Some(self.open_quorum.clone());
-        let valid = Some(self.valid_quorum.clone());
-        let facts = Arc::new(QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
-        self.quorum_changed(process, facts);
+        let (open, valid) = (Some(self.open_quorum.clone()), Some(self.valid_quorum.clone()));
+        self.quorum_changed(process, QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
         self.nodes_changed(process);
         self.wake_leader(process);
         self.tell_engine(process, Input::QuorumsRead);
@@ -89,21 +83,21 @@ impl World {
             .then(|| (LeaseReady::InvalidReference, "the quorum cannot be used".to_owned()));
         let after = QuorumFacts { up, evaluated, obstacle, denied, ..QuorumFacts::clone(&before) };
         if after != *before {
-            self.quorum_changed(process, Arc::new(after));
+            self.quorum_changed(process, after);
             self.wake_leader(process);
         }
     }
 
-    fn quorum_changed(&mut self, process: usize, facts: Arc<QuorumFacts>) {
+    fn quorum_changed(&mut self, process: usize, facts: QuorumFacts) {
+        let facts = Arc::new(facts);
         self.processes[process].quorum = facts.clone();
         let authority = self.authority(process);
         self.tell_engine(process, Input::Quorum { name: QUORUM.into(), facts: Some(facts), authority });
     }
 
     pub fn connected(&mut self, process: usize, node: usize, run_id: RunId) {
-        let cached = self.is(Bug::CachedRunId);
+        let run_id = self.plant_run_id(process, node, run_id);
         let peer = &mut self.processes[process].peers[node];
-        let run_id = peer.run_id.clone().filter(|_| cached).unwrap_or(run_id);
         peer.run_id = Some(run_id.clone());
         if let Some(conn) = &mut peer.conn {
             conn.ready = true;
@@ -122,22 +116,8 @@ impl World {
             Effect::ListStatuses { again } => self.list_statuses(process, node, again),
             Effect::ReadFences => self.gather(process, node),
             Effect::Changed(standing) => {
-                let peer = &mut self.processes[process].peers[node];
-                match standing {
-                    Standing::Admitted => {
-                        peer.tried = true;
-                        if let Some(seeded_by) = peer.seeded_by.take() {
-                            self.coverage.saw(seeded_by);
-                            self.coverage.saw(Sight::ReAdmitted);
-                        }
-                    }
-                    Standing::Seeding(Some(_)) => {
-                        peer.seeded_by = None;
-                        self.coverage.saw(Sight::SeedingRefused);
-                    }
-                    _ => {}
-                }
-                self.note(Note::Node { process, node, standing: &standing });
+                self.sees_standing(process, node, &standing);
+                self.processes[process].peers[node].tried |= standing == Standing::Admitted;
                 self.nodes_changed(process);
             }
         }
@@ -146,12 +126,11 @@ impl World {
     /// The admission of a node waits until all leases are listed, for the first time or again.
     fn list_statuses(&mut self, process: usize, node: usize, again: bool) {
         if again {
-            let peer = &mut self.processes[process].peers[node];
-            peer.tokens_asked += 1;
-            let request = peer.tokens_asked;
-            let of = node.to_string().into();
-            let tokens = calls::Request::Tokens { of, quorum: QUORUM.to_owned(), namespaces: Arc::default() };
-            self.submit(process, tokens, Ticket::Tokens { node, request });
+            let asked = &mut self.processes[process].peers[node].tokens_asked;
+            *asked += 1;
+            let ticket = Ticket::Tokens { node, request: *asked };
+            let (of, quorum) = (node.to_string().into(), QUORUM.to_owned());
+            self.submit(process, Request::Tokens { of, quorum, namespaces: Arc::default() }, ticket);
         } else if self.processes[process].floor_complete {
             self.admission(process, node, admission::Input::StatusesListed);
         }
@@ -168,7 +147,7 @@ impl World {
     /// All statuses were read, because the clocks must seed the counter of `target`.
     pub fn tokens_read(&mut self, process: usize, target: usize, request: u64, token: Token) {
         let operator = &mut self.processes[process];
-        operator.floor = operator.floor.max(token);
+        operator.raise_floor(token);
         if operator.peers[target].tokens_asked == request {
             self.coverage.saw(Sight::StatusesReadAgain);
             self.admission(process, target, admission::Input::StatusesListed);
@@ -186,35 +165,65 @@ impl World {
     }
 
     /// One node has answered with its fence, or has not answered.
-    pub fn fence_read(
-        &mut self,
-        process: usize,
-        target: usize,
-        node: usize,
-        said: Option<(Option<Marker>, Token, u64)>,
-    ) {
-        let reads = !self.is(Bug::SeedFromReadableFences);
+    pub fn fence_read(&mut self, process: usize, target: usize, node: usize, report: Option<FenceReport>) {
         let operator = &mut self.processes[process];
-        let ours = operator.peers[node].run_id.clone().map(|run_id| self.membership.marker(run_id));
         let Some(Gather { outstanding, reports }) = &mut operator.peers[target].gather else { return };
         if !outstanding.remove(&node) {
             return;
         }
-        reports.extend(said.map(|(marker, fence, clock)| {
-            let allegiance = if marker.is_some() && marker == ours { Allegiance::Ours } else { Allegiance::Nobody };
-            (Node(node as u8), FenceReport { allegiance, fence, clock: if reads { clock } else { 0 } })
-        }));
+        reports.extend(report.map(|report| (Node(node as u8), report)));
         if !outstanding.is_empty() {
             return;
         }
         let reports = std::mem::take(reports);
         operator.peers[target].gather = None;
-        let (floor, own_clock) = if reads { (operator.floor, operator.wall.micros(self.now)) } else { (Token(0), 0) };
-        let fences = Fences::of(Node(target as u8), reports, floor, own_clock);
-        operator.peers[target].seeded_by = fences.as_ref().map(|fences| {
-            let by_others = fences.remembering() >= self.swarm.quorum.majority();
-            if by_others { Sight::SeededByOthers } else { Sight::SeededByClocks }
-        });
+        let own_clock = operator.wall.micros(self.now);
+        let fences = Fences::of(Node(target as u8), reports, operator.floor, own_clock);
+        let fences = self.plant_in_fences(fences);
+        self.sees_fences(process, target, fences.as_ref());
         self.admission(process, target, admission::Input::Fences(fences));
+    }
+
+    /// Passes on the TIME of an answer, in microseconds. Returns whether the votes in it count.
+    pub fn judge_clock(&mut self, process: usize, node: usize, sent: Time, clock: u64) -> bool {
+        let sample = Sample { node_time: clock / MILLI, sent, received: Time(self.local(process)) };
+        self.tell_wire(process, node, wire::Input::Clock { node_time: sample.node_time });
+        let judge = &mut self.processes[process].judge;
+        let steady = judge.read(sample.received, Node(node as u8), sample);
+        let doubted = judge.is_in_doubt(Node(node as u8));
+        self.step_answered(process, node, doubted || !steady);
+        self.carry_out_findings(process);
+        steady
+    }
+
+    pub fn judge_in_time(&mut self, process: usize, now: Time) {
+        self.processes[process].judge.wake(now, self.swarm.command_timeout);
+        self.carry_out_findings(process);
+    }
+
+    pub fn judge_without(&mut self, process: usize, node: usize) {
+        let now = Time(self.local(process));
+        self.processes[process].judge.disconnected(now, Node(node as u8));
+        self.carry_out_findings(process);
+    }
+
+    fn carry_out_findings(&mut self, process: usize) {
+        let boot = self.processes[process].boot;
+        while self.processes[process].boot == boot {
+            let Some(finding) = self.processes[process].judge.poll_effect() else { return };
+            self.sees_finding(process, finding);
+            match finding {
+                Finding::ReadClock(node) => {
+                    self.tell_wire(process, node.index(), wire::Input::Own(Own::Fence(None)));
+                }
+                Finding::Doubted(node) => self.admission(process, node.index(), admission::Input::Doubted),
+                Finding::Steady(node) => self.admission(process, node.index(), admission::Input::Steady),
+                Finding::Stepped(node) => self.admission(process, node.index(), admission::Input::Stepped),
+                Finding::Void { .. } => {
+                    self.tell_all(process, &driver::Input::ClockJumped);
+                    self.nothing_outlasts_a_jump(process);
+                }
+            }
+        }
     }
 }

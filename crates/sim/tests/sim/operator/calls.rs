@@ -3,8 +3,9 @@
 use redislease_core::backoff::Entropy;
 use redislease_core::time::Time;
 use redislease_plan::engine::Input;
-use redislease_plan::plan::calls::{Answer, Effect, Outcome, Request};
+use redislease_plan::plan::calls::{Answer, Effect, Key, Outcome, Request};
 
+use crate::api::objects;
 use crate::api::objects::QUORUM;
 use crate::operator::state::Ticket;
 use crate::world::World;
@@ -16,14 +17,13 @@ impl World {
         self.dispatch(process);
     }
 
-    /// The election asks for any answer of the API server.
-    pub fn ask_for_an_answer(&mut self, process: usize) {
-        let operator = &mut self.processes[process];
-        if let Some(leader) = &mut operator.leader {
-            leader.asks = true;
-        }
-        operator.calls.probe();
-        operator.calls.await_answer();
+    pub fn withdraw(&mut self, process: usize, key: &Key) {
+        self.processes[process].calls.withdraw(key);
+        self.dispatch(process);
+    }
+
+    pub fn probe(&mut self, process: usize) {
+        self.processes[process].calls.probe();
         self.dispatch(process);
     }
 
@@ -68,11 +68,10 @@ impl World {
         match (ticket, outcome) {
             (Ticket::Engine(caller), outcome) => self.engine_outcome(process, caller, outcome),
             (Ticket::Leader, Outcome::Quorum(Ok(Some(quorum)))) => self.leader_read(process, &quorum),
-            (Ticket::Leader, Outcome::QuorumStatus(written)) => {
-                if let Ok(quorum) = written {
-                    self.learn_quorum(process, &quorum);
-                }
+            (Ticket::Leader, Outcome::QuorumStatus(Ok(quorum))) => {
+                self.learn_leader(process, objects::leader_of(&quorum));
             }
+            (Ticket::Leader, Outcome::QuorumStatus(Err(_))) => {}
             (Ticket::Tokens { node, request }, Outcome::Tokens(Ok(token))) => {
                 self.tokens_read(process, node, request, token);
             }

@@ -1,16 +1,19 @@
-//! Drives the operator's engine: gives it inputs and turns, and carries out its effects.
+//! Drives the operator's engine: gives it inputs and turns, carries out its effects, and returns the outcomes of its calls.
 
 use redislease_core::time::Time;
-use redislease_plan::engine::{Effect, Input, Surroundings};
+use redislease_plan::engine::{Caller, Effect, Input, Subject, Surroundings};
 use redislease_plan::index::LeaseId;
+use redislease_plan::plan::Effect as Planned;
+use redislease_plan::plan::calls::{Key, Outcome};
 
 use crate::api::objects;
 use crate::api::objects::AGAIN;
 use crate::chaos::bug::Bug;
+use crate::chaos::fault::Polled;
 use crate::check::coverage::Sight;
 use crate::check::state::Checks;
 use crate::event::Inside;
-use crate::operator::state::{LOCK, Life, Polled, Ticket, Unit};
+use crate::operator::state::{LOCK, Life, Ticket, Unit};
 use crate::redis::clock::MILLI;
 use crate::world::World;
 
@@ -35,7 +38,7 @@ impl World {
         let earlier = operator.earlier_units.entry(number).or_default();
         let uid = number + *earlier * AGAIN;
         *earlier += 1;
-        operator.units.push(Unit { id, uid, place, views: None, checks: Checks::default() });
+        operator.units.push(Unit { id, uid, place, checks: Checks::default() });
         Some(uid)
     }
 
@@ -100,21 +103,13 @@ impl World {
     fn turn(&mut self, process: usize, id: LeaseId) {
         let now = Time(self.local(process));
         let Some(uid) = self.unit_of(process, id) else { return };
-        self.done |= self.check.turns(self.now, process, uid);
         let authority = self.authority(process);
+        let news = self.processes[process].news(uid);
+        self.sees_turn(process, uid, &news);
         let operator = &mut self.processes[process];
-        let news = operator.news(uid);
-        if news.ended {
-            self.coverage.saw(Sight::Retired);
-        }
-        let wall = operator.wall.micros(self.now);
-        let surroundings = Surroundings {
-            news,
-            authority,
-            api_answered_at: operator.calls.answered_at(),
-            wall: jiff::Timestamp::from_microsecond(wall as i64).unwrap(),
-        };
-        operator.engine.turn(now, id, surroundings);
+        let wall = jiff::Timestamp::from_microsecond(operator.wall.micros(self.now) as i64).unwrap();
+        let api_answered_at = operator.calls.answered_at();
+        operator.engine.turn(now, id, Surroundings { news, authority, api_answered_at, wall });
         self.saw_permits(process, id);
         self.drain_engine(process);
     }
@@ -127,27 +122,46 @@ impl World {
             let Some(effect) = again.take().or_else(poll) else { return true };
             let uid = effect.lease().and_then(|id| self.unit_of(process, id));
             again = uid.filter(|_| self.is(Bug::EffectRepeated)).map(|_| effect.clone());
-            match (effect, uid) {
-                (Effect::Lease(subject, planned), Some(uid)) => {
-                    self.perform(process, Polled::Planned(uid, subject, planned));
+            match uid {
+                Some(uid) if matches!(effect, Effect::Lease(..) | Effect::Call(..)) => {
+                    self.perform(process, Polled::Engine(uid, effect));
                 }
-                (Effect::Call(caller, request), Some(uid)) => self.perform(process, Polled::Call(uid, caller, request)),
-                (effect, _) => self.carry_out_other(process, effect),
+                _ => self.carry_out_other(process, effect),
             }
         }
         false
     }
 
-    /// Carries out an effect that is not of the machine of a lease.
+    /// Carries out an effect of the machine of a lease.
+    pub fn carry_out_engine(&mut self, process: usize, uid: u32, effect: Effect) {
+        match effect {
+            Effect::Lease(subject, planned) => self.carry_out_plan(process, uid, &subject, planned),
+            Effect::Call(caller, request) => {
+                self.sees_call(process, uid, &request);
+                if let Some(request) = self.plant_in_call(process, uid, &caller, request) {
+                    self.submit(process, request, Ticket::Engine(caller));
+                }
+            }
+            effect => self.carry_out_other(process, effect),
+        }
+    }
+
+    fn carry_out_plan(&mut self, process: usize, uid: u32, subject: &Subject, effect: Planned) {
+        self.sees_plan(process, uid, &effect);
+        let lease = subject.lease_name().uid;
+        match effect {
+            Planned::Keeper(command) if self.ignores(process, uid, &command) => {}
+            Planned::Open { .. } | Planned::RaiseFloor(_) | Planned::Keeper(_) => self.send_order(process, uid, effect),
+            Planned::WithdrawStatus => self.withdraw(process, &Key::LeaseStatus(lease)),
+            Planned::WithdrawRole { uid } => self.withdraw(process, &Key::Role(uid.into(), lease)),
+            Planned::Probe => self.probe(process),
+            _ => {}
+        }
+    }
+
     fn carry_out_other(&mut self, process: usize, effect: Effect) {
         let operator = &mut self.processes[process];
         match effect {
-            Effect::Lease(..)
-            | Effect::Hide(_)
-            | Effect::DoNotCount(_)
-            | Effect::ReportOnLease(..)
-            | Effect::ReportOnPod(..)
-            | Effect::Implausible(_) => {}
             Effect::Forget(id) => {
                 operator.units.retain(|unit| unit.id != id);
                 self.coverage.saw(Sight::Finished);
@@ -157,8 +171,22 @@ impl World {
                 self.dispatch(process);
             }
             Effect::Call(caller, request) => self.submit(process, request, Ticket::Engine(caller)),
-            Effect::RaiseFloor(_, token) => operator.floor = operator.floor.max(token),
+            Effect::RaiseFloor(_, token) => operator.raise_floor(token),
             Effect::FloorsComplete => self.floor_complete(process),
+            // Logs, metrics and events.
+            _ => {}
+        }
+    }
+
+    /// The outcome of a call of the engine.
+    pub fn engine_outcome(&mut self, process: usize, mut caller: Caller, mut outcome: Outcome) {
+        if let Caller::Lease(id, _) = &caller {
+            self.sees_outcome(process, *id, &outcome);
+        }
+        self.plant_in_outcome(process, &mut caller, &mut outcome);
+        match caller.input(outcome) {
+            Some(input) => self.tell_engine(process, input),
+            None => self.check.fail("an outcome is of another kind than its call".into()),
         }
     }
 }

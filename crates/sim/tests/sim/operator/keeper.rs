@@ -6,19 +6,18 @@ use redislease_core::backoff::Entropy;
 use redislease_core::driver;
 use redislease_core::driver::{Command, Driver, Fresh, Input, LeaseId, concerned};
 use redislease_core::lease::{Config, Effect, Round, View};
-use redislease_core::op::{Attempt, Token, Vote};
+use redislease_core::op::{Attempt, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Time;
 use redislease_plan::plan::{Effect as Planned, OpenQuorum};
 
 use crate::api::objects;
 use crate::chaos::bug::Bug;
+use crate::chaos::fault::Polled;
 use crate::check::coverage::Sight;
 use crate::check::state::Seen;
-use crate::check::trace::Note;
-use crate::event::Inside;
-use crate::event::SharedViews;
-use crate::operator::state::{LOCK, Life, Machine, Polled, Process, lock_key};
+use crate::event::{Inside, SharedViews};
+use crate::operator::state::{LOCK, Machine, Process};
 use crate::world::World;
 
 impl World {
@@ -26,30 +25,36 @@ impl World {
         self.processes[process].machines.iter_mut().find(|machine| machine.serial == serial)
     }
 
-    pub fn machine_of(&mut self, process: usize, uid: u32) -> Option<&mut Machine> {
-        let serial = self.processes[process].machine_of(uid)?.serial;
-        self.machine(process, serial)
-    }
-
     pub fn serials(&self, process: usize) -> Vec<u64> {
         self.processes[process].machines.iter().map(|machine| machine.serial).collect()
     }
 
-    /// What the engine or the election of a replica asks for.
-    pub fn obey(&mut self, process: usize, uid: u32, order: Planned, views: Option<SharedViews>) {
+    /// Sends an order of the engine, or of the election of a replica. Orders keep their order.
+    pub fn send_order(&mut self, process: usize, uid: u32, order: Planned) {
+        let views = SharedViews::default();
+        let operator = &mut self.processes[process];
+        match &order {
+            Planned::Open { .. } => _ = operator.views.insert(uid, views.clone()),
+            Planned::Keeper(Command::Close) => _ = operator.views.remove(&uid),
+            _ => {}
+        }
+        let delay = self.rng.between(10, 200);
+        operator.last_command = operator.last_command.max(self.now + delay);
+        let delay = operator.last_command - self.now;
+        self.later(process, delay, Inside::Order { uid, order: Box::new(order), views });
+    }
+
+    /// The keeper gets an order.
+    pub fn obey(&mut self, process: usize, uid: u32, order: Planned, views: SharedViews) {
         let serial = self.processes[process].machine_of(uid).map(|machine| machine.serial);
         match (order, serial) {
             (Planned::Open { quorum, keys, config }, earlier) => {
                 if let Some(earlier) = earlier {
                     self.command(process, earlier, Command::Close);
                 }
-                self.open_machine(process, uid, quorum, &keys, config, views.unwrap_or_default());
+                self.open_machine(process, uid, quorum, &keys, config, views);
             }
-            (Planned::RaiseFloor(token), _) => {
-                let floor = &mut self.processes[process].floor;
-                *floor = token.max(*floor);
-            }
-            (Planned::Keeper(Command::ReadKeys), _) if self.is(Bug::KeysNotRead) => {}
+            (Planned::RaiseFloor(token), _) => self.processes[process].raise_floor(token),
             (Planned::Keeper(command), Some(serial)) => self.command(process, serial, command),
             _ => {}
         }
@@ -65,31 +70,20 @@ impl World {
         views: SharedViews,
     ) -> Option<u64> {
         let place = self.unit(process, uid).map(|unit| unit.place);
-        if place.is_none() && uid != LOCK && self.swarm.programs == 0 {
-            return None;
-        }
-        let keys = if uid == LOCK {
-            vec![lock_key(self.processes[process].cluster)]
+        let (jump_wait, keys) = if uid == LOCK {
+            (config.ttl, vec![objects::lock_key(self.processes[process].cluster)])
+        } else if place.is_some() || self.swarm.programs > 0 {
+            (self.swarm.longest, keys.iter().map(|key| objects::key_number(key)).collect())
         } else {
-            keys.iter().map(|key| objects::key_number(key)).collect()
+            return None;
         };
-        let jump_wait = if uid == LOCK { config.ttl } else { self.swarm.longest };
         let mutant = self.mutant();
         let process = &mut self.processes[process];
         let id = process.lease_ids.take();
         let driver = Driver::new(id, config, jump_wait, &mut process.turns).with_mutant(mutant);
-        process.machines.push(Machine {
-            uid,
-            place: place.unwrap_or(0),
-            serial: id.pack(),
-            driver,
-            quorum,
-            keys,
-            views,
-            seen: Seen::default(),
-            desired: None,
-        });
-        Some(id.pack())
+        let (place, serial, seen) = (place.unwrap_or(0), id.pack(), Seen::default());
+        process.machines.push(Machine { uid, place, serial, driver, quorum, keys, views, seen });
+        Some(serial)
     }
 
     /// Gives a command to a machine.
@@ -112,21 +106,8 @@ impl World {
         }
     }
 
-    /// The token that an attempt proposes. Sometimes it is another than in a release: no token may be wrong.
-    fn proposal(&mut self, process: usize) -> Option<Token> {
-        let (word, off) = (self.rng.below(8), self.rng.below(6));
-        let Process { proposals, floor, .. } = &mut self.processes[process];
-        let Token(next) = proposals.next(*floor)?;
-        match word {
-            0 => None,
-            1 => Some(Token(next.saturating_sub(off))),
-            2 => Some(Token(next + off)),
-            _ => Some(Token(next)),
-        }
-    }
-
     pub fn wake_machines(&mut self, process: usize, now: Time) {
-        let due = |machine: &&Machine| machine.next_deadline().is_some_and(|deadline| deadline <= now);
+        let due = |machine: &&Machine| machine.driver.next_deadline().is_some_and(|deadline| deadline <= now);
         let due: Vec<u64> = self.processes[process].machines.iter().filter(due).map(|machine| machine.serial).collect();
         for serial in due {
             self.feed(process, serial, Input::Wake);
@@ -135,7 +116,7 @@ impl World {
 
     /// Gives an input to the leases that it concerns.
     pub fn tell_all(&mut self, process: usize, input: &Input) {
-        let (now, boot) = (Time(self.local(process)), self.processes[process].boot);
+        let now = Time(self.local(process));
         if *input == Input::NodeReturned {
             self.crowd(process);
         }
@@ -145,45 +126,29 @@ impl World {
             self.coverage.saw(Sight::MajorityReturned);
         }
         for id in leases {
-            if self.processes[process].boot == boot {
-                self.feed(process, id.pack(), input.clone());
-            }
+            self.feed(process, id.pack(), input.clone());
         }
     }
 
     /// After a pause: carries out the other effects.
     pub fn drain_machines(&mut self, process: usize) {
-        for serial in self.serials(process) {
-            self.drain(process, serial);
-        }
+        self.serials(process).into_iter().for_each(|serial| self.drain(process, serial));
     }
 
-    /// A vote for one machine. Another one may have its slot by now.
+    /// A vote for one machine.
     pub fn vote(&mut self, process: usize, serial: u64, round: Round, node: Node, vote: Vote) {
-        if self.processes[process].life == Life::Frozen {
-            let event = Inside::Vote { serial, round, node, vote };
-            return self.processes[process].inbox.push(event);
-        }
         self.counted(process, serial, round, node, &vote);
         self.processes[process].proposals.saw(&vote);
-        let to = LeaseId::unpack(serial);
-        let of_slot = |machine: &&Machine| machine.driver.id().slot == to.slot;
-        let serial = self.processes[process].machines.iter().find(of_slot).map(|machine| machine.serial);
-        if let Some(serial) = serial {
-            self.feed_to(process, serial, to, Input::Vote { round, node, vote });
-        }
+        self.feed(process, serial, Input::Vote { round, node, vote });
     }
 
-    /// Gives an input to a machine, and carries out what follows.
+    /// Gives an input to the machine in the slot of a lease, and carries out what follows. Another lease may have the slot by now.
     pub fn feed(&mut self, process: usize, serial: u64, input: Input) {
-        self.feed_to(process, serial, LeaseId::unpack(serial), input);
-    }
-
-    fn feed_to(&mut self, process: usize, serial: u64, to: LeaseId, input: Input) {
-        let now = Time(self.local(process));
+        let (now, to) = (Time(self.local(process)), LeaseId::unpack(serial));
         let decides = now < self.decides_until(process);
         let Process { machines, turns, .. } = &mut self.processes[process];
-        let Some(machine) = machines.iter_mut().find(|machine| machine.serial == serial) else { return };
+        let Some(machine) = machines.iter_mut().find(|machine| machine.driver.id().slot == to.slot) else { return };
+        let serial = machine.serial;
         let believed = machine.before(&input);
         machine.driver.set_may_end(decides || machine.uid == LOCK);
         machine.driver.handle(now, to, input, turns);
@@ -210,8 +175,7 @@ impl World {
     pub fn carry_out_lease(&mut self, process: usize, uid: u32, serial: u64, effect: driver::Effect) {
         match effect {
             driver::Effect::Lease(effect) => {
-                self.note(Note::Effect { process, uid, effect: &effect });
-                self.shown_first(process, serial, &effect);
+                self.sees_effect(process, uid, serial, &effect);
                 self.carry_out(process, serial, effect);
             }
             driver::Effect::Released => self.lock_released(process, serial),
@@ -234,17 +198,11 @@ impl World {
     fn carry_out(&mut self, process: usize, serial: u64, effect: Effect) {
         match effect {
             Effect::Send { round, node, op, give_up_at } => {
-                self.before_sending(process, serial, round, &op);
                 let Some(machine) = self.machine(process, serial) else { return };
                 let keys = machine.quorum.is_some().then(|| machine.keys.clone());
                 self.ask_node(process, serial, node, (round, op, give_up_at), keys);
             }
-            Effect::Publish(id) => self.completes(process, serial, &id),
-            Effect::Renewed(renewal) => {
-                if let Some(machine) = self.machine(process, serial) {
-                    machine.renewed(&renewal);
-                }
-            }
+            Effect::Publish(_) | Effect::Renewed(_) => {}
             Effect::Changed(view) if self.swarm.programs > 0 => self.lock_shown(process, serial, &view),
             Effect::Changed(view) => self.changed(process, serial, &view),
             Effect::Broken(broken) => panic!("{broken:?}"),

@@ -5,16 +5,15 @@ use redislease_plan::api::RedisQuorum;
 use redislease_plan::engine::Input;
 use redislease_plan::plan::calls::Request;
 use redislease_plan::plan::{
-    Authority, Command, Effect as Planned, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, News,
+    Authority, Command, Effect as Planned, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts,
 };
 
 use crate::api::objects;
 use crate::api::objects::{NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;
-use crate::check::coverage::Sight;
-use crate::check::trace::Note;
+use crate::chaos::fault::Polled;
 use crate::event::{Event, Inside};
-use crate::operator::state::{LOCK, Leader, Machine, Polled, Ticket, instance};
+use crate::operator::state::{LOCK, Leader, Machine, Process, Ticket};
 use crate::redis::clock::{MILLI, Micros};
 use crate::world::World;
 
@@ -23,33 +22,31 @@ const LAST_ANSWERS: Micros = 300 * MILLI;
 
 impl World {
     pub fn new_leader(&self, process: usize) -> Option<Leader> {
-        let Self { swarm, processes, .. } = self;
-        let of = &processes[process];
-        let machine = Leadership::new(cluster(of.cluster), instance(process), format!("start-{}", of.boot));
-        let leader = Leader { machine, named: (0, None), views: None, due: false, asks: false };
-        swarm.elects.then_some(leader)
+        let Process { cluster: of, boot, .. } = self.processes[process];
+        let machine = || Leadership::new(cluster(of), objects::instance(process), format!("start-{boot}"));
+        self.swarm.elects.then(|| Leader { machine: machine(), named: (0, None), due: false, asks: false })
+    }
+
+    /// The authority of this process, and the lock on which it depends.
+    fn granted(&self, process: usize) -> (Granted, Option<&Machine>) {
+        let for_ever = |authority| (Granted { authority, named_until: Some(Time(u64::MAX)) }, None);
+        match &self.processes[process].leader {
+            None => for_ever(Authority::Lead),
+            Some(leader) if self.is(Bug::AuthorityDoesNotEnd) => for_ever(leader.machine.authority()),
+            Some(leader) => (leader.machine.granted(), self.processes[process].machine_of(LOCK)),
+        }
     }
 
     /// What this process may decide now.
     pub fn authority(&self, process: usize) -> Authority {
-        let Some(leader) = &self.processes[process].leader else { return Authority::Lead };
-        if self.is(Bug::AuthorityDoesNotEnd) {
-            return leader.machine.authority();
-        }
-        let now = Time(self.local(process));
-        leader.machine.granted().at(now, self.lock(process).map(Machine::stop_at))
+        let (granted, lock) = self.granted(process);
+        granted.at(Time(self.local(process)), lock.map(Machine::stop_at))
     }
 
     /// Until when this process decides about leases.
     pub fn decides_until(&self, process: usize) -> Time {
-        let leader = self.processes[process].leader.as_ref().filter(|_| !self.is(Bug::AuthorityDoesNotEnd));
-        let lock_until = self.lock(process).map(Machine::stop_at);
-        leader.map_or(Time(u64::MAX), |leader| leader.machine.granted().decides_until(lock_until))
-    }
-
-    /// The lock on which the authority of this process depends.
-    fn lock(&self, process: usize) -> Option<&Machine> {
-        self.processes[process].machine_of(LOCK)
+        let (granted, lock) = self.granted(process);
+        granted.decides_until(lock.map(Machine::stop_at))
     }
 
     pub fn wake_leader(&mut self, process: usize) {
@@ -62,23 +59,20 @@ impl World {
     pub fn leader_turn(&mut self, process: usize) {
         let now = Time(self.local(process));
         let operator = &mut self.processes[process];
-        let quorum = operator.quorum.clone();
-        let api_answered_at = operator.calls.answered_at();
-        let majority = self.swarm.quorum.majority();
-        let news = if quorum.read { operator.news(LOCK) } else { News::default() };
+        let news = operator.news(LOCK);
         let Some(leader) = &mut operator.leader else { return };
         leader.due = false;
-        if !quorum.read {
-            return;
+        let quorum = &operator.quorum;
+        if quorum.read {
+            let facts = LeadershipFacts {
+                quorum: quorum.open.clone(),
+                quorum_lost: quorum.evaluated && quorum.up < self.swarm.quorum.majority(),
+                named: leader.named.1.clone(),
+                api_answered_at: operator.calls.answered_at(),
+            };
+            leader.machine.turn(now, news, &facts);
+            self.drain_leader(process);
         }
-        let facts = LeadershipFacts {
-            quorum: quorum.open.clone(),
-            quorum_lost: quorum.evaluated && quorum.up < majority,
-            named: leader.named.1.clone(),
-            api_answered_at,
-        };
-        leader.machine.turn(now, news, &facts);
-        self.drain_leader(process);
     }
 
     pub fn drain_leader(&mut self, process: usize) {
@@ -92,26 +86,25 @@ impl World {
     }
 
     pub fn carry_out_leader(&mut self, process: usize, effect: LeadershipEffect) {
+        self.sees_leadership(process, &effect);
         match effect {
             LeadershipEffect::Open { quorum, config } => {
                 let order = Planned::Open { quorum: Some(quorum), keys: Vec::new(), config };
                 self.send_order(process, LOCK, order);
             }
-            LeadershipEffect::Keeper(command) => {
-                if matches!(command, Command::End { .. }) {
-                    self.coverage.saw(Sight::LeadershipReleased);
-                }
-                self.send_order(process, LOCK, Planned::Keeper(command));
+            LeadershipEffect::Keeper(command) => self.send_order(process, LOCK, Planned::Keeper(command)),
+            LeadershipEffect::Probe => {
+                let operator = &mut self.processes[process];
+                operator.leader.iter_mut().for_each(|leader| leader.asks = true);
+                operator.calls.await_answer();
+                self.probe(process);
             }
-            LeadershipEffect::Probe => self.ask_for_an_answer(process),
             LeadershipEffect::ReadQuorum => {
                 let request = Request::Quorum { namespace: NAMESPACE.into(), name: QUORUM.into() };
                 self.submit(process, request, Ticket::Leader);
             }
             LeadershipEffect::Claim => self.claim_leadership(process),
             LeadershipEffect::Authority(authority) => {
-                self.note(Note::Authority { process, authority });
-                self.coverage.saw(Sight::of_authority(authority));
                 if authority == Authority::Lead {
                     self.claim_leadership(process);
                 }
@@ -123,17 +116,18 @@ impl World {
     /// Writes the leader with the version that was read. One write for each change.
     fn claim_leadership(&mut self, process: usize) {
         let Some(leader) = &self.processes[process].leader else { return };
-        let instance = instance(process);
+        let instance = objects::instance(process);
         if leader.named.1.as_ref() != Some(&instance) {
             let quorum = objects::quorum(leader.named.0, Some(instance));
             self.submit(process, Request::QuorumStatus(Box::new(quorum)), Ticket::Leader);
         }
     }
 
-    pub fn learn_leader(&mut self, process: usize, version: u64, named: Option<String>) {
+    /// Takes the leader that a version of the `RedisQuorum` names.
+    pub fn learn_leader(&mut self, process: usize, named: (u64, Option<String>)) {
         let Some(leader) = &mut self.processes[process].leader else { return };
-        if version > leader.named.0 {
-            leader.named = (version, named);
+        if named.0 > leader.named.0 {
+            leader.named = named;
             self.wake_leader(process);
             // A claim of another replica has replaced the name of the leader: its next status restores it.
             if self.authority(process) == Authority::Lead {
@@ -142,18 +136,12 @@ impl World {
         }
     }
 
-    /// The `RedisQuorum` in an answer.
-    pub fn learn_quorum(&mut self, process: usize, quorum: &RedisQuorum) -> Option<String> {
-        let (version, named) = objects::leader_of(quorum);
-        self.learn_leader(process, version, named.clone());
-        named
-    }
-
     pub fn leader_read(&mut self, process: usize, quorum: &RedisQuorum) {
         let now = Time(self.local(process));
-        let named = self.learn_quorum(process, quorum);
+        let named = objects::leader_of(quorum);
+        self.learn_leader(process, named.clone());
         if let Some(leader) = &mut self.processes[process].leader {
-            leader.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
+            leader.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named.1)));
             self.wake_leader(process);
         }
     }

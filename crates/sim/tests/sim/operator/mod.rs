@@ -2,9 +2,7 @@
 
 pub mod admission;
 pub mod calls;
-pub mod effects;
 pub mod engine;
-pub mod judging;
 pub mod keeper;
 pub mod leader;
 pub mod process;

@@ -3,9 +3,9 @@
 use redislease_core::time::Time;
 
 use crate::chaos::bug::Bug;
-use crate::check::trace::{Brief, Note};
+use crate::chaos::fault::Polled;
 use crate::event::Inside;
-use crate::operator::state::{Life, Machine, Polled, new_engine};
+use crate::operator::state::Life;
 use crate::redis::clock::MILLI;
 use crate::redis::link::Address;
 use crate::world::World;
@@ -20,20 +20,12 @@ impl World {
         if self.processes[process].life != Life::Down {
             return;
         }
-        let peers = self.new_peers();
-        let nodes = peers.len();
         self.running.disturbed(self.processes[process].cluster, self.now);
-        let leader = self.new_leader(process);
-        let judge = self.new_judge();
-        let engine = new_engine(self.processes[process].cluster, self.swarm.permits, &self.bugs);
+        let (peers, leader) = (self.new_peers(), self.new_leader(process));
         let starting = &mut self.processes[process];
-        starting.life = Life::Running;
-        starting.peers = peers;
-        starting.judge = judge;
-        starting.engine = engine;
-        starting.leader = leader;
+        (starting.life, starting.peers, starting.leader) = (Life::Running, peers, leader);
         let boot = starting.boot;
-        for node in 0..nodes {
+        for node in 0..self.servers.len() {
             self.later(process, 1, Inside::Dial(Address { process, boot, node, conn: 0 }));
         }
         if self.swarm.programs > 0 {
@@ -50,7 +42,7 @@ impl World {
         if sleeper.life != Life::Running {
             return;
         }
-        let leases = sleeper.machines.iter().filter_map(Machine::next_deadline);
+        let leases = sleeper.machines.iter().filter_map(|machine| machine.driver.next_deadline());
         let nodes = sleeper.peers.iter().filter_map(|peer| peer.wire.next_deadline());
         let engine = sleeper.engine.next_deadline();
         let engine = if self.is(Bug::TimerEndsAtOnce) { engine.map(|_| Time(0)) } else { engine };
@@ -89,14 +81,7 @@ impl World {
     pub fn carry_out_polled(&mut self, process: usize, effect: Polled) {
         match effect {
             Polled::Lease(uid, serial, effect) => self.carry_out_lease(process, uid, serial, effect),
-            Polled::Planned(uid, subject, effect) => {
-                self.note(Note::Planned { process, uid, effect: &Brief::of(&effect) });
-                self.carry_out_plan(process, uid, &subject, effect);
-            }
-            Polled::Call(uid, caller, request) => {
-                self.note(Note::Planned { process, uid, effect: &Brief::of_call(&request) });
-                self.carry_out_call(process, uid, caller, request);
-            }
+            Polled::Engine(uid, effect) => self.carry_out_engine(process, uid, effect),
             Polled::Leader(effect) => self.carry_out_leader(process, effect),
         }
     }

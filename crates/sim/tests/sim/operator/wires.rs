@@ -3,6 +3,7 @@
 use redislease_core::lease::Round;
 use redislease_core::op::{Op, Vote};
 use redislease_core::quorum::Node;
+use redislease_core::seed::{Allegiance, FenceReport};
 use redislease_core::time::Time;
 use redislease_core::wire::replies::Value;
 use redislease_core::wire::{Answers, Effect, Input, Request, Why};
@@ -11,6 +12,7 @@ use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
 use crate::event::Inside;
+use crate::operator::state::Peer;
 use crate::redis::clock::MILLI;
 use crate::redis::link::{Address, Own, Ticket, Wire};
 use crate::redis::server::Answer;
@@ -24,9 +26,9 @@ impl World {
         self.tickets += 1;
         let ticket = Ticket { number: self.tickets, serial, round, release };
         let Some(keys) = keys else { return self.voted(process, node, ticket, Vote::Unknown) };
-        let peer = &self.processes[process].peers[node.index()];
-        let ready = peer.conn.as_ref().is_some_and(|conn| conn.ready);
-        let votes = peer.wire.admission().marker().is_some();
+        let Peer { conn, wire, .. } = &self.processes[process].peers[node.index()];
+        let ready = conn.as_ref().is_some_and(|conn| conn.ready);
+        let votes = wire.admission().marker().is_some();
         if release {
             self.release_sent(process, serial, ready);
         }
@@ -34,13 +36,9 @@ impl World {
         if !ready || !(release || votes) {
             return self.voted(process, node, ticket, Vote::Abstained);
         }
-        let request = Request { keys: keys.into(), op, give_up_at };
-        self.tell_wire(process, node.index(), Input::Request(request, ticket));
-        self.flush_soon(process, node.index());
-    }
-
-    /// The task of the node takes requests that arrive together.
-    fn flush_soon(&mut self, process: usize, node: usize) {
+        let (node, request) = (node.index(), Request { keys: keys.into(), op, give_up_at });
+        self.tell_wire(process, node, Input::Request(request, ticket));
+        // The task of the node takes requests that arrive together.
         let (low, high) = if self.chaos { self.swarm.node_delay } else { (1, 100) };
         let delay = self.rng.between(low, high);
         let Some(conn) = self.conn(process, node) else { return };
@@ -74,9 +72,7 @@ impl World {
 
     /// After a pause: carries out the effects that were held back.
     pub fn drain_wires(&mut self, process: usize) {
-        for node in 0..self.processes[process].peers.len() {
-            self.drain_wire(process, node);
-        }
+        (0..self.processes[process].peers.len()).for_each(|node| self.drain_wire(process, node));
     }
 
     fn drain_wire(&mut self, process: usize, node: usize) {
@@ -124,6 +120,7 @@ impl World {
         }
         let wire = &mut self.processes[process].peers[node].wire;
         let Some(at) = wire.get(id).map(|sent| sent.at) else { return };
+        let own = if matches!(answer, Answer::NoScript) { None } else { wire.take_own(id) };
         match answer {
             Answer::NoScript => {
                 self.hit(Fault::FlushScripts, Some(process));
@@ -134,21 +131,17 @@ impl World {
                 let counts = self.judge_clock(process, node, at, clock);
                 self.tell_wire(process, node, Input::Answered { id, counts, answers: Answers::Marker(marker) });
             }
-            Answer::Loaded => {
-                wire.take_own(id);
-                self.tell_wire(process, node, Input::Loaded);
-            }
-            Answer::Info(run_id) => {
-                wire.take_own(id);
-                self.connected(process, node, run_id);
-            }
+            Answer::Loaded => self.tell_wire(process, node, Input::Loaded),
+            Answer::Info(run_id) => self.connected(process, node, run_id),
             Answer::Fence { marker, fence } => {
-                let call = wire.take_own(id);
                 let counts = self.judge_clock(process, node, at, clock);
-                if let Some(Own::Fence(Some(target))) = call
+                if let Some(Own::Fence(Some(target))) = own
                     && self.current(to).is_some()
                 {
-                    self.fence_read(process, target, node, counts.then_some((marker, fence, clock)));
+                    let ours = self.processes[process].peers[node].run_id.clone();
+                    let is_ours = marker.is_some() && marker == ours.map(|run_id| self.membership.marker(run_id));
+                    let allegiance = if is_ours { Allegiance::Ours } else { Allegiance::Nobody };
+                    self.fence_read(process, target, node, counts.then_some(FenceReport { allegiance, fence, clock }));
                 }
             }
         }

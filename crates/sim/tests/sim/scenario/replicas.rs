@@ -1,10 +1,10 @@
 //! Two replicas elect a leader. No fault of one of them moves a lease of 15 s.
 
 use super::{Outcome, all_pass, failures, of_fifteen_seconds};
+use crate::api::objects::instance;
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::event::Event;
-use crate::operator::state::instance;
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 
