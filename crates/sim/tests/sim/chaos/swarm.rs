@@ -190,6 +190,9 @@ impl Swarm {
             self.faults.extend(policies);
             let requests = [Fault::SuspendLease, Fault::Handover, Fault::NotAllowed];
             self.faults.extend(requests.into_iter().filter(|_| rng.percent(60)).map(|request| (request, 10)));
+            // A new process does not know yet what runs. See [`Swarm::draw_faults`] for the steps.
+            let restarts = !self.has(Fault::Step) && !self.has(Fault::SmallStep) && rng.percent(60);
+            self.faults.extend(restarts.then_some((Fault::Crash, 10)));
         }
         self
     }
