@@ -48,12 +48,21 @@ pub enum WriteOutcome<Stored> {
     Gone,
     /// Unknown: it may have been written.
     Unanswered(String),
-    /// As `Unanswered`, again and again, while other calls are answered. Only a role write ends so.
+    /// As `Unanswered`, again and again, while other calls are answered.
     AtFault(String),
     /// The API server refused it.
     Refused(String),
     /// It was never sent: it was withdrawn, or its deadline passed.
     Withdrawn,
+}
+
+impl<Stored> WriteOutcome<Stored> {
+    /// Other calls are answered: the call itself is at fault.
+    pub(super) fn blame_call(&mut self) {
+        if let Self::Unanswered(why) = self {
+            *self = Self::AtFault(std::mem::take(why));
+        }
+    }
 }
 
 /// The outcome of a status write: the lease as it is stored.

@@ -19,7 +19,7 @@ use super::repeat::{RepeatLimit, fingerprint};
 use super::{Command, Effect, Measure, PermitUse, PermitUses, Priority, StatusOutcome, StatusWrite};
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
-use crate::status::{Composed, Notice};
+use crate::status::{Composed, Notice, NoticeReason};
 
 /// The interval between two writes of a status that change only the candidate counts: many leases may share pods, and a
 /// pod's readiness may flap.
@@ -29,6 +29,9 @@ const COUNTS: Millis = Millis(5000);
 const OTHERS: Millis = Millis(1000);
 /// How much of that interval such writes may use in advance: 20 writes.
 const OTHERS_AHEAD: Millis = Millis(19_000);
+
+/// The number of refusals in a row after which an event tells of them.
+const REFUSED: u32 = 3;
 
 /// How long a write waits for the outcome of an attempt that is due or in progress: the publication then includes it.
 const HELD_BACK: Millis = Millis(250);
@@ -60,6 +63,8 @@ pub(super) struct Publisher {
     /// Whether the last write did not succeed. The next one needs no permit, so that writes which never succeed delay no
     /// other lease; the writer delays them.
     failed: bool,
+    /// The refusals since the last write that succeeded: the time of the first one, and their number.
+    refused: Option<(Time, u32)>,
     repeat: RepeatLimit<u64>,
     /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
@@ -263,6 +268,7 @@ impl Publisher {
         if outcome != StatusOutcome::Withdrawn {
             self.failed = !matches!(outcome, StatusOutcome::Written(_));
         }
+        self.report_refusal(now, &outcome, out);
         match outcome {
             StatusOutcome::Written(lease) => {
                 self.repeat.wrote(now, fingerprint(&writing.status));
@@ -292,6 +298,25 @@ impl Publisher {
             }
             StatusOutcome::Conflict | StatusOutcome::Refused(_) => self.read = StatusRead::Needed,
             StatusOutcome::Withdrawn => {}
+        }
+    }
+
+    /// Reports refusals once: conditions cannot say that they are out of date. An API server that answers no call accepts no event.
+    fn report_refusal(&mut self, now: Time, outcome: &StatusOutcome, out: &mut Effects) {
+        let (StatusOutcome::Refused(why) | StatusOutcome::AtFault(why)) = outcome else {
+            if matches!(outcome, StatusOutcome::Written(_)) {
+                self.refused = None;
+            }
+            return;
+        };
+        let (since, times) = self.refused.get_or_insert((now, 0));
+        *times = times.saturating_add(1);
+        if *times == REFUSED {
+            let seconds = now.since(*since).0.div_ceil(1000);
+            let note = format!(
+                "The API server has not accepted the status of this RedisLease for {seconds} s, so the status is out of date: {why}"
+            );
+            out.report(NoticeReason::WriteRefused, note, Vec::new());
         }
     }
 

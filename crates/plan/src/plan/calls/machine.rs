@@ -225,10 +225,10 @@ impl<T> Calls<T> {
         let (failures, at_fault) = self.queue.failed(&key);
         if !(unanswered && at_fault) {
             self.record(now, &judged);
-        } else if let Outcome::Role(_, RoleAnswer { outcome, .. }) = &mut outcome
-            && let RoleOutcome::Unanswered(why) = outcome
-        {
-            *outcome = RoleOutcome::AtFault(std::mem::take(why));
+        } else if let Outcome::Role(_, RoleAnswer { outcome, .. }) = &mut outcome {
+            outcome.blame_call();
+        } else if let Outcome::LeaseStatus(outcome) = &mut outcome {
+            outcome.blame_call();
         }
         // A secret that cannot be read must not keep all quorums from starting.
         let gives_up = failures >= GIVES_UP && matches!(*request, Request::Secret { .. });

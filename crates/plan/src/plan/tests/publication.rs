@@ -205,3 +205,30 @@ fn a_condition_that_flaps_causes_twenty_statuses_and_then_one_a_second() {
     story.view(ending(term(1, 7, "a"), EndReason::Misses));
     assert!(story.status_write().is_some_and(|write| write.priority == Priority::End));
 }
+
+#[test]
+fn an_event_tells_once_that_the_api_server_refuses_the_status() {
+    let mut story = Story::held_by_a();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let mut notes = Vec::new();
+    for _ in 0..5 {
+        story.now += Millis(2000);
+        story.event(Event::StatusWritten(StatusOutcome::Refused("a webhook".into())));
+        notes.extend(story.effects.iter().filter_map(|effect| match effect {
+            Effect::Report(notice) if notice.reason == NoticeReason::WriteRefused => Some(notice.note.clone()),
+            _ => None,
+        }));
+        story.read_lease();
+        assert!(story.status_write().is_some());
+    }
+    let note = "The API server has not accepted the status of this RedisLease for 4 s, so the status is out of date: a webhook";
+    assert_eq!(notes, [note]);
+    let mut story = Story::held_by_a();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    for _ in 0..2 {
+        story.event(Event::StatusWritten(StatusOutcome::AtFault("late".into())));
+        story.read_lease();
+    }
+    story.event(Event::StatusWritten(StatusOutcome::AtFault("late".into())));
+    assert!(story.reported(NoticeReason::WriteRefused).note.ends_with("late"));
+}
