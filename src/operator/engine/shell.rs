@@ -282,7 +282,7 @@ impl Outside for Shell {
                 self.connections.values().for_each(|(connection, _)| connection.nodes.floor_complete());
             }
             Effect::Implausible(ImplausibleToken { namespace, name, token }) => {
-                tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Write the right token into the status.");
+                tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Delete the RedisLease and create it again.");
             }
         }
         None

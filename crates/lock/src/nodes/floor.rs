@@ -49,7 +49,7 @@ impl Floor {
     /// Raises the highest token. An implausible one is ignored: otherwise every later token would be greater, permanently.
     pub fn raise(&self, token: Token) {
         if !token.is_plausible() {
-            tracing::error!(%token, limit = %Token::FIRST_IMPLAUSIBLE, "ignored a fencing token in a status that no Redis node can have given: write the right token into the status");
+            tracing::error!(%token, limit = %Token::FIRST_IMPLAUSIBLE, "ignored a fencing token in a status that no Redis node can have given: delete the lease and create it again");
             return;
         }
         self.token.fetch_max(token.0, Ordering::AcqRel);

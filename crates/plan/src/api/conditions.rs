@@ -101,7 +101,8 @@ reasons! {
         Suspended => False,
         /// An object that the spec names does not exist or cannot be used.
         InvalidReference => False,
-        /// The spec has values that do not work, and that admission cannot check.
+        /// The spec has values that do not work, and that admission cannot check. Or the status has a fencing token that no Redis
+        /// node gave.
         InvalidSpec => False,
         /// The operator runs without the flag that the activation of the spec needs.
         ActivationNotAllowed => False,

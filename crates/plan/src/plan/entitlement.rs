@@ -43,10 +43,14 @@ impl Entitlement {
         }
     }
 
+    /// The token of the running term. One that no Redis node gave is left out: an adopted term has the token of the status.
+    pub fn holder_token(&self) -> Option<Token> {
+        self.holder.as_ref().map(|(_, token)| *token).filter(|token| token.is_plausible())
+    }
+
     /// The token of the running term, or else of the latest one; `None` before the first term.
     pub fn newest_token(&self) -> Option<Token> {
-        let held = self.holder.as_ref().map(|(_, token)| *token);
-        held.or_else(|| Some(self.latest).filter(|latest| *latest > Token(0)))
+        self.holder_token().or_else(|| Some(self.latest).filter(|latest| *latest > Token(0)))
     }
 }
 

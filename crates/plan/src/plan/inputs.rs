@@ -6,6 +6,7 @@ use redislease_core::time::Time;
 
 use super::activation;
 use super::keeper_link::KeeperLink;
+use super::recorded::latest_token;
 use super::stop_test::StopTest;
 use super::template_label;
 use super::workload::{Missing, missing_consent};
@@ -137,6 +138,7 @@ impl Inputs {
                 (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
             }),
             facts.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem)),
+            implausible_token(lease).map(|problem| (LeaseReady::InvalidSpec, problem)),
             activation::obstacle(facts),
             missing.map(|(Missing::Name(why) | Missing::Way(why))| (LeaseReady::NotPermitted, why)),
             forbidden.map(|why| (LeaseReady::Forbidden, why)),
@@ -179,6 +181,15 @@ impl Inputs {
             _ => false,
         }
     }
+}
+
+/// No later term can be published: its token would be lower than that in the status.
+fn implausible_token(lease: &RedisLease) -> Option<String> {
+    let token = Some(latest_token(lease)).filter(|token| !token.is_plausible())?;
+    Some(format!(
+        "status.fencingToken is {token}, which no Redis node gave. A running term goes on, and no new term of this cluster can begin. \
+         Delete the RedisLease and create it again: the next token is then greater than every token that a Redis node gave."
+    ))
 }
 
 /// Why a term goes on although something is to end it. `is_off`: the operator must not stop what may run; `refused`: it cannot.

@@ -47,6 +47,12 @@ impl<'a> Recorded<'a> {
     }
 }
 
+/// The token in the status, if a Redis node can have given it; otherwise 0. No pod gets a number that somebody wrote by hand: a
+/// store that saw it would refuse every later holder.
+pub(super) fn latest_given_token(lease: &RedisLease) -> Token {
+    Some(latest_token(lease)).filter(|token| token.is_plausible()).unwrap_or(Token(0))
+}
+
 /// The greatest token in the status; 0 before the first term.
 pub(super) fn latest_token(lease: &RedisLease) -> Token {
     let token = lease.status.as_ref().and_then(|status| status.fencing_token);

@@ -18,7 +18,7 @@ use super::inputs::Turn;
 use super::keeper::Keeper;
 use super::output::Effects;
 use super::publish::Publisher;
-use super::recorded::{Recorded, latest_token};
+use super::recorded::{Recorded, latest_given_token};
 use super::refusals::Refusals;
 use super::role_writer::RoleWriter;
 use super::start::StartState;
@@ -126,7 +126,7 @@ impl Roles {
     /// Takes the answer to a read of the lease; `None` if there was none.
     pub fn lease_read(&mut self, lease: Option<&RedisLease>) {
         self.confirmation.lease_read(lease);
-        self.writer.lease_read(lease.map(latest_token));
+        self.writer.lease_read(lease.map(latest_given_token));
     }
 
     pub fn pods_read(&mut self, now: Time, answered: bool) {
@@ -318,7 +318,7 @@ impl Roles {
 fn entitlement(keeper: &Keeper, lease: &RedisLease, undecided: bool) -> Option<Entitlement> {
     let recorded = Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.attempt);
     let known = |attempt| keeper.link().is_some_and(|link| link.knows(attempt));
-    Entitlement::of(keeper.view(), recorded, recorded.is_some_and(known), undecided, latest_token(lease))
+    Entitlement::of(keeper.view(), recorded, recorded.is_some_and(known), undecided, latest_given_token(lease))
 }
 
 fn holder_of_running_term(keeper: &Keeper) -> Option<String> {
@@ -338,7 +338,7 @@ fn desired_roles(
     let Turn { identity, facts, inputs, .. } = turn;
     let label = names::role_label(&identity.name);
     // A started pod is deleted when it carries the token of the latest term, also after that term has ended.
-    let held = entitlement.holder.as_ref().map(|(_, token)| *token);
+    let held = entitlement.holder_token();
     let token = if activator.starts_pods() { entitlement.newest_token() } else { held };
     let holder = entitlement.holder.as_ref().map(|(uid, _)| uid);
     // A label without a token would be one of the template. Before the first term, the token is 0.

@@ -217,7 +217,9 @@ impl LeaseConditions<'_> {
 
     fn pod_and_token(&self) -> (&str, i64) {
         let pod = self.status.holder.as_ref().map_or("", |Holder { pod, .. }| pod);
-        (pod, self.status.fencing_token.unwrap_or_default())
+        // Somebody may have written a greater one into the status.
+        let running = if let TermState::Held(id) = self.term { Some(terms::token_of(id)) } else { None };
+        (pod, running.or(self.status.fencing_token).unwrap_or_default())
     }
 
     fn held(&self) -> String {

@@ -65,7 +65,7 @@ notices! {
     NoCandidate => Warning,
     /// An object that the spec names does not exist or cannot be used.
     InvalidReference => Warning,
-    /// The spec has values that do not work.
+    /// The spec has values that do not work, or the status has a fencing token that no Redis node gave.
     InvalidSpec => Warning,
     /// Another lease of this cluster holds a key, or a key has a value that RedisLease did not write.
     KeyHeldByOtherLease => Warning,

@@ -100,7 +100,7 @@ fn has_stale_token(status: &RedisLeaseStatus, id: &TermId) -> bool {
     status.fencing_token.is_some_and(|token| token >= token_of(id))
 }
 
-fn token_of(id: &TermId) -> i64 {
+pub(super) fn token_of(id: &TermId) -> i64 {
     // Tokens are below 2^53.
     i64::try_from(id.token.0).unwrap_or(i64::MAX)
 }

@@ -363,3 +363,37 @@ fn a_reconciler_wants_again_after_a_loss() {
     }
     assert!(matches!(wanted.as_deref(), Some("a" | "b")), "{wanted:?}");
 }
+
+/// The API server lets nobody lower the number again.
+#[test]
+fn a_token_that_no_redis_node_gave_is_reported_and_reaches_no_pod() {
+    let ready = |story: &Story| story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    let active = |story: &Story| story.status_write().unwrap().status.condition(ConditionType::Active).unwrap().clone();
+    let mut story = Story::held_by_a();
+    let mut lease = story.facts.lease.as_deref().unwrap().clone();
+    lease.status.as_mut().unwrap().fencing_token = Some((1 << 53) - 1);
+    story.facts.lease = Some(Arc::new(lease));
+    story.turn();
+    assert_eq!(ready(&story).reason, "InvalidSpec");
+    assert!(ready(&story).message.contains("Delete the RedisLease"), "{}", ready(&story).message);
+    assert_eq!(active(&story).message, "a holds the lease with fencing token 7.");
+    story.write();
+    assert!(story.reported(NoticeReason::InvalidSpec).note.contains("9007199254740991"));
+
+    let tokens = |story: &Story| story.role_writes().into_iter().map(|write| write.token.unwrap()).collect::<Vec<_>>();
+    story.candidates(&[pod("a"), pod("c")]);
+    story.turn();
+    assert!(!tokens(&story).is_empty() && tokens(&story).iter().all(|token| token == "7"), "{:?}", story.effects);
+    story.pods();
+    story.read_lease();
+    story.pods();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    // The pods have a later token than the operator takes from the status.
+    story.read_lease();
+    assert_eq!(tokens(&story), ["7"]);
+    story.pods();
+    story.view(idle(0));
+    story.answer();
+    assert_eq!(story.wanted(), None, "its term could not be published");
+}
