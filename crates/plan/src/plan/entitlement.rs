@@ -43,7 +43,7 @@ impl Entitlement {
         }
     }
 
-    /// The token of the running term. One that no Redis node gave is left out: an adopted term has the token of the status.
+    /// The token of the running term; `None` if no Redis node gave it: after a restart, a term has the token that the status shows.
     pub fn holder_token(&self) -> Option<Token> {
         self.holder.as_ref().map(|(_, token)| *token).filter(|token| token.is_plausible())
     }

@@ -53,6 +53,11 @@ pub(super) fn latest_given_token(lease: &RedisLease) -> Token {
     Some(latest_token(lease)).filter(|token| token.is_plausible()).unwrap_or(Token(0))
 }
 
+/// Whether a Redis node can have given this token of a status.
+pub(super) fn is_given(token: i64) -> bool {
+    u64::try_from(token).is_ok_and(|token| Token(token).is_plausible())
+}
+
 /// The greatest token in the status; 0 before the first term.
 pub(super) fn latest_token(lease: &RedisLease) -> Token {
     let token = lease.status.as_ref().and_then(|status| status.fencing_token);

@@ -84,18 +84,17 @@ impl Assignment<'_> {
 
     /// Sends the stop as a dry run if that is due. Returns whether the workload waits for an answer.
     fn tests_stop(&mut self, workload: &WorkloadFacts) -> bool {
-        let Some((_, token)) = self.entitlement.holder.as_ref().filter(|_| self.stop_tests.is_due(&workload.uid))
-        else {
+        if self.entitlement.holder.is_none() || !self.stop_tests.is_due(&workload.uid) {
             return false;
-        };
-        let stopped = self.stopped(workload, Some(*token), false).tested();
+        }
+        let stopped = self.stopped(workload, self.entitlement.holder_token(), false).tested();
         self.writer.is_pending(&workload.uid) || self.raise(workload, stopped, Priority::Active)
     }
 
     fn start(&mut self, workload: &WorkloadFacts) {
         let &Context { turn, keeper, .. } = self.context;
-        let Some((_, token)) = self.entitlement.holder else { return };
-        let active = self.switched(workload, PodRole::Active, Some(token));
+        let token = self.entitlement.holder_token();
+        let active = self.switched(workload, PodRole::Active, token);
         let change = active.change;
         let is_active = carries(workload.object(), &turn.identity.name, &active);
         if is_active && change == PodChange::None && self.is_marked(workload) {
@@ -103,7 +102,7 @@ impl Assignment<'_> {
         }
         if !is_active && self.state.is_due() {
             // A start of an earlier term may still be under way: this write moves the version past it.
-            return self.withdraw(workload, DesiredRole::standby(Some(token)));
+            return self.withdraw(workload, DesiredRole::standby(token));
         }
         let may_grant = self.is_status_known
             && self.writer.grants_in_flight(self.entitlement)

@@ -230,3 +230,19 @@ fn a_workload_that_an_unreadable_status_named_is_stopped() {
     story.finish();
     assert_eq!(story.run().1, Run::Replicas(0));
 }
+
+#[test]
+fn a_token_that_no_redis_node_gave_reaches_no_workload_after_a_restart() {
+    let great = (1 << 53) - 1;
+    let running = Story::running();
+    let mut status = serde_json::to_value(&running.facts.lease.as_ref().unwrap().status).unwrap();
+    status["fencingToken"] = json!(great);
+    let mut story = running;
+    story.store(&spec(), &status);
+    let mut story = story.restarted();
+    let adopted = TermId { token: Token(great), ..held_by_here() };
+    story.view(held(adopted));
+    let writes = story.finish();
+    assert!(writes.iter().all(|write| write.token.as_deref() == Some("7")), "{writes:?}");
+    assert_eq!(story.run(), (Some("active".to_owned()), Run::Replicas(3)));
+}
