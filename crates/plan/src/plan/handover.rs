@@ -189,8 +189,14 @@ impl Handovers {
             }
             // The term is unconfirmed, not published or not adopted yet.
             standing if standing.term().is_some() => return,
+            // The result of the attempt completes the handover that runs.
+            Standing::Acquiring(..) if replaced.is_some() => return,
             _ => match (recorded, HandoverTarget::of(request.to.as_deref())) {
                 (Some(recorded), _) if recorded.active => return,
+                (_, Ok(HandoverTarget::Cluster(name))) if name == identity.cluster.name => HandoverResponse::Refuse(
+                    "No pod of this cluster holds the lease now. One acquires it when it is free, without a handover."
+                        .into(),
+                ),
                 // The term ends, perhaps by a replica that did not write why. The request says who is next.
                 (Some(_), Ok(target)) => HandoverResponse::EndTerm(target),
                 (None, Ok(target)) if replaced.is_some() => HandoverResponse::EndTerm(target),

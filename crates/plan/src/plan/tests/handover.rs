@@ -379,6 +379,23 @@ fn another_request_replaces_a_running_one_that_finds_no_candidate() {
     wrong.annotate(&[(REQUESTED, "2"), (TO, "nonsense")]);
     wrong.write();
     assert_eq!((wrong.handover().id.as_str(), wrong.handover().state), ("2", HandoverState::Refused));
+    let mut here = waiting.clone();
+    here.annotate(&[(REQUESTED, "2"), (TO, "cluster/here")]);
+    here.write();
+    assert_eq!((here.handover().id.as_str(), here.handover().state), ("2", HandoverState::Refused));
+    here.candidates(&[pod("a"), pod("b")]);
+    here.answer();
+    assert!(here.wanted().is_some(), "nobody else is asked");
+    // What an attempt under way acquires is the result of the first request.
+    let mut acquiring = waiting.clone();
+    acquiring.candidates(&[pod("a"), pod("b")]);
+    acquiring.answer();
+    let standing = Standing::Acquiring(term(2, 8, "b").attempt, term(2, 8, "b").holder);
+    acquiring.view(View { standing, ..View::default() });
+    acquiring.annotate(&[(REQUESTED, "2"), (TO, "pod/c")]);
+    acquiring.view(publishing(term(2, 8, "b")));
+    acquiring.write();
+    assert_eq!((acquiring.handover().id.as_str(), acquiring.handover().state), ("1", HandoverState::Completed));
     // Another cluster gets the time to acquire the lease.
     let mut elsewhere = waiting;
     elsewhere.annotate(&[(REQUESTED, "2"), (TO, "cluster/there")]);
