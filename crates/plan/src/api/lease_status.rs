@@ -1,10 +1,12 @@
 //! `RedisLease`: the status, which the operator writes. It changes on transitions, never on a renewal.
 #![allow(clippy::doc_markdown, reason = "kubectl explain shows these comments as plain text")]
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::api::conditions::{ConditionReason as _, ConditionStatus, ConditionType, LeaseReady};
 use crate::api::lenient;
@@ -72,7 +74,7 @@ pub struct RedisLeaseStatus {
 
     /// The last handover that was requested with the annotation redislease.io/handover-requested, and its result. Absent if none was
     /// requested.
-    #[serde(default, deserialize_with = "lenient::value", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "handover", skip_serializing_if = "Option::is_none")]
     pub handover: Option<Box<HandoverStatus>>,
 
     /// The candidate pods. Absent until the operator has listed the pods.
@@ -213,6 +215,29 @@ pub struct HandoverStatus {
 
     /// What happened.
     pub message: String,
+}
+
+/// Reads a handover. Of one that cannot be read, the ID stays: otherwise the same request would end another term.
+fn handover<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<HandoverStatus>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Handover {
+        Whole(Box<HandoverStatus>),
+        Part { id: String },
+        None(IgnoredAny),
+    }
+    Ok(match Handover::deserialize(deserializer)? {
+        Handover::Whole(handover) => Some(handover),
+        Handover::Part { id } => Some(Box::new(HandoverStatus {
+            id,
+            to: None,
+            from: None,
+            state: HandoverState::Unknown,
+            time: Time(Timestamp::UNIX_EPOCH),
+            message: "The result of this handover cannot be read.".to_owned(),
+        })),
+        Handover::None(_) => None,
+    })
 }
 
 /// The state of a requested handover.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::lease_status::HandoverState;
 use super::{RedisLease, RedisLeaseStatus, RedisQuorum, RedisQuorumStatus, ValidLease, ValidQuorum, crd};
 
 #[path = "../../../../tests/kube/cases/mod.rs"]
@@ -198,6 +199,18 @@ fn reads_every_part<T: Serialize + DeserializeOwned>(whole: &Value) {
             assert_eq!(read, *whole, "{path}");
         }
     }
+}
+
+#[test]
+fn a_handover_that_cannot_be_read_keeps_its_id() {
+    let read =
+        |handover: Value| serde_json::from_value::<RedisLeaseStatus>(json!({"handover": handover})).unwrap().handover;
+    let newer = json!({"id": "i", "state": "Newer", "time": "2026-01-01T00:00:00Z", "message": "m"});
+    for part in [newer, json!({"id": "i"})] {
+        let part = read(part).unwrap();
+        assert_eq!((part.id.as_str(), part.state), ("i", HandoverState::Unknown));
+    }
+    assert_eq!((read(json!({"state": "Running"})), read(Value::Null)), (None, None));
 }
 
 #[test]
