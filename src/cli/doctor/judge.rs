@@ -117,8 +117,9 @@ fn leases(found: &Result<LeaseFacts, String>) -> Vec<Finding> {
         )
     });
     if at_risk.is_empty() {
-        let message = "No lease moves when one of two replicas of the operator fails.";
-        findings.extend(all(Verdict::Ok, "durations", message.into()));
+        let which = if unreadable.is_empty() { "No lease" } else { "No lease that can be read" };
+        let message = format!("{which} moves when one of two replicas of the operator fails.");
+        findings.extend(all(Verdict::Ok, "durations", message));
     }
     findings.extend(named(Verdict::Warning, "durations", at_risk, "have such durations", |risk| {
         format!("{risk} See docs/guarantees.md.")

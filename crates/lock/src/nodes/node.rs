@@ -332,6 +332,8 @@ impl NodeTask {
             return;
         }
         self.address = address;
+        // Another server gets no password that was removed.
+        self.accepted = None;
         self.context.update(|status| status.address = self.address.to_string());
         let text = "its address has changed".to_owned();
         self.close(Failure { reason: Reason::Refused, text }.into());

@@ -147,6 +147,7 @@ impl Publisher {
         }
         if lease.status.as_ref() == Some(&composed.status) {
             self.held_back = None;
+            self.refused = None;
             return;
         }
         if let Some(until) = self.held_back_until(context, &composed) {

@@ -88,8 +88,8 @@ notices! {
     /// The API server refused, or did not answer while it answered other calls, to start the elected pod, to delete a pod that lost
     /// the lease, or to scale, suspend or resume a workload. The message says why.
     ActivationRefused => Warning,
-    /// The API server refused to write the status of the lease three times in a row, or the label and the token of a pod, did not answer
-    /// while it answered other calls, or stored other values. The message then names the field, both values, and the manager of the
+    /// The API server refused to write the label and the token of a pod, or three times the status of the lease, or did not answer
+    /// while it answered other calls. Or it stored other values: the message then names the field, both values, and the manager of the
     /// field according to `managedFields`.
     WriteRefused => Warning,
     /// Others changed what the operator had written to a pod or a workload, and the operator writes it again. One event a minute tells

@@ -4,8 +4,8 @@
 //! holds the term, or the workload that holds it, has replicas and names the lease. It counts if the facts of the last turn show it so,
 //! or do not show it: a process cannot know of a start that its watch has not shown.
 //!
-//! The process that ends the term must have sent this dry run itself since its start and its last end of a term of this object. A
-//! policy may come into force after the answer, so it may have refused such a stop for at most [`RACE`] at the end of the term, or
+//! The process that ends the term must have sent this dry run itself since its start and its last end without proof of a term of this
+//! object. A policy may come into force after the answer, so it may have refused such a stop for at most [`RACE`] at the end of the term, or
 //! since a pause of the process.
 
 use redislease_core::lease::TermId;
