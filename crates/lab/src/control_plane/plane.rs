@@ -271,8 +271,8 @@ impl ControlPlane {
         let definitions = repository().join("crds").display().to_string();
         self.kubectl(&["apply", "--server-side", "--filename", &definitions])?;
         self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
-        // kubectl waits while the API server prepares the storage of a new kind.
-        self.kubectl(&["get", "redisleases,redisquorums", "--all-namespaces"]).map(drop)
+        // A busy API server that prepares the storage of a new kind ends a request after a minute.
+        self.wait_for(&["get", "redisleases,redisquorums", "--all-namespaces"])
     }
 
     /// Shows objects of one kind in a namespace as they are, and from then on every change, until it is dropped.
