@@ -134,6 +134,30 @@ fn the_tokens_of_a_recreated_lease_keep_growing() -> Result<()> {
 }
 
 #[test]
+fn a_token_that_no_redis_node_gave_is_reported_and_ends_with_the_lease() -> Result<()> {
+    const GREAT: u64 = (1 << 53) - 1;
+    let installation = &shared().installation;
+    let (lease, first) = held(installation, "great")?;
+    lease.wait_for_roles(&first, 3, SOON)?;
+    let great = json!({"status": {"fencingToken": GREAT}}).to_string();
+    let args = ["patch", "redislease", "billing", "-n", "great", "--subresource=status", "--type=merge", "-p", &great];
+    installation.control_plane().kubectl(&args)?;
+    let reported = lease.wait("reported", AFTER_ONE_LEASE, |now| {
+        now.condition("Ready")
+            .is_some_and(|ready| ready.reason == "InvalidSpec" && ready.message.contains("fencingToken"))
+    })?;
+    assert_eq!((reported.attempt(), reported.token()), (first.attempt(), Some(GREAT)), "the term goes on");
+    lease.wait_for_roles(&first, 3, SOON)?;
+
+    // What the message says helps.
+    lease.delete()?;
+    let lease = installation.lease("great", "billing", &json!({}))?;
+    let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;
+    assert!(second.token() > first.token() && second.token() < Some(GREAT / 2), "{:?}", second.token());
+    lease.wait_for_roles(&second, 3, SOON)
+}
+
+#[test]
 fn a_lease_that_is_deleted_while_no_operator_runs_leaves_no_key_and_no_label() -> Result<()> {
     let Cluster { operator, installation } = Cluster::start()?;
     let (lease, _) = held(&installation, "orphan")?;

@@ -344,15 +344,19 @@ fn a_secret_that_is_never_read_is_given_up_and_other_reads_go_on() {
     }
 }
 
-/// An admission webhook hangs on each write of a pod.
+/// An admission webhook hangs on each write of a pod, and of a status.
 #[test]
 fn a_write_that_is_never_answered_waits_longer_and_is_told_apart_from_an_outage() {
     let mut calls = new(4);
-    let (mut now, mut waits, mut outcomes) = (Time(0), Vec::new(), Vec::new());
+    let (mut now, mut waits, mut outcomes, mut statuses) = (Time(0), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..40 {
         let Request::Role { lease, mut write, quorum } = role("lease", "4") else { unreachable!() };
         write.role = Some(PodRole::Standby);
         calls.submit(now, Request::Role { lease, write, quorum }, 7);
+        let mut status = status(Priority::Counts);
+        let Request::LeaseStatus { write, .. } = &mut status else { unreachable!() };
+        write.not_after = None;
+        calls.submit(now, status, 8);
         calls.submit(now, read(Read::Lease), 1);
         while let Some(effect) = calls.poll_effect(now) {
             match effect {
@@ -362,16 +366,19 @@ fn a_write_that_is_never_answered_waits_longer_and_is_told_apart_from_an_outage(
                             waits.push(write.waits);
                             Err(unanswered())
                         }
+                        Request::LeaseStatus { .. } => Err(unanswered()),
                         _ => Err(CallError::NotFound),
                     };
                     calls.answered(now, number, answer, MIDDLE);
                 }
                 Effect::Outcome(7, Outcome::Role(_, answer)) => outcomes.push(answer.outcome),
+                Effect::Outcome(8, Outcome::LeaseStatus(outcome)) => statuses.push(outcome),
                 _ => {}
             }
         }
         now += Millis(250);
     }
+    assert!(statuses.contains(&StatusOutcome::AtFault("late".into())), "{statuses:?}");
     assert_eq!(waits[..3], [false, true, true]);
     assert!(matches!(outcomes[..2], [RoleOutcome::Unanswered(_), RoleOutcome::Unanswered(_)]), "{outcomes:?}");
     assert!(outcomes[2..].iter().any(|outcome| *outcome == RoleOutcome::AtFault("late".into())), "{outcomes:?}");
