@@ -45,12 +45,12 @@ pub fn panicked(panicked: &Panicked) -> CallError {
 /// The error of a call that failed.
 pub fn failed(error: kube::Error) -> CallError {
     match error {
-        kube::Error::Api(status) if status.code == 409 => CallError::Conflict,
-        kube::Error::Api(status) if status.code == 404 => CallError::NotFound,
-        // Admission is before storage, so the object is unchanged.
+        // Admission is before storage, so the object is unchanged, also if the webhook says that it is gone or has changed.
         kube::Error::Api(status) if is_of_webhook(&status.message) => {
             CallError::Refused(format!("{} ({})", status.message, status.code))
         }
+        kube::Error::Api(status) if status.code == 409 => CallError::Conflict,
+        kube::Error::Api(status) if status.code == 404 => CallError::NotFound,
         // The answer of an overloaded server, or of a proxy in front of it, proves nothing.
         kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
             CallError::Unanswered(format!("{} ({})", status.message, status.code))
@@ -242,6 +242,8 @@ mod tests {
         let denied = "admission webhook \"a.b.c\" denied the request: no";
         for (code, message) in [
             (403, denied),
+            (404, denied),
+            (409, denied),
             (429, denied),
             (500, denied),
             (503, denied),
