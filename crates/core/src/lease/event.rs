@@ -20,10 +20,8 @@ pub enum Publication {
     /// The status names this term.
     Written,
     /// The write was not answered, and no read has shown its result. It counts as written; no process may act on the term
-    /// yet.
+    /// yet. If a read shows a lower token, the caller writes again while the term stands.
     Unknown,
-    /// The status certainly shows a lower token. The term is published again while there is time.
-    NotWritten,
     /// The status shows a greater token, belongs to another resource of the same name, or is gone. This term is never
     /// published.
     Superseded,

@@ -6,7 +6,7 @@ use super::Lease;
 use crate::invariants;
 use crate::lease::acquire::Want;
 use crate::lease::term::Term;
-use crate::lease::{Command, Config, Effect, EndReason, Fresh, Input, Publication, TermId, View};
+use crate::lease::{Command, Config, EndReason, Fresh, Input, Publication, TermId, View};
 use crate::op::Attempt;
 use crate::rules::Rules;
 use crate::time::{Millis, Time};
@@ -147,10 +147,6 @@ impl Lease {
             #[cfg(feature = "check")]
             Publication::Unknown if breaks!(rules, UnknownWriteReleased) => self.release_unpublished(now),
             Publication::Unknown => {}
-            Publication::NotWritten => {
-                let id = term.id().clone();
-                self.context.effects.push_back(Effect::Publish(id));
-            }
             Publication::Superseded => self.give_up(now, EndReason::Superseded),
         }
     }

@@ -50,6 +50,11 @@ pub enum Action {
         of: usize,
         outcome: Publication,
     },
+    /// The write of a status that was not stored.
+    SendAgain {
+        process: usize,
+        of: usize,
+    },
     Adopt {
         process: usize,
         of: usize,
@@ -137,6 +142,7 @@ impl Model for Setup {
             Action::ExecuteAgain { node, op } => step.execute_again(node, op),
             Action::Write { of } => step.write(of),
             Action::Published { process, of, outcome } => step.published(process, of, outcome),
+            Action::SendAgain { process, of } => step.world.attempts[of].write = Write::Sent(process),
             Action::Adopt { process, of } => step.adopt(process, of),
             Action::Crash { process } => step.crash(process),
             Action::Forget { process } => step.forget(process),
@@ -260,12 +266,11 @@ impl Setup {
             let ending = ending.filter(|ending| index(ending.id.attempt) == of);
             if matches!(standing, Standing::Publishing(_)) && runs && !matches!(facts.write, Write::Sent(_)) {
                 let newer = world.status.is_some_and(|other| world.attempts[other].token > facts.token);
-                let outcome = match (named, newer) {
-                    (true, _) => Publication::Written,
-                    (false, true) => Publication::Superseded,
-                    (false, false) => Publication::NotWritten,
-                };
-                actions.push(Action::Published { process, of, outcome });
+                actions.push(match (named, newer) {
+                    (true, _) => Action::Published { process, of, outcome: Publication::Written },
+                    (false, true) => Action::Published { process, of, outcome: Publication::Superseded },
+                    (false, false) => Action::SendAgain { process, of },
+                });
             }
             let may_adopt = of == 0 && if process == 1 { self.adopt } else { world.crashes < self.crashes };
             if may_adopt && named && *standing == Standing::Idle && ending.is_none() {

@@ -185,7 +185,7 @@ impl Keeper {
         match outcome {
             Publication::Written => self.stand = Stand::Held(term),
             Publication::Superseded => return Some(self.give_up(term, EndReason::Superseded)),
-            Publication::Unknown | Publication::NotWritten => {}
+            Publication::Unknown => {}
         }
         None
     }

@@ -196,15 +196,6 @@ fn an_unanswered_publication_is_extended_and_not_believed() {
 }
 
 #[test]
-fn a_publication_that_was_not_written_is_sent_again() {
-    let mut scenario = Scenario::new();
-    let attempt = scenario.want();
-    scenario.give(Command::Published { attempt, outcome: Publication::NotWritten });
-    assert_eq!(scenario.published.len(), 2);
-    assert_eq!(scenario.published[0], scenario.published[1]);
-}
-
-#[test]
 fn forget_releases_an_attempt_that_is_not_published() {
     let mut scenario = Scenario::new();
     scenario.links = [Link::Up, Link::Silent, Link::Silent];

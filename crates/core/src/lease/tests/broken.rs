@@ -46,17 +46,12 @@ fn a_term_with_a_broken_invariant_is_lost_at_once_and_keeps_its_keys() {
 #[test]
 fn what_the_broken_machine_wanted_to_do_is_not_done() {
     let mut scenario = Scenario::new();
-    scenario.want();
-    let published = scenario.published.clone();
-    let id = published[0].clone();
-    // The answer to the publication makes the machine do more, and then the invariant fails.
-    scenario.lease.handle(
-        Time(scenario.now),
-        Command::Published { attempt: id.attempt, outcome: Publication::NotWritten }.into(),
-    );
+    let id = scenario.held();
+    // The machine wants to extend the term, and then the invariant fails.
+    scenario.lease.handle(Time(scenario.now), Command::Prove.into());
     let view = scenario.breaks(Violation::UnconfirmedBelief);
     assert_eq!(view.ending.map(|ending| ending.id), Some(id));
-    assert_eq!(scenario.published, published);
+    assert!(scenario.has_sent("seal") && !scenario.has_sent("extend"));
 }
 
 #[test]

@@ -158,9 +158,7 @@ impl Sight {
             Command::End { proof: false, .. } => Self::EndedWithoutProof,
             Command::End { proof: true, .. } => Self::ReleasedOnProof,
             Command::Published { outcome: Publication::Written, .. } => Self::PublishedWritten,
-            Command::Published { outcome: Publication::Unknown | Publication::NotWritten, .. } => {
-                Self::PublishedUnknown
-            }
+            Command::Published { outcome: Publication::Unknown, .. } => Self::PublishedUnknown,
             Command::Published { outcome: Publication::Superseded, .. } => Self::PublishedSuperseded,
             Command::TryNow => Self::TriedNow,
             Command::Configure(_) => Self::Configured,
