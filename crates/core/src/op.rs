@@ -297,6 +297,11 @@ impl Op {
     pub const fn is_release(&self) -> bool {
         matches!(self, Self::Release { .. } | Self::Keep { .. })
     }
+
+    /// Whether the request is sent to a node. Otherwise the node abstains at once.
+    pub const fn is_sent(&self, is_connected: bool, votes: bool) -> bool {
+        is_connected && (votes || self.is_release())
+    }
 }
 
 /// The answer of a node. Yes and no are the node's own answers; everything else is unknown.

@@ -58,8 +58,8 @@ impl Port {
 
     /// The vote on a request that need not be sent, because the node is disconnected or has no vote.
     pub fn vote_at_once(&self, op: &Op) -> Option<Vote> {
-        let useful = self.reach.votes() || (self.reach.is_connected() && op.is_release());
-        (!useful).then_some(Vote::Abstained)
+        let is_sent = op.is_sent(self.reach.is_connected(), self.reach.votes());
+        (!is_sent).then_some(Vote::Abstained)
     }
 }
 

@@ -32,8 +32,7 @@ impl World {
         if release {
             self.release_sent(process, serial, ready);
         }
-        // A request that need not be sent: the node is disconnected or has no vote.
-        if !ready || !(release || votes) {
+        if !op.is_sent(ready, votes) {
             return self.voted(process, node, ticket, Vote::Abstained);
         }
         let (node, request) = (node.index(), Request { keys: keys.into(), op, give_up_at });
