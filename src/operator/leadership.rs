@@ -182,7 +182,7 @@ impl Election {
     ) {
         let Some(connection) = connection else { return };
         let nodes = connection.nodes.clone();
-        let key = nodes.keyspace().leader(&self.replica.cluster.uid);
+        let key = nodes.keyspace().leader(&self.replica.cluster.uid, &connection.quorum.name);
         let slot = Slot::new(wake.clone());
         let observer = Box::new(Lock(slot.clone()));
         let setup = Setup {

@@ -219,6 +219,23 @@ pub fn quorum(installation: &Installation, name: &str, settings: &Value) -> Valu
     })
 }
 
+#[test]
+fn two_redisquorums_of_the_same_servers_and_prefix_each_have_a_leader() -> Result<()> {
+    let installation = &shared().installation;
+    let settings = json!({"keyPrefix": "twins", "maxLeaseDuration": "10s"});
+    for name in ["twin", "copy"] {
+        installation.apply(&quorum(installation, name, &settings))?;
+        installation.deployment(name, "billing", 1)?;
+    }
+    let held = |name: &str| {
+        let lease = installation.lease(name, "billing", &json!({"quorumRef": {"name": name}}))?;
+        lease.wait("held", FIRST_ELECTION, LeaseState::is_active)
+    };
+    let tokens = [held("twin")?.token(), held("copy")?.token()];
+    assert_ne!(tokens[0], tokens[1], "one counter");
+    Ok(())
+}
+
 /// The number of nodes that have the lease's key with this prefix.
 fn found(installation: &Installation, prefix: &str, namespace: &str) -> usize {
     let key = format!("{prefix}:lock:{namespace}/billing");

@@ -328,7 +328,7 @@ fn a_stopping_leader_hands_over_at_once() -> Result<()> {
     let pair = Pair::start()?;
     let [leader, follower] = pair.roles()?;
     let cluster = ["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"];
-    let lock = format!("redislease:leader:{}", pair.installation.control_plane().kubectl(&cluster)?);
+    let lock = format!("redislease:leader:{}/default", pair.installation.control_plane().kubectl(&cluster)?);
     let held = keys_named(&pair.installation, &lock).into_iter().flatten().next().expect("the leader has the lock");
     let began = Instant::now();
     pair.replicas[leader].stop()?;

@@ -38,10 +38,10 @@ impl Keyspace {
         [&self.prefix, ":lock:", namespace, "/", key].concat()
     }
 
-    /// The key of the lock with which the operator's replicas of one cluster elect their leader. `cluster` is the UID of
-    /// the cluster.
-    pub fn leader(&self, cluster: &str) -> String {
-        format!("{}:leader:{cluster}", self.prefix)
+    /// The key of the lock with which the operator's replicas of one cluster elect who decides about the leases of one RedisQuorum: two
+    /// of them may have the same servers. `cluster` is the UID of the cluster.
+    pub fn leader(&self, cluster: &str, quorum: &str) -> String {
+        format!("{}:leader:{cluster}/{quorum}", self.prefix)
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
         for key in ["", "marker", "fence", "check", "../marker"] {
             let lock = keyspace.lock("", key);
             assert!(![keyspace.marker(), keyspace.fence(), keyspace.check()].contains(&lock.as_str()), "{lock}");
-            assert!(!lock.starts_with(&keyspace.leader("")), "{lock}");
+            assert!(!lock.starts_with(&keyspace.leader("", "")), "{lock}");
         }
     }
 }
