@@ -58,8 +58,8 @@ fn withdrawal(token: Option<&str>, number: u64) -> String {
 }
 
 impl RoleWrite {
-    /// The first field of this write that the API server has stored with another value. A deletion changes no field. A dry run shows
-    /// whether the object would stop, whatever its label would be.
+    /// A field of this write that the API server has stored with another value; first the one that starts or stops the object. A deletion
+    /// changes no field. A dry run shows whether the object would stop, whatever its label would be.
     pub fn altered_in(&self, lease: &str, stored: Object<'_>) -> Option<Altered> {
         if self.dry_run {
             return self.altered_change(stored);
@@ -74,7 +74,7 @@ impl RoleWrite {
             Altered::unless_equal(&["metadata", "annotations", &key], wanted, stored.annotations.get(&key).cloned())
         };
         let of_annotations = || self.annotations(lease).into_iter().find_map(of_annotation);
-        of_role.or_else(of_annotations).or_else(|| self.altered_change(stored))
+        self.altered_change(stored).or(of_role).or_else(of_annotations)
     }
 
     /// The annotations that the write sets; `None` removes one.
@@ -183,6 +183,8 @@ mod tests {
                 stored(Some("active"), &[token("7"), started("7.uid-a")], &[gate]),
                 Some("spec.schedulingGates is \"lease.redislease.io/l\" instead of absent"),
             ),
+            // What stops or starts the object is named first.
+            (&start, stored(None, &[], &[gate]), Some("spec.schedulingGates is")),
             (&none, stored(None, &[], &[gate]), None),
             (
                 &none,
