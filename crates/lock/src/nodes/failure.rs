@@ -58,11 +58,10 @@ impl Failure {
     pub fn of(doing: &str, error: &RedisError) -> Self {
         let reason = Reason::from(error);
         let what_to_do = match reason {
-            Reason::Auth => {
-                "; set the user name and password in the RedisQuorum's secret, and check the user's permissions on the server"
-            }
-            _ if error.kind() == ErrorKind::Parse => "; check that a Redis server listens on this address",
-            _ => "",
+            Reason::Auth if Reason::is_of_rights(error) => format!("; {RIGHTS}"),
+            Reason::Auth => "; set the user name and password in the RedisQuorum's secret".to_owned(),
+            _ if error.kind() == ErrorKind::Parse => "; check that a Redis server listens on this address".to_owned(),
+            _ => String::new(),
         };
         Self { reason, text: format!("{doing}: {}{what_to_do}", brief(error.to_string())) }
     }

@@ -104,8 +104,7 @@ impl From<&RedisError> for Reason {
         if error.detail().is_some_and(|detail| detail.contains("max number of clients")) {
             return Self::MaxClients;
         }
-        // A permission error in a script has a generic error code.
-        if error.detail().is_some_and(|detail| NOT_ALLOWED.iter().any(|text| detail.contains(text))) {
+        if Self::is_of_rights(error) {
             return Self::Auth;
         }
         match error.kind() {
@@ -118,6 +117,12 @@ impl From<&RedisError> for Reason {
 }
 
 impl Reason {
+    /// Whether the user logged in and may not do this. Such an error in a script has a generic error code.
+    pub(super) fn is_of_rights(error: &RedisError) -> bool {
+        error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+            || error.detail().is_some_and(|detail| NOT_ALLOWED.iter().any(|text| detail.contains(text)))
+    }
+
     fn from_server(kind: ServerErrorKind) -> Self {
         match kind {
             ServerErrorKind::NoPerm => Self::Auth,
@@ -147,6 +152,7 @@ impl Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nodes::failure::Failure;
     use std::io;
 
     /// The client library's error for a server's error line.
@@ -179,6 +185,21 @@ mod tests {
         ] {
             assert_eq!(answered(line), reason, "{line}");
         }
+    }
+
+    #[test]
+    fn a_missing_right_is_told_from_a_wrong_password() {
+        let text = |line: &str| {
+            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            Failure::of("observe", &value.extract_error().unwrap_err()).text
+        };
+        for line in [
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "ERR The user executing the script can't run this command or subcommand script: 3af6",
+        ] {
+            assert!(text(line).ends_with("the commands and keys that docs/redis-checklist.md lists"), "{}", text(line));
+        }
+        assert!(text("WRONGPASS invalid username-password pair").ends_with("in the RedisQuorum's secret"));
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl NodeTask {
             (Standing::Quarantined { until }, None) => (
                 NodeState::Quarantined { until: *until },
                 about
-                    + "it has no data of this quorum (first start, restart or flush): \
+                    + "it may have lost data of this quorum (first start, restart, flush, or a `maxmemory-policy` that drops keys): \
                        it votes when the longest lease has passed",
             ),
             (Standing::Seeding(Some(reason)), None) => {
