@@ -35,6 +35,8 @@ pub(super) struct LeaseFacts {
     pub at_risk: Vec<(String, String)>,
     /// Those that this version cannot read.
     pub unreadable: Vec<(String, String)>,
+    /// Those whose condition `Ready` says that the spec is not valid.
+    pub invalid: Vec<(String, String)>,
 }
 
 /// Whose rights are checked.

@@ -107,7 +107,7 @@ fn rights(identity: &Identity, rights: &[RightFacts]) -> Vec<Finding> {
 /// Whether every lease can be read, and whether leases can move when a replica of the operator fails.
 fn leases(found: &Result<LeaseFacts, String>) -> Vec<Finding> {
     let all = |verdict, check, message: String| vec![Finding::new(verdict, check, "leases", message)];
-    let LeaseFacts { at_risk, unreadable } = match found {
+    let LeaseFacts { at_risk, unreadable, invalid } = match found {
         Ok(found) => found,
         Err(error) => return all(Verdict::Unchecked, "leases", format!("The leases cannot be read: {error}.")),
     };
@@ -116,6 +116,7 @@ fn leases(found: &Result<LeaseFacts, String>) -> Vec<Finding> {
             "This version cannot read the lease, and its operator ignores it: {problem}. Correct the field, or update the operator."
         )
     });
+    findings.extend(named(Verdict::Warning, "leases", invalid, "have an invalid spec", str::to_owned));
     if at_risk.is_empty() {
         let which = if unreadable.is_empty() { "No lease" } else { "No lease that can be read" };
         let message = format!("{which} moves when one of two replicas of the operator fails.");

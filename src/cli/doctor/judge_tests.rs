@@ -305,10 +305,14 @@ fn leases_that_move_with_a_replica_are_named() {
 }
 
 #[test]
-fn leases_that_cannot_be_read_are_problems() {
+fn leases_that_cannot_be_read_are_problems_and_invalid_ones_are_warnings() {
     let unreadable = vec![("jobs/a".to_owned(), "granularity: unknown variant `Zone`".to_owned())];
-    let leases = LeaseFacts { unreadable, ..LeaseFacts::default() };
-    let found = judge(&Facts { leases: Some(Ok(leases)), ..Facts::default() });
+    let invalid = vec![("jobs/b".to_owned(), "spec.leaseDuration is too long".to_owned())];
+    let leases = LeaseFacts { unreadable, invalid, ..LeaseFacts::default() };
+    let mut found = judge(&Facts { leases: Some(Ok(leases)), ..Facts::default() });
+    let second = found.remove(1);
+    assert_eq!((second.verdict, second.subject.as_str()), (Warning, "lease jobs/b"));
+    assert_eq!(second.message, "spec.leaseDuration is too long");
     assert_eq!((found[0].verdict, found[0].check, found[0].subject.as_str()), (Problem, "leases", "lease jobs/a"));
     assert!(found[0].message.contains("ignores it: granularity: unknown variant `Zone`. Correct"), "{found:?}");
     assert_eq!((found[1].verdict, found.len()), (Verdict::Ok, 2));

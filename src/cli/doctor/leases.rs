@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::core::ObjectList;
 use kube::{Api, Client};
+use redislease_plan::api::conditions::{ConditionReason, ConditionType, LeaseReady};
 use redislease_plan::api::{RedisLease, ValidLease};
 use redislease_plan::election::takeover;
 
@@ -13,8 +14,8 @@ use crate::operator::kube_api::{self, CallError};
 use crate::operator::published::{TRIES, TRY_AGAIN};
 use crate::operator::trimmed::{Malformed, Trimmed};
 
-/// The leases that this version cannot read, and those whose durations let them move when a replica of the operator fails. `None` without
-/// the kind: another finding says so.
+/// The leases that this version cannot read, those that the operator calls invalid, and those whose durations let them move when a replica
+/// of the operator fails. `None` without the kind: another finding says so.
 pub(super) async fn with_problems(client: &Client, scope: &Scope) -> Option<Result<LeaseFacts, String>> {
     let apis: Vec<Api<Trimmed<RedisLease>>> = match scope.watched.as_slice() {
         [] => vec![Api::all(client.clone())],
@@ -22,7 +23,7 @@ pub(super) async fn with_problems(client: &Client, scope: &Scope) -> Option<Resu
     };
     let mut found = LeaseFacts::default();
     for api in apis {
-        match add_from(&api, &mut found).await {
+        match add_from(&api, scope, &mut found).await {
             Ok(()) => {}
             Err(CallError::NotFound) => return None,
             Err(error) => return Some(Err(error.to_string())),
@@ -32,12 +33,17 @@ pub(super) async fn with_problems(client: &Client, scope: &Scope) -> Option<Resu
 }
 
 /// Adds the leases with problems. Nothing else of a page is kept.
-async fn add_from(api: &Api<Trimmed<RedisLease>>, found: &mut LeaseFacts) -> Result<(), CallError> {
+async fn add_from(api: &Api<Trimmed<RedisLease>>, scope: &Scope, found: &mut LeaseFacts) -> Result<(), CallError> {
     let mut add = |Trimmed(read): Trimmed<RedisLease>| match read {
+        Ok(lease) if scope.quorum.as_ref().is_some_and(|only| *only != lease.spec.quorum_ref.name) => {}
         Ok(lease) => {
-            // Why a spec is not valid, the conditions of the lease say.
+            let name = name_of(&lease.metadata);
+            let ready = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Ready));
+            if let Some(ready) = ready.filter(|ready| ready.reason == LeaseReady::InvalidSpec.as_str()) {
+                return found.invalid.push((name, ready.message.clone()));
+            }
             let risk = ValidLease::try_from(&lease).ok().and_then(|valid| takeover::risk(&valid));
-            found.at_risk.extend(risk.map(|risk| (name_of(&lease.metadata), risk)));
+            found.at_risk.extend(risk.map(|risk| (name, risk)));
         }
         Err(Malformed { metadata, error }) => found.unreadable.push((name_of(&metadata), error)),
     };
