@@ -97,7 +97,7 @@ reasons! {
         NoCandidate => False,
         /// Fewer than a majority of the quorum's nodes vote.
         QuorumUnavailable => False,
-        /// `spec.suspend` is true.
+        /// `spec.suspend` is true. If something runs on because it cannot be stopped, the message says so.
         Suspended => False,
         /// An object that the spec names does not exist or cannot be used.
         InvalidReference => False,
