@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use redislease_core::lease::View;
+use redislease_core::lease::{EndReason, View};
 use redislease_core::op::Attempt;
 
 use crate::election::EndCause;
+use crate::status::TermEnd;
 
 /// How many terms are remembered. The status names one of the latest terms, unless it could not be written for a long time.
 const REMEMBERED: usize = 16;
@@ -16,7 +17,8 @@ const REMEMBERED: usize = 16;
 /// know the term yet. This record distinguishes them. Without it, the operator could remove a running term from status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedTerms {
-    seen: VecDeque<Attempt>,
+    /// With the reason of the end, if a view has shown it: the status may be written long after the keys have expired.
+    seen: VecDeque<(Attempt, Option<EndReason>)>,
     decisions: VecDeque<Decision>,
 }
 
@@ -30,10 +32,12 @@ struct Decision {
 impl ObservedTerms {
     /// Records the term that `view` contains. Call it with every view before [`compose`](crate::status::compose).
     pub fn record_view(&mut self, view: &View) {
-        let running = view.standing.term().map(|term| term.id.attempt);
-        let shown = running.or_else(|| view.ending.as_ref().map(|ending| ending.id.attempt));
-        if let Some(attempt) = shown.filter(|attempt| !self.seen.contains(attempt)) {
-            push_bounded(&mut self.seen, attempt);
+        let running = view.standing.term().map(|term| (term.id.attempt, None));
+        let shown = running.or_else(|| view.ending.as_ref().map(|ending| (ending.id.attempt, Some(ending.reason))));
+        let Some((attempt, reason)) = shown else { return };
+        match self.seen.iter_mut().find(|(seen, _)| *seen == attempt) {
+            Some((_, known)) => *known = known.or(reason),
+            None => push_bounded(&mut self.seen, (attempt, reason)),
         }
     }
 
@@ -51,9 +55,16 @@ impl ObservedTerms {
         self.decisions.iter().find(|decision| decision.attempt == attempt).map(|decision| decision.cause)
     }
 
+    /// Why the term of `attempt` ended.
+    pub(super) fn end(&self, attempt: Attempt) -> TermEnd {
+        let cause = self.cause(attempt);
+        let shown = self.seen.iter().find(|(seen, _)| *seen == attempt).and_then(|(_, reason)| *reason);
+        shown.map_or_else(|| cause.map_or(TermEnd::Unobserved, TermEnd::Decided), |reason| TermEnd::of(reason, cause))
+    }
+
     /// Whether a view without the term of `attempt` means that the term has ended.
     pub(super) fn knows(&self, attempt: Attempt) -> bool {
-        self.seen.contains(&attempt)
+        self.seen.iter().any(|(seen, _)| *seen == attempt)
             || self.decisions.iter().any(|decision| decision.attempt == attempt && decision.proof)
     }
 }

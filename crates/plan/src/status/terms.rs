@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use redislease_core::lease::{EndingView, Standing, TermId, View};
+use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::op::Attempt;
 
 use crate::api::RedisLeaseStatus;
@@ -72,13 +72,12 @@ impl<'a> TermState<'a> {
 
     /// The view does not contain the term in status as a running term.
     fn not_in_view(inputs: &Inputs<'a>, view: &'a View, attempt: Attempt) -> Self {
-        let cause = inputs.observed_terms.cause(attempt);
-        let ending = view.ending.as_ref().filter(|ending| ending.id.attempt == attempt);
-        if let Some(EndingView { reason, .. }) = ending.map(|ending| &**ending) {
-            return Self::Ending(TermEnd::of(*reason, cause));
+        let observed = inputs.observed_terms;
+        if let Some(ending) = view.ending.as_ref().filter(|ending| ending.id.attempt == attempt) {
+            return Self::Ending(TermEnd::of(ending.reason, observed.cause(attempt)));
         }
-        if inputs.observed_terms.knows(attempt) {
-            return Self::Ended(cause.map_or(TermEnd::Unobserved, TermEnd::Decided));
+        if observed.knows(attempt) {
+            return Self::Ended(observed.end(attempt));
         }
         if is_inactive(inputs.previous) { Self::Ending(TermEnd::Unobserved) } else { Self::Adopting }
     }
@@ -128,8 +127,7 @@ pub(super) fn update(
         }
         TermState::Held(id) if attempt_in(status) != Some(id.attempt) => {
             if let Some(before) = attempt_in(status) {
-                let end = inputs.observed_terms.cause(before).map_or(TermEnd::Unobserved, TermEnd::Decided);
-                record_end(status, (end, true), inputs, now, &mut changes);
+                record_end(status, (inputs.observed_terms.end(before), true), inputs, now, &mut changes);
                 remove_holder(status, &mut changes);
             }
             record_begin(status, id, inputs, now, &mut changes);

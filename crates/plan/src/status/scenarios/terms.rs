@@ -269,6 +269,17 @@ fn history_keeps_the_last_terms() {
 }
 
 #[test]
+fn an_end_that_was_seen_has_its_reason_when_the_status_is_written_later() {
+    for next in [View::default(), held(2, "b")] {
+        let mut scenario = Scenario::held_by_a();
+        scenario.view = Some(ending(1, "a", EndReason::Misses));
+        scenario.compose();
+        scenario.step_to(next);
+        assert_eq!(scenario.status.history[0].reason, "KeysMissing");
+    }
+}
+
+#[test]
 fn failing_renewals_have_one_event() {
     let failing = |rounds| {
         let mut term = running(term(1, "a"));
