@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
+use redislease_core::op::Token;
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -101,6 +102,13 @@ impl RedisLeaseStatus {
     /// Whether the term that status names may continue. If status does not say so, its operator may have ended it.
     pub fn may_continue(&self) -> bool {
         [ConditionStatus::True, ConditionStatus::Unknown].iter().any(|status| self.says(ConditionType::Active, *status))
+    }
+
+    /// The token of the latest term; 0 before the first one, and if no Redis node can have given the token that status shows: somebody
+    /// wrote it by hand, and a store that saw it would refuse every later holder.
+    pub fn given_token(&self) -> i64 {
+        let is_given = |token: &i64| u64::try_from(*token).is_ok_and(|token| Token(token).is_plausible());
+        self.fencing_token.filter(is_given).unwrap_or_default()
     }
 
     /// Whether a condition says that a pod of another cluster holds the lease. While a term of this cluster ends, Active still shows

@@ -78,7 +78,7 @@ impl Wait {
 fn waited_before(lease: &RedisLease, attempt: Attempt, wall: jiff::Timestamp) -> Millis {
     let Some(status) = lease.status.as_ref() else { return Millis::ZERO };
     let named = status.attempt.as_ref().and_then(|text| text.parse().ok()) == Some(attempt);
-    let end = status.history.first().filter(|past| named && Some(past.fencing_token) == status.fencing_token);
+    let end = status.history.first().filter(|past| named && past.fencing_token == status.given_token());
     let since = end.and_then(|past| u64::try_from(wall.duration_since(past.end_time.0).as_millis()).ok());
     since.map_or(Millis::ZERO, |since| Millis(since).saturating_sub(WALL_CLOCK_MARGIN))
 }

@@ -4,7 +4,6 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::effect::{Effect, Measure, Shown};
 use super::output::Effects;
-use super::recorded::is_given;
 use crate::api::conditions::{ConditionStatus, ConditionType};
 use crate::api::{RedisLease, RedisLeaseStatus};
 use crate::status::Composed;
@@ -59,7 +58,7 @@ fn shown(lease: &RedisLease, composed: &Composed, waiting: bool) -> Shown {
         holder: holder
             .map(|holder| [holder.cluster.clone(), holder.pod.clone(), holder.node.clone().unwrap_or_default()]),
         // After one that no Redis node gave, the first token of the lease that is created again would look like a fault.
-        token: status.fencing_token.filter(|token| is_given(*token)).unwrap_or(0),
+        token: status.given_token(),
         candidates: status.candidates.as_ref().map_or([0, 0], |candidates| {
             [i64::from(candidates.eligible), i64::from(candidates.total - candidates.eligible)]
         }),

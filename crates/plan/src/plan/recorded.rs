@@ -3,7 +3,7 @@
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Holder, Token};
 
-use crate::api::{RedisLease, lease_status};
+use crate::api::{RedisLease, RedisLeaseStatus, lease_status};
 use crate::election::{Cluster, HolderName};
 
 /// The term that a status names.
@@ -47,15 +47,10 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// The token in the status, if a Redis node can have given it; otherwise 0. No pod gets a number that somebody wrote by hand: a
-/// store that saw it would refuse every later holder.
+/// [`RedisLeaseStatus::given_token`].
 pub(super) fn latest_given_token(lease: &RedisLease) -> Token {
-    Some(latest_token(lease)).filter(|token| token.is_plausible()).unwrap_or(Token(0))
-}
-
-/// Whether a Redis node can have given this token of a status.
-pub(super) fn is_given(token: i64) -> bool {
-    u64::try_from(token).is_ok_and(|token| Token(token).is_plausible())
+    let token = lease.status.as_ref().map(RedisLeaseStatus::given_token);
+    Token(token.and_then(|token| token.try_into().ok()).unwrap_or(0))
 }
 
 /// The greatest token in the status; 0 before the first term.

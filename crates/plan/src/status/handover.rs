@@ -53,7 +53,7 @@ fn complete(
     now: Timestamp,
 ) -> Option<Notice> {
     let pods = holder_pods(status);
-    let token = status.fencing_token.unwrap_or_default();
+    let token = status.given_token();
     let handover = status.handover.as_deref_mut().filter(|handover| handover.state == HandoverState::Running)?;
     let target = HandoverTarget::of(handover.to.as_deref()).unwrap_or(HandoverTarget::NextPod);
     let (held, missed) = match (&status.holder, foreign_holder) {

@@ -219,7 +219,7 @@ impl LeaseConditions<'_> {
         let pod = self.status.holder.as_ref().map_or("", |Holder { pod, .. }| pod);
         // Somebody may have written a greater one into the status.
         let running = if let TermState::Held(id) = self.term { Some(terms::token_of(id)) } else { None };
-        (pod, running.or(self.status.fencing_token).unwrap_or_default())
+        (pod, running.unwrap_or_else(|| self.status.given_token()))
     }
 
     fn held(&self) -> String {

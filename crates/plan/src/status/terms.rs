@@ -146,7 +146,7 @@ fn record_end(
     now: Timestamp,
     changes: &mut Update,
 ) {
-    let token = status.fencing_token.unwrap_or_default();
+    let token = status.given_token();
     if status.history.first().is_some_and(|past| past.fencing_token == token) {
         return;
     }
@@ -218,7 +218,7 @@ fn why(status: &RedisLeaseStatus, end: TermEnd, inputs: &Inputs<'_>) -> &'static
 /// One sentence about the end of the term in status.
 pub(super) fn end_message(status: &RedisLeaseStatus, end: TermEnd, inputs: &Inputs<'_>) -> String {
     let pod = status.holder.as_ref().map_or("", |holder| &holder.pod);
-    let token = status.fencing_token.unwrap_or_default();
+    let token = status.given_token();
     let why = why(status, end, inputs);
     if end.is_loss() {
         format!("{pod} lost the lease with fencing token {token}: {why}.")
@@ -303,7 +303,7 @@ fn holder(id: &TermId, inputs: &Inputs<'_>) -> Holder {
 
 /// The beginning of an event, such as `term 1795238400000042: invoice-runner-x2x8k in eu-west-1`.
 pub(super) fn term_and_holder(status: &RedisLeaseStatus) -> String {
-    let token = status.fencing_token.unwrap_or_default();
+    let token = status.given_token();
     match &status.holder {
         Some(Holder { pod, cluster, .. }) if cluster.is_empty() => format!("term {token}: {pod}"),
         Some(Holder { pod, cluster, .. }) => format!("term {token}: {pod} in {cluster}"),

@@ -388,7 +388,12 @@ fn a_token_that_no_redis_node_gave_is_reported_and_reaches_no_pod() {
     story.read_lease();
     story.pods();
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let mut status = Arc::unwrap_or_clone(story.status_write().unwrap().status);
+    status.fencing_token = None;
+    status.conditions.retain(|condition| condition.type_ != "Ready");
+    assert!(!format!("{status:?}").contains("9007199254740991"), "{status:?}");
     story.write();
+    assert_eq!(story.reported(NoticeReason::LeaseLost).note.split(':').next(), Some("term 0"));
     // The pods have a later token than the operator takes from the status.
     story.read_lease();
     assert_eq!(tokens(&story), ["7"]);
