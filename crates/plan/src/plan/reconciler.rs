@@ -223,10 +223,11 @@ impl Reconciler {
         let ends_by_request =
             turn.lease.spec.suspend || turn.facts.quorum.denied || self.handover.new_request(turn).is_some();
         let goes_on = match link.map(|link| &link.view.standing) {
-            // The test of an unconfirmed term follows when a majority has confirmed it.
-            Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)) => true,
+            // The test follows when the term is confirmed and published. Another process that decides may have started the holder of a
+            // term that this one publishes.
+            Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_) | Standing::Publishing(_)) => true,
             Some(Standing::Idle) | None => is_adoptable(turn.lease, link),
-            Some(Standing::Acquiring(..) | Standing::Publishing(_)) => false,
+            Some(Standing::Acquiring(..)) => false,
         };
         let objections = Objections {
             stop_test: self.roles.stop_test(&turn.identity.name, turn.facts, ends_by_request && goes_on).cloned(),

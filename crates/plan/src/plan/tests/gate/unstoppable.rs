@@ -103,3 +103,13 @@ fn the_label_of_a_pod_goes_before_the_dry_run_of_its_deletion() {
     assert_eq!(story.changes(), [("a".into(), PodChange::None)], "{:?}", story.effects);
     assert!(!story.wants(&withdraws), "{:?}", story.effects);
 }
+
+/// Two replicas decide by accident. The other one knows that the term is published, and has started its pod.
+#[test]
+fn a_term_that_the_status_names_ends_only_after_the_test_although_this_process_publishes_it() {
+    let mut story = Story::started_a();
+    story.holder(story.pod("a"));
+    story.view(publishing(term(1, 7, "a")));
+    story.suspend();
+    assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })), "{:?}", story.effects);
+}
