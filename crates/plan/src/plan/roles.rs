@@ -82,14 +82,17 @@ impl Roles {
 
     /// `ends`: a request is to end the term. Returns the test of whether its holder, which may run, can be stopped.
     pub fn stop_test(&mut self, lease: &str, facts: &Facts, ends: bool) -> Option<&StopTest> {
+        let earlier = if ends { self.refused_stop(facts) } else { None };
         let tests = &mut self.stop_tests;
         let is_workload = facts.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
         let activator = Activator::of(lease, facts);
         match (&facts.candidates, &facts.holder) {
             _ if !ends => tests.follow(None),
-            (_, PodKnowledge::Here(holder)) if activator.starts_pods() => {
-                tests.follow(activator.has_started(&holder.facts).then_some(&holder.facts.uid));
-            }
+            (_, PodKnowledge::Here(holder)) if activator.starts_pods() => match earlier {
+                // While this cluster holds the lease, no other one starts a pod beside it.
+                Some((what, why)) => tests.is_impossible(&format!("{what} runs on and cannot be deleted: {why}")),
+                None => tests.follow(activator.has_started(&holder.facts).then_some(&holder.facts.uid)),
+            },
             (_, PodKnowledge::Unseen) if activator.starts_pods() => tests.follow(Some("")),
             // Without the flag, the operator writes nothing to it. If it names another lease, the term ends at once.
             _ if !is_workload || !may_write_candidates(facts) => tests.follow(None),

@@ -205,6 +205,26 @@ fn the_next_pod_starts_when_the_one_before_is_gone_or_must_have_stopped() {
     assert!(story.starts_b(), "{:?}", story.effects);
 }
 
+/// Without the term of `b`, another cluster would start its pod beside `a`.
+#[test]
+fn a_request_ends_no_term_while_a_pod_of_an_earlier_one_cannot_be_deleted() {
+    let mut story = b_follows_a();
+    let refused = RoleOutcome::Refused("the policy forbids it".into());
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused });
+    story.write();
+    story.suspend();
+    let message = story.ready_message();
+    assert!(message.contains("The pod a runs on and cannot be deleted: the policy forbids it."), "{message}");
+    story.write();
+    for _ in 0..10 {
+        assert_eq!((story.commands(), story.starts_b()), (vec![], false), "{:?}", story.effects);
+        story.pass(60_000);
+    }
+    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    assert_eq!(story.commands(), [Command::End { term: term(2, 8, "b"), proof: false }], "{:?}", story.effects);
+}
+
 #[test]
 fn a_refused_deletion_starts_nothing_and_the_condition_says_so() {
     let mut story = b_follows_a();
