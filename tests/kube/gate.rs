@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use redislease_lab::{ControlPlane, Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM, Watch};
+use redislease_lab::{
+    ControlPlane, Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM, Watch, refuse_statuses,
+};
 use serde_json::{Value, json};
 
 use crate::holder::wait_for_events;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, is, options, set_rules, shared_with_rights,
-    the_term_is_kept, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, is, no_key_is_left, options, set_rules,
+    shared_with_rights, the_term_is_kept, throughout,
 };
 
 const GATE: &str = "lease.redislease.io/billing";
@@ -213,6 +215,26 @@ fn a_pod_that_the_operator_may_not_delete_keeps_its_term_when_the_lease_is_suspe
         let pods = pods(&installation, namespace)?;
         if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
     })
+}
+
+#[test]
+fn the_pod_of_a_suspended_lease_is_deleted_although_the_status_is_refused() -> Result<()> {
+    let installation = &shared_with_rights().installation;
+    let namespace = "gate-unwritten";
+    deployment(installation, namespace)?;
+    let lease = lease(installation, namespace, "Deployment", &json!({}))?;
+    let (first, _) = running(installation, &lease, namespace, None, FIRST_ELECTION)?;
+    let policy = refuse_statuses(installation, namespace)?;
+    lease.patch(&json!({"spec": {"suspend": true}}))?;
+    installation.wait_for("no pod runs", SOON, || {
+        let pods = pods(installation, namespace)?;
+        if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
+    })?;
+    no_key_is_left(installation, namespace)?;
+    let now = lease.state()?;
+    assert!(now.is_active() && now.attempt() == first.attempt(), "the status is out of date: {now}");
+    policy.end()?;
+    lease.wait("suspended", FIRST_ELECTION, |now| now.reason("Ready") == "Suspended" && !now.is_active()).map(drop)
 }
 
 #[test]

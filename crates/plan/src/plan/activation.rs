@@ -3,9 +3,9 @@
 //! `schedulingGate`: pods start only after their election.
 //! - The write that labels the elected pod `active` also removes its scheduling gate, so it follows the same rules: the status
 //!   names the term, no other pod may be `active`, and the write names the pod's version.
-//! - The same write annotates the pod with its UID. A pod with this annotation that does not hold the lease any more is deleted,
-//!   when the status says that its term has ended and the pod is `standby` with the token of the latest term. While the field is
-//!   set, such a pod is never elected again, so a late deletion is right.
+//! - The same write annotates the pod with its UID. A pod with this annotation that does not hold the lease any more is deleted:
+//!   at once if this process has ended its term, else when the status says that the term has ended and the pod is `standby` with the
+//!   token of the latest term. While the field is set, such a pod is never elected again, so a late deletion is right.
 //! - A term whose pod cannot be started ends after `unhealthyAfter`, and another pod goes first.
 //!
 //! `scale` and `suspend`: the only candidate is a workload. The write of its role also starts or stops it.

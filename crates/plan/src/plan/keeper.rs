@@ -224,7 +224,7 @@ impl Keeper {
         if let Some(cause) = revoked {
             self.terms.record_decision(term.attempt, cause, false);
         }
-        if link.request_end(term.attempt, false) {
+        if link.request_end(&term, false) {
             out.emit(Command::End { term, proof: false });
         }
     }
@@ -282,7 +282,7 @@ impl Keeper {
         let Some(link) = &mut self.link else { return };
         let ending = link.view.ending.as_ref().filter(|_| stopped).map(|ending| ending.id.clone());
         if let Some(term) = link.running().cloned().or(ending)
-            && link.request_end(term.attempt, stopped)
+            && link.request_end(&term, stopped)
         {
             out.emit(Command::End { term, proof: stopped });
         }

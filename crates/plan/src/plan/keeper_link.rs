@@ -26,7 +26,7 @@ pub(super) struct KeeperLink {
     /// newer than the status.
     known_attempts: VecDeque<Attempt>,
     /// The last requested end, and whether with proof.
-    requested_end: Option<(Attempt, bool)>,
+    requested_end: Option<(TermId, bool)>,
     /// The term that it was requested to adopt.
     pub requested_adoption: Option<Attempt>,
     /// When an attempt was requested that its view does not show yet.
@@ -85,25 +85,31 @@ impl KeeperLink {
 
     /// Records that the end of a term is requested. Returns whether the request is new: it is sent once, and once more
     /// with proof.
-    pub fn request_end(&mut self, attempt: Attempt, proof: bool) -> bool {
-        if self.requested_end.is_some_and(|(requested, proven)| requested == attempt && (proven || !proof)) {
+    pub fn request_end(&mut self, term: &TermId, proof: bool) -> bool {
+        let is_known = |(requested, proven): &(TermId, bool)| requested.attempt == term.attempt && (*proven || !proof);
+        if self.requested_end.as_ref().is_some_and(is_known) {
             return false;
         }
-        self.requested_end = Some((attempt, proof));
-        self.record(attempt);
+        self.requested_end = Some((term.clone(), proof));
+        self.record(term.attempt);
         true
     }
 
+    /// The last term that was to end.
+    pub fn asked_to_end(&self) -> Option<&TermId> {
+        self.requested_end.as_ref().map(|(term, _)| term)
+    }
+
     pub fn was_asked_to_end(&self, attempt: Attempt) -> bool {
-        self.requested_end.is_some_and(|(requested, _)| requested == attempt)
+        self.asked_to_end().is_some_and(|term| term.attempt == attempt)
     }
 
     /// Whether the view is older than the last request to end its term: then the view must be ignored.
     pub fn is_behind(&self) -> bool {
-        let Some((attempt, proof)) = self.requested_end else { return false };
-        let runs = self.view.standing.term().is_some_and(|term| term.id.attempt == attempt);
-        let ends = self.view.ending.as_ref().is_some_and(|ending| ending.id.attempt == attempt);
-        runs || (proof && ends)
+        let Some((TermId { attempt, .. }, proof)) = &self.requested_end else { return false };
+        let runs = self.view.standing.term().is_some_and(|term| term.id.attempt == *attempt);
+        let ends = self.view.ending.as_ref().is_some_and(|ending| ending.id.attempt == *attempt);
+        runs || (*proof && ends)
     }
 
     /// Whether no term is running, starting or ending.
@@ -151,11 +157,11 @@ mod tests {
     #[test]
     fn an_end_is_requested_once_and_once_more_with_proof() {
         let mut link = link();
-        assert!(link.request_end(Attempt(1), false));
-        assert!(!link.request_end(Attempt(1), false));
-        assert!(link.request_end(Attempt(1), true));
-        assert!(!link.request_end(Attempt(1), false), "an end without proof adds nothing to one with proof");
-        assert!(link.request_end(Attempt(2), false));
+        assert!(link.request_end(&term(1), false));
+        assert!(!link.request_end(&term(1), false));
+        assert!(link.request_end(&term(1), true));
+        assert!(!link.request_end(&term(1), false), "an end without proof adds nothing to one with proof");
+        assert!(link.request_end(&term(2), false));
     }
 
     #[test]
@@ -163,12 +169,12 @@ mod tests {
         let mut link = link();
         link.show(held(1));
         assert!(!link.is_behind());
-        link.request_end(Attempt(1), false);
+        link.request_end(&term(1), false);
         assert!(link.is_behind());
         let ending = EndingView { id: term(1), reason: EndReason::Decided, sealed: false, keys_until: Time(9) };
         link.show(View { ending: Some(Box::new(ending)), ..View::default() });
         assert!(!link.is_behind(), "it ends, as requested");
-        link.request_end(Attempt(1), true);
+        link.request_end(&term(1), true);
         assert!(link.is_behind(), "the machine has not handled the proof yet");
         link.show(View::default());
         assert!(!link.is_behind() && link.is_idle() && link.knows(Attempt(1)));

@@ -306,7 +306,7 @@ impl Reconciler {
     fn end(&mut self, now: Time, term: TermId, proof: bool, cause: EndCause) {
         self.contention.not_due();
         let Some(link) = self.keeper.link_mut() else { return };
-        if !link.request_end(term.attempt, proof) {
+        if !link.request_end(&term, proof) {
             return;
         }
         if cause == EndCause::NotPublished {

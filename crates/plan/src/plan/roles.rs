@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use redislease_core::lease::Standing;
-use redislease_core::op::Token;
+use redislease_core::op::{Holder, Token};
 use redislease_core::time::Time;
 
 use super::activation::{Activator, may_write_candidates};
@@ -16,6 +16,7 @@ use super::desired_role::{DesiredRole, is_written, role_of};
 use super::entitlement::Entitlement;
 use super::inputs::Turn;
 use super::keeper::Keeper;
+use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::publish::Publisher;
 use super::recorded::{Recorded, latest_given_token};
@@ -219,8 +220,8 @@ impl Roles {
         }
         if !activator.starts_pods() || inputs.deleting {
             self.writer.withdraw_deletions(out);
-        } else if status.is_known() && !status.is_writing() {
-            self.delete_lost_pods(context, &entitlement, &activator, out);
+        } else {
+            self.delete_lost_pods(context, &entitlement, &activator, status.is_known() && !status.is_writing(), out);
         }
     }
 
@@ -289,18 +290,24 @@ impl Roles {
             && self.confirmation.is_confirmed(now, pod.object(), context.keeper.held(), out)
     }
 
-    /// Deletes each pod that was started for an earlier term. The status says that the term has ended: a replica that continues
-    /// a term does not let the status say this.
+    /// Deletes each pod that was started for an earlier term. If the term was lost, the status must say that it has ended: a replica
+    /// that continues it does not let the status say this. If this process has ended the term, its keys expire, so the deletion waits
+    /// neither for the status nor for the label: the API server may refuse them.
     fn delete_lost_pods(
         &mut self,
         context: &Context<'_>,
         entitlement: &Entitlement,
         activator: &Activator,
+        is_status_settled: bool,
         out: &mut Effects,
     ) {
         let &Turn { now, lease, facts, ref inputs, .. } = context.turn;
         let writer = &mut self.writer;
-        let recorded = Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.pod_uid());
+        let asked_to_end = context.keeper.link().and_then(KeeperLink::asked_to_end);
+        let is_ended = |attempt| asked_to_end.is_some_and(|term| term.attempt == attempt);
+        let recorded = Recorded::of(lease).filter(|recorded| recorded.active && !is_ended(recorded.attempt));
+        let recorded = recorded.map(|recorded| recorded.pod_uid());
+        let ended = asked_to_end.and_then(|term| pod_uid(&term.holder));
         let running = holder_of_running_term(context.keeper);
         let may_hold = |uid: &str| recorded == Some(uid) || running.as_deref() == Some(uid);
         let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
@@ -308,9 +315,13 @@ impl Roles {
             if !activator.has_started(pod) || may_hold(&pod.uid) {
                 continue;
             }
-            // Another pod gets `active` only after this one has lost it.
-            let waits = writer.is_pending(&pod.uid) || writer.may_be_active(pod.object());
-            if !waits && writer.deletions() < DELETIONS && writer.is_fenced(pod, entitlement, out) {
+            let is_due = if ended.as_ref() == Some(&pod.uid) {
+                !writer.must_verify(entitlement, pod.object(), out)
+            } else {
+                // Another pod gets `active` only after this one has lost it.
+                is_status_settled && !writer.may_be_active(pod.object()) && writer.is_fenced(pod, entitlement, out)
+            };
+            if is_due && !writer.is_pending(&pod.uid) && writer.deletions() < DELETIONS {
                 writer.write(now, pod.object(), DesiredRole::DELETED, Priority::Active, None, out);
             }
         }
@@ -329,6 +340,10 @@ fn holder_of_running_term(keeper: &Keeper) -> Option<String> {
         Standing::Acquiring(_, holder) => holder,
         standing => &standing.term()?.id.holder,
     };
+    pod_uid(holder)
+}
+
+fn pod_uid(holder: &Holder) -> Option<String> {
     holder.0.parse().ok().map(|name: HolderName| name.pod_uid)
 }
 

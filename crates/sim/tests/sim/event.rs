@@ -66,6 +66,7 @@ pub enum Inside {
     QuorumSeen,
     LeaderTurn,
     LossDue { serial: u64, uid: u32, attempt: Attempt },
+    StopDue { uid: u32, pod: u32 },
     Terminate,
     Program(ProgramStep),
 }

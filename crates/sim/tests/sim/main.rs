@@ -147,6 +147,7 @@ fn planted_bugs_are_found() {
         "Core(SentAgainAlthoughRun)" => 640,
         "Core(CounterLossIgnored)" => 180,
         "NextStartsTooEarly" => 7800,
+        "EndMustBeShown" => 545,
         "UnpublishedForEver" => 65,
         "AnswerToAnotherUnit" => 1365,
         "CallsHoldAllPlaces" => 31,

@@ -248,8 +248,12 @@ impl World {
                 self.coverage.saw(Sight::LostPodDeleted);
                 let lease = self.apis[cluster].state.leases[place].as_deref();
                 let named = lease.and_then(objects::named).filter(|named| named.active != Some(false));
-                if named.is_some_and(|named| named.pod == pod) {
+                let named = named.filter(|named| named.pod == pod);
+                let ended = self.running.ended.get(&pod);
+                if named.is_some_and(|named| ended != Some(&named.attempt)) {
                     self.check.fail(format!("gate: pod {pod} is deleted, and the status names it as the holder"));
+                } else if named.is_some() {
+                    self.coverage.saw(Sight::StoppedBeforeStatus);
                 }
                 let stops = |pod: &Arc<PodFacts>| pod.deletion_grace.is_some();
                 if !self.apis[cluster].state.pods.get(&pod).is_some_and(stops) {

@@ -109,7 +109,7 @@ pub enum Mutation {
     Clamps,
 }
 
-/// What an admission policy does to the writes of the operator that stop something, and to their dry runs.
+/// What an admission policy does to the writes of the operator that stop something, and to their dry runs, or to its statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// It refuses to delete pods.
@@ -118,6 +118,8 @@ pub enum Policy {
     RefusesReplicas,
     /// It stores the replicas that the workload had.
     RestoresReplicas,
+    /// It refuses each status of a lease.
+    RefusesStatuses,
 }
 
 /// Everything a client can list, at one version.
@@ -306,7 +308,8 @@ impl ApiServer {
             return (Verdict::Conflict, None);
         }
         let before = found.status.as_ref().and_then(|status| status.fencing_token);
-        if checked && (self.refuses_writes || write.status.fencing_token < before) {
+        let is_refused = self.refuses_writes || self.has_policy(Policy::RefusesStatuses);
+        if checked && (is_refused || write.status.fencing_token < before) {
             return (Verdict::Refused, None);
         }
         if found.status.as_ref() == Some(&*write.status) {

@@ -88,6 +88,8 @@ pub enum Bug {
     AnswerToAnotherUnit,
     /// The API server is not asked whether a stop would be stored.
     StopNotTested,
+    /// The old rule: a pod whose term this process has ended is deleted only after the status says that it has ended.
+    EndMustBeShown,
     /// The keys are never read while no attempt can begin.
     KeysNotRead,
 }
@@ -95,7 +97,7 @@ pub enum Bug {
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
 /// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, `ReleaseUnseen` needs a controller as in
 /// `scenario::selected`, and `NoSparePlaces` many calls at once as in `scenario::webhook`.
-const OF_THE_OPERATOR: [Bug; 35] = [
+const OF_THE_OPERATOR: [Bug; 36] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -130,6 +132,7 @@ const OF_THE_OPERATOR: [Bug; 35] = [
     Bug::CallsHoldAllPlaces,
     Bug::AnswerToAnotherUnit,
     Bug::StopNotTested,
+    Bug::EndMustBeShown,
     Bug::KeysNotRead,
 ];
 
@@ -152,6 +155,7 @@ impl Bug {
             Self::LevelSwapped => Some("order: "),
             Self::CallsHoldAllPlaces => Some("R5: "),
             Self::StopNotTested => Some("R6: "),
+            Self::EndMustBeShown => Some("runs on after the keys"),
             Self::AnswerToAnotherUnit => Some("are under way"),
             Self::KeysNotRead => Some("peer: "),
             Self::EffectRepeated => Some("the engine has more than"),

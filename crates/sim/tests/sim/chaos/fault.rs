@@ -93,6 +93,8 @@ pub enum Fault {
     KeepsPods,
     /// An admission policy refuses other replicas of a workload, or stores those that it had.
     KeepsReplicas,
+    /// An admission policy refuses each status of a lease.
+    RefusesStatuses,
     /// The quorum does not allow the namespaces of the leases for a while.
     NotAllowed,
     /// Somebody undoes the writes to the objects of a lease, again and again.

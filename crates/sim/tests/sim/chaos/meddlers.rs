@@ -24,11 +24,11 @@ impl World {
                 self.apis[cluster].mutation = Some(mutation);
                 self.heal_later(Heal::Mutation(cluster));
             }
-            Fault::KeepsPods | Fault::KeepsReplicas => {
-                let policy = if fault == Fault::KeepsPods {
-                    Policy::RefusesDeletions
-                } else {
-                    self.rng.pick(&[Policy::RefusesReplicas, Policy::RestoresReplicas])
+            Fault::KeepsPods | Fault::KeepsReplicas | Fault::RefusesStatuses => {
+                let policy = match fault {
+                    Fault::KeepsPods => Policy::RefusesDeletions,
+                    Fault::RefusesStatuses => Policy::RefusesStatuses,
+                    _ => self.rng.pick(&[Policy::RefusesReplicas, Policy::RestoresReplicas]),
                 };
                 self.apis[cluster].policy = Some((policy, self.now));
                 self.heal_later(Heal::Policy(cluster));

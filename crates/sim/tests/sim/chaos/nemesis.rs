@@ -185,6 +185,7 @@ impl World {
             | Fault::Clamps
             | Fault::KeepsPods
             | Fault::KeepsReplicas
+            | Fault::RefusesStatuses
             | Fault::Fight
             | Fault::NoConsent
             | Fault::SharedWorkload

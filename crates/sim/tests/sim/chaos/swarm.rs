@@ -181,9 +181,13 @@ impl Swarm {
         self
     }
 
-    /// Policies that keep what a request is to stop, and requests.
+    /// Policies that keep what a request is to stop, or refuse the status that says so, and requests.
     pub fn with_policies(mut self, rng: &mut Rng) -> Self {
-        let stops = [(self.gated, Fault::KeepsPods), (self.clustered, Fault::KeepsReplicas)];
+        let stops = [
+            (self.gated, Fault::KeepsPods),
+            (self.clustered, Fault::KeepsReplicas),
+            (self.gated | self.clustered, Fault::RefusesStatuses),
+        ];
         let policies = stops.into_iter().filter(|(places, _)| *places != 0).map(|(_, policy)| (policy, 10));
         let policies: Vec<(Fault, u64)> = policies.filter(|_| rng.percent(80)).collect();
         if !policies.is_empty() {
@@ -218,7 +222,7 @@ impl Swarm {
             self.elects = false;
             self.processes = vec![0, 0, self.clusters - 1];
         }
-        if matches!(bug, Bug::NextStartsTooEarly) {
+        if matches!(bug, Bug::NextStartsTooEarly | Bug::EndMustBeShown) {
             self.gated = 0b111;
             self.clustered = 0;
         }
@@ -400,6 +404,7 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         }
         Bug::RestoreIgnored => return vec![(Fault::RestoreEtcd, 30)],
         Bug::StopNotTested => &[Fault::SuspendLease, Fault::Handover, Fault::NotAllowed],
+        Bug::EndMustBeShown => &[Fault::RefusesStatuses, Fault::SuspendLease, Fault::Handover, Fault::NotAllowed],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::CounterLossIgnored) => &[Fault::Flush],
         Bug::Core(Mutant::ClockStepIgnored) => &[Fault::Step],

@@ -79,6 +79,8 @@ sights! {
     StopKept,
     /// A term ended by a request after the stop was tested.
     EndedAfterTest,
+    /// A pod was deleted, and the status did not show yet that its term was ended.
+    StoppedBeforeStatus,
     WorkloadRuns,
     WorkloadStopped,
     LeaseRead,

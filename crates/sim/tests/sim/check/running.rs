@@ -19,7 +19,7 @@ use redislease_plan::plan::{PodChange, RoleWrite};
 use crate::api::calls::{LONGEST_WEBHOOK, place_of};
 use crate::api::objects;
 use crate::api::objects::Named;
-use crate::api::server::Mode;
+use crate::api::server::{Mode, Policy};
 use crate::api::workloads::replicas;
 use crate::chaos::fault::Fault;
 use crate::check::state::Of;
@@ -132,7 +132,7 @@ impl World {
     }
 
     /// Whether this cluster may not have been able to stop a workload in time.
-    fn is_excused(&self, (cluster, place): Of) -> bool {
+    pub fn is_excused(&self, (cluster, place): Of) -> bool {
         let hinders = self.swarm.api_loss > 0 || self.swarm.stale_lists > 0;
         let of_cluster = self.processes.iter().filter(|process| process.cluster == cluster);
         let mut stopped = of_cluster.filter(|process| process.life != Life::Running || process.api_cut > 0);
@@ -144,7 +144,7 @@ impl World {
             || stopped.next().is_some()
             || api.mode != Mode::Up
             || api.refuses_writes
-            || api.policy.is_some()
+            || api.policy.is_some_and(|(policy, _)| policy != Policy::RefusesStatuses)
             || disturbed_at.is_some_and(|at| self.now < at + window)
             || hung_until.is_some_and(|until| self.now < *until + LONGEST_WEBHOOK + window)
     }

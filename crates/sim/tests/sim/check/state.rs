@@ -121,6 +121,8 @@ pub struct Running {
     pub writes: BTreeMap<(usize, u32, u32, u32), Window>,
     /// By process, its start and the object: the dry runs of stops that API servers accepted, until the term ends.
     pub tested: BTreeSet<(usize, u32, u32)>,
+    /// The pods whose term a process has ended last, and that term.
+    pub ended: BTreeMap<u32, Attempt>,
 }
 
 impl Running {

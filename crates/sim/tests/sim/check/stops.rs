@@ -7,18 +7,23 @@
 //! The process that ends the term must have sent this dry run itself since its start and its last end without proof of a term of this
 //! object. A policy may come into force after the answer, so it may have refused such a stop for at most [`RACE`] at the end of the term, or
 //! since a pause of the process.
+//!
+//! A started pod whose term a process has ended is asked to stop before the keys of the term end. `check::running` says the same of
+//! workloads (R5), and what excuses it.
 
 use redislease_core::lease::TermId;
 use redislease_core::op::Attempt;
-use redislease_plan::api::names;
+use redislease_plan::api::{RedisLease, names};
 use redislease_plan::election::{Candidate, EndCause, PodFacts, WorkloadFacts};
-use redislease_plan::plan::{CandidateFacts, PodKnowledge, RoleWrite};
+use redislease_plan::plan::{Authority, CandidateFacts, PodKnowledge, RoleWrite};
 use redislease_plan::status::TermEnd;
 
 use crate::api::objects;
+use crate::api::objects::lease_of;
 use crate::api::server::{ApiCall, Policy, Verdict};
 use crate::api::workloads::replicas;
 use crate::check::coverage::Sight;
+use crate::event::Inside;
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::World;
 
@@ -56,6 +61,12 @@ impl World {
         let object = objects::pod_of(term);
         let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
         let runs = self.runs(process, place, object) && self.may_know(process, uid, place, object);
+        self.running.ended.insert(object, term.attempt);
+        let is_pod = !self.specs[self.processes[process].cluster][place].clustered;
+        let of_term = self.check.live.iter().filter(|live| live.attempt == term.attempt);
+        if let Some(keys_end) = of_term.map(|live| live.until).max().filter(|_| runs && is_pod) {
+            self.later(process, keys_end.saturating_sub(self.now), Inside::StopDue { uid, pod: object });
+        }
         let was_tested = self.running.tested.remove(&(process, self.processes[process].boot, object));
         let problem = if was_tested { self.kept_since(process, place) } else { Some("was not tested".to_owned()) };
         if let Some(unit) = self.unit(process, uid) {
@@ -75,6 +86,20 @@ impl World {
                 self.check
                     .fail(format!("R6: {attempt:?} ended because of {end:?}, and the stop of what runs {problem}"));
             }
+        }
+    }
+
+    /// R6: the keys of a term end that this process has ended. If it has lost its authority since then, another one may not know why.
+    pub fn stop_is_due(&mut self, process: usize, uid: u32, pod: u32) {
+        let cluster = self.processes[process].cluster;
+        let is_its =
+            |lease: &RedisLease| objects::uid_of(lease) == lease_of(uid) && lease.metadata.deletion_timestamp.is_none();
+        let leases = &self.apis[cluster].state.leases;
+        let Some(place) = leases.iter().position(|lease| lease.as_deref().is_some_and(is_its)) else { return };
+        let decides = matches!(self.authority(process), Authority::Lead | Authority::End);
+        if decides && self.runs(process, place, pod) && !self.is_excused((cluster, place)) {
+            self.check
+                .fail(format!("R6: pod {pod} of lease {uid} runs on after the keys of its term, which was ended"));
         }
     }
 
@@ -110,9 +135,12 @@ impl World {
     fn kept_since(&self, process: usize, place: usize) -> Option<String> {
         let operator = &self.processes[process];
         let (policy, since) = self.apis[operator.cluster].policy?;
-        let keeps_pods = policy == Policy::RefusesDeletions;
         let races = self.now < since + RACE || operator.history.continued_at > since;
-        let applies = keeps_pods != self.specs[operator.cluster][place].clustered;
+        let applies = match policy {
+            Policy::RefusesDeletions => !self.specs[operator.cluster][place].clustered,
+            Policy::RefusesReplicas | Policy::RestoresReplicas => self.specs[operator.cluster][place].clustered,
+            Policy::RefusesStatuses => false,
+        };
         (applies && !races).then(|| format!("is refused since {since} µs"))
     }
 }

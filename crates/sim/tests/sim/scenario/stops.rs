@@ -1,4 +1,5 @@
-//! A policy keeps what a request is to stop: the term goes on until the policy is removed.
+//! A policy keeps what a request is to stop: the term goes on until the policy is removed. Or it refuses the status that says so: what
+//! the request is to stop is stopped all the same.
 
 use super::{Outcome, all_pass, calm, failures};
 use crate::api::objects;
@@ -38,4 +39,27 @@ fn a_term_goes_on_while_a_policy_keeps_its_holder() {
         assert!(found.iter().all(|why| why.contains("R6: ")), "{policy:?}: {found:?}");
         assert_eq!(found.len(), SEEDS.count(), "{policy:?}: not every seed shows the planted bug");
     }
+}
+
+fn a_suspended_lease_stops_its_holder_without_its_status(gated: bool, seed: u64, bugs: &[Bug]) -> Outcome {
+    let mut swarm = calm(vec![0]);
+    (swarm.gated, swarm.clustered) = if gated { (0b1, 0) } else { (0, 0b1) };
+    let mut world = World::scenario(swarm, seed, bugs);
+    world.reach(60 * SECOND, holder_runs, "nothing runs")?;
+    world.run_for(25 * SECOND + seed * SECOND / 7);
+    world.apis[0].policy = Some((Policy::RefusesStatuses, world.now));
+    world.suspend_lease(0, 0, true);
+    world.reach(SECOND, |world| world.is_active(0, 0) && !holder_runs(world), "what the status names runs on")?;
+    world.run_for(20 * SECOND);
+    world.apis[0].policy = None;
+    world.reach(120 * SECOND, |world| !world.is_active(0, 0), "the status does not say that the term has ended")
+}
+
+#[test]
+fn a_request_stops_the_holder_while_a_policy_refuses_the_status() {
+    for gated in [true, false] {
+        all_pass(SEEDS, |seed| a_suspended_lease_stops_its_holder_without_its_status(gated, seed, &[]));
+    }
+    let keeps = |seed| a_suspended_lease_stops_its_holder_without_its_status(true, seed, &[Bug::EndMustBeShown]);
+    assert_eq!(failures(SEEDS, keeps).len(), SEEDS.count(), "not every seed shows the planted bug");
 }

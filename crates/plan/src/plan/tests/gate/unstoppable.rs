@@ -104,6 +104,38 @@ fn the_label_of_a_pod_goes_before_the_dry_run_of_its_deletion() {
     assert!(!story.wants(&withdraws), "{:?}", story.effects);
 }
 
+/// The keys of a term that a request has ended expire, whatever the API server does: then another cluster starts its pod.
+#[test]
+fn a_pod_whose_term_a_request_has_ended_is_deleted_although_its_status_or_its_label_is_refused() {
+    let refused = || "a policy".to_owned();
+    for (is_label_refused, reason) in
+        [(false, EndReason::Decided), (true, EndReason::Decided), (false, EndReason::Deadline)]
+    {
+        let mut story = Story::started_a();
+        story.holder(story.pod("a"));
+        if reason == EndReason::Decided {
+            story.suspend();
+            story.write();
+            story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+            assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+        }
+        story.view(ending(term(1, 7, "a"), reason));
+        let standby = story.role_writes().remove(0);
+        assert_eq!((standby.pod.as_str(), standby.role), ("a", Some(PodRole::Standby)));
+        story.event(Event::StatusWritten(StatusOutcome::Refused(refused())));
+        assert_eq!(story.changes(), [], "one write of a pod at a time");
+        if is_label_refused {
+            story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Refused(refused()) });
+        } else {
+            story.apply(&standby);
+            story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written(None) });
+        }
+        // Another replica may continue a term that this process has lost, until the status says that it has ended.
+        let deletion = (reason == EndReason::Decided).then(|| ("a".to_owned(), PodChange::Delete));
+        assert_eq!(story.changes(), Vec::from_iter(deletion), "{is_label_refused} {reason:?}: {:?}", story.effects);
+    }
+}
+
 /// Two replicas decide by accident. The other one knows that the term is published, and has started its pod.
 #[test]
 fn a_term_that_the_status_names_ends_only_after_the_test_although_this_process_publishes_it() {
