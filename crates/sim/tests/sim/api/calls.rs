@@ -135,9 +135,9 @@ impl World {
         match &*call.request {
             Request::LeaseStatus { object, write, .. } => self.serve_status(process, cluster, object, write),
             Request::Role { lease, write, .. } => {
-                let (verdict, object) = self.serve_role(process, cluster, place_of(&lease.name), write);
+                let (mut verdict, object) = self.serve_role(process, cluster, place_of(&lease.name), write);
                 if write.dry_run {
-                    self.stop_is_tested(call, write, verdict, object.as_ref());
+                    verdict = self.stop_is_tested(call, write, verdict, object.as_ref());
                 }
                 answer(verdict, Some(stored(object)))
             }

@@ -88,6 +88,8 @@ pub enum Bug {
     AnswerToAnotherUnit,
     /// The API server is not asked whether a stop would be stored.
     StopNotTested,
+    /// A refused dry run of a stop is taken for an accepted one.
+    RefusedStopAccepted,
     /// The old rule: a pod whose term this process has ended is deleted only after the status says that it has ended.
     EndMustBeShown,
     /// The keys are never read while no attempt can begin.
@@ -97,7 +99,7 @@ pub enum Bug {
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
 /// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, `ReleaseUnseen` needs a controller as in
 /// `scenario::selected`, and `NoSparePlaces` many calls at once as in `scenario::webhook`.
-const OF_THE_OPERATOR: [Bug; 36] = [
+const OF_THE_OPERATOR: [Bug; 37] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -132,6 +134,7 @@ const OF_THE_OPERATOR: [Bug; 36] = [
     Bug::CallsHoldAllPlaces,
     Bug::AnswerToAnotherUnit,
     Bug::StopNotTested,
+    Bug::RefusedStopAccepted,
     Bug::EndMustBeShown,
     Bug::KeysNotRead,
 ];
@@ -155,6 +158,7 @@ impl Bug {
             Self::LevelSwapped => Some("order: "),
             Self::CallsHoldAllPlaces => Some("R5: "),
             Self::StopNotTested => Some("R6: "),
+            Self::RefusedStopAccepted => Some("is refused since"),
             Self::EndMustBeShown => Some("runs on after the keys"),
             Self::AnswerToAnotherUnit => Some("are under way"),
             Self::KeysNotRead => Some("peer: "),

@@ -222,7 +222,7 @@ impl Swarm {
             self.elects = false;
             self.processes = vec![0, 0, self.clusters - 1];
         }
-        if matches!(bug, Bug::NextStartsTooEarly | Bug::EndMustBeShown) {
+        if matches!(bug, Bug::NextStartsTooEarly | Bug::RefusedStopAccepted | Bug::EndMustBeShown) {
             self.gated = 0b111;
             self.clustered = 0;
         }
@@ -404,6 +404,7 @@ fn needed_faults(bug: Bug) -> Vec<(Fault, u64)> {
         }
         Bug::RestoreIgnored => return vec![(Fault::RestoreEtcd, 30)],
         Bug::StopNotTested => &[Fault::SuspendLease, Fault::Handover, Fault::NotAllowed],
+        Bug::RefusedStopAccepted => &[Fault::KeepsPods, Fault::SuspendLease, Fault::Handover, Fault::NotAllowed],
         Bug::EndMustBeShown => &[Fault::RefusesStatuses, Fault::SuspendLease, Fault::Handover, Fault::NotAllowed],
         Bug::Core(Mutant::NoQuarantine) => &[Fault::RestartEmpty, Fault::Flush],
         Bug::Core(Mutant::CounterLossIgnored) => &[Fault::Flush],

@@ -22,6 +22,7 @@ use crate::api::objects;
 use crate::api::objects::lease_of;
 use crate::api::server::{ApiCall, Policy, Verdict};
 use crate::api::workloads::replicas;
+use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::event::Inside;
 use crate::redis::clock::{Micros, SECOND};
@@ -42,8 +43,17 @@ fn workload_runs(workload: &WorkloadFacts, place: usize) -> bool {
 }
 
 impl World {
-    /// An API server has answered the dry run of a stop.
-    pub fn stop_is_tested(&mut self, call: &ApiCall, write: &RoleWrite, verdict: Verdict, answer: Option<&Candidate>) {
+    /// An API server has answered the dry run of a stop. Returns its answer.
+    pub fn stop_is_tested(
+        &mut self,
+        call: &ApiCall,
+        write: &RoleWrite,
+        mut verdict: Verdict,
+        answer: Option<&Candidate>,
+    ) -> Verdict {
+        if verdict == Verdict::Refused && self.is(Bug::RefusedStopAccepted) {
+            verdict = Verdict::Written;
+        }
         let stops = match answer {
             Some(Candidate::Workload(workload)) => replicas(workload) == 0,
             Some(Candidate::Pod(_)) | None => true,
@@ -54,6 +64,7 @@ impl World {
         } else if self.apis[self.processes[call.process].cluster].policy.is_some() {
             self.coverage.saw(Sight::StopKept);
         }
+        verdict
     }
 
     /// A process ends a term without a proof that its holder has stopped.
