@@ -91,7 +91,10 @@ impl Roles {
             _ if !ends => tests.follow(None),
             (_, PodKnowledge::Here(holder)) if activator.starts_pods() => match earlier {
                 // While this cluster holds the lease, no other one starts a pod beside it.
-                Some((what, why)) => tests.is_impossible(&format!("{what} runs on and cannot be deleted: {why}")),
+                Some((what, why)) => {
+                    let what = what.replacen("The", "the", 1);
+                    tests.is_impossible(&format!("{what}, which was started before it, cannot be deleted: {why}"));
+                }
                 None => tests.follow(activator.has_started(&holder.facts).then_some(&holder.facts.uid)),
             },
             (_, PodKnowledge::Unseen) if activator.starts_pods() => tests.follow(Some("")),

@@ -214,7 +214,9 @@ fn a_request_ends_no_term_while_a_pod_of_an_earlier_one_cannot_be_deleted() {
     story.write();
     story.suspend();
     let message = story.ready_message();
-    assert!(message.contains("The pod a runs on and cannot be deleted: the policy forbids it."), "{message}");
+    let says =
+        "cannot stop the pod b: the pod a, which was started before it, cannot be deleted: the policy forbids it.";
+    assert!(message.contains(says), "{message}");
     story.write();
     for _ in 0..10 {
         assert_eq!((story.commands(), story.starts_b()), (vec![], false), "{:?}", story.effects);
