@@ -87,6 +87,13 @@ impl Activator {
         self.started(pod) == Some(Started::Ours) && !pod.finished && pod.deletion_grace.is_none()
     }
 
+    /// A pod that was started for a term before that of `holder`, and that nothing ends yet.
+    pub fn earlier<'a>(&self, facts: &'a Facts, holder: &str) -> Option<&'a Arc<PodFacts>> {
+        let known = if let CandidateFacts::Known(electorate) = &facts.candidates { Some(electorate) } else { None };
+        let mut pods = known.into_iter().flat_map(|electorate| electorate.pods()).chain(&facts.strays);
+        pods.find(|pod| pod.uid != holder && self.has_started(pod))
+    }
+
     /// Whether the operator may have let the pod start, and nothing proves that it has stopped.
     pub fn may_run(&self, pod: &PodFacts) -> bool {
         self.started(pod).is_some() && !pod.stopped

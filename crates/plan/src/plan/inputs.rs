@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redislease_core::time::Time;
 
-use super::activation;
+use super::activation::{self, Activator};
 use super::keeper_link::KeeperLink;
 use super::recorded::latest_token;
 use super::stop_test::StopTest;
@@ -19,8 +19,7 @@ use crate::status::Obstacle;
 const BEING_DELETED: &str = "No pod of this cluster holds the lease, and none is elected: the RedisLease is being deleted. It stays \
                              until its metadata.finalizers are removed.";
 
-const GOES_ON: &str =
-    " The term goes on although spec.suspend is true, because the operator could not stop its holder.";
+const GOES_ON: &str = " The term goes on although spec.suspend is true, because the operator cannot stop what runs.";
 
 /// What all parts of a reconciler know in one turn.
 #[derive(Clone, Debug)]
@@ -200,7 +199,10 @@ fn goes_on(turn: &Turn<'_>, is_off: bool, refused: Option<Box<str>>) -> Option<(
     }
     let goes_on = if suspended { GOES_ON } else { "" };
     let what = match &turn.facts.holder {
-        PodKnowledge::Here(holder) => format!("pod {}", holder.facts.name),
+        PodKnowledge::Here(holder) => {
+            let activator = Activator::of(&turn.identity.name, turn.facts);
+            format!("pod {}", activator.earlier(turn.facts, &holder.facts.uid).unwrap_or(&holder.facts).name)
+        }
         PodKnowledge::Workload | PodKnowledge::Unseen | PodKnowledge::Gone { .. } => "workload".to_owned(),
     };
     refused.map(|why| (LeaseReady::Forbidden, format!("The operator cannot stop the {what}: {why}.{goes_on}")))

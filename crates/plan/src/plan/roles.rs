@@ -83,20 +83,20 @@ impl Roles {
 
     /// `ends`: a request is to end the term. Returns the test of whether its holder, which may run, can be stopped.
     pub fn stop_test(&mut self, lease: &str, facts: &Facts, ends: bool) -> Option<&StopTest> {
-        let earlier = if ends { self.refused_stop(facts) } else { None };
         let tests = &mut self.stop_tests;
         let is_workload = facts.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
         let activator = Activator::of(lease, facts);
         match (&facts.candidates, &facts.holder) {
             _ if !ends => tests.follow(None),
-            (_, PodKnowledge::Here(holder)) if activator.starts_pods() => match earlier {
-                // While this cluster holds the lease, no other one starts a pod beside it.
-                Some((what, why)) => {
-                    let what = what.replacen("The", "the", 1);
-                    tests.is_impossible(&format!("{what}, which was started before it, cannot be deleted: {why}"));
+            (_, PodKnowledge::Here(holder)) if activator.starts_pods() => {
+                // While this cluster holds the lease, no other one starts a pod beside the earlier one, which is deleted first.
+                let earlier = activator.earlier(facts, &holder.facts.uid);
+                match earlier.map(|pod| self.refusals.of_deletion(&pod.uid)) {
+                    Some(Some(why)) => tests.is_impossible(why),
+                    Some(None) => tests.follow(Some("")),
+                    None => tests.follow(activator.has_started(&holder.facts).then_some(&holder.facts.uid)),
                 }
-                None => tests.follow(activator.has_started(&holder.facts).then_some(&holder.facts.uid)),
-            },
+            }
             (_, PodKnowledge::Unseen) if activator.starts_pods() => tests.follow(Some("")),
             // Without the flag, the operator writes nothing to it. If it names another lease, the term ends at once.
             _ if !is_workload || !may_write_candidates(facts) => tests.follow(None),
@@ -294,8 +294,8 @@ impl Roles {
     }
 
     /// Deletes each pod that was started for an earlier term. If the term was lost, the status must say that it has ended: a replica
-    /// that continues it does not let the status say this. If this process has ended the term, its keys expire, so the deletion waits
-    /// neither for the status nor for the label: the API server may refuse them.
+    /// that continues it does not let the status say this. If this process has ended the term, its keys expire, so the deletion follows
+    /// the first answer to the label, and needs neither the label nor the status: the API server may refuse them.
     fn delete_lost_pods(
         &mut self,
         context: &Context<'_>,

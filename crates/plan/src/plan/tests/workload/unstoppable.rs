@@ -76,7 +76,7 @@ fn a_suspended_lease_says_why_its_term_goes_on() {
     };
     let Condition { reason, message, .. } = ready(&story);
     assert_eq!(reason, LeaseReady::ActivationNotAllowed.as_str());
-    let ends = "The term goes on although spec.suspend is true, because the operator could not stop its holder.";
+    let ends = "The term goes on although spec.suspend is true, because the operator cannot stop what runs.";
     assert!(message.contains("rbac.allowScale in the chart") && message.ends_with(ends), "{message}");
     story.write();
     story.view(ending(held_by_here(), EndReason::Deadline));
