@@ -98,8 +98,15 @@ impl Refusals {
             (&known.uid, known.change, known.dry_run, &known.why) == (&refusal.uid, change, dry_run, &why)
         };
         let is_known = self.0.as_deref().is_some_and(is_same);
-        // What keeps this cluster from its workload is remembered until it is over.
-        let blocks = |known: &Refusal| known.uid != *uid && known.forbidden_until.is_some_and(|until| now < until);
+        // What keeps this cluster from its workload is remembered until it is over; that a pod runs on says more than that it has
+        // no label.
+        let is_label = matches!(change, PodChange::None | PodChange::Fence(_));
+        let blocks = |known: &Refusal| {
+            if known.uid == *uid {
+                return is_label && known.change == PodChange::Delete && !known.dry_run;
+            }
+            known.forbidden_until.is_some_and(|until| now < until)
+        };
         let keeps = refusal.forbidden_until.is_none() && self.0.as_deref().is_some_and(blocks);
         if !keeps {
             self.0 = Some(Box::new(refusal));

@@ -124,7 +124,8 @@ impl RoleWriter {
         let at = self.writing.iter().position(|writing| writing.uid == uid);
         let written = at.map(|at| self.writing.swap_remove(at));
         let is_dry = written.as_ref().is_some_and(|written| written.desired.dry_run);
-        self.guard.written(now, &guarded(uid, is_dry), outcome.into());
+        let desired = written.as_ref().map(|written| &written.desired);
+        self.guard.written(now, &guarded(uid, desired.unwrap_or(&DesiredRole::NONE)), outcome.into());
         self.writing.shrink_to_fit();
         if is_dry {
             return written;
@@ -208,7 +209,7 @@ impl RoleWriter {
     pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         let writing = &self.writing;
         let is_known = |uid: &str| exists(uid) || writing.iter().any(|writing| writing.uid == uid);
-        self.guard.retain(|known| is_known(known.strip_prefix(DRY_RUN).unwrap_or(known)));
+        self.guard.retain(|known| is_known(known.rsplit(' ').next().unwrap_or(known)));
         for uids in [&mut self.fenced, &mut self.refused, &mut self.may_be_active] {
             uids.retain(|uid| is_known(uid));
         }
@@ -262,7 +263,7 @@ impl RoleWriter {
         if self.writing.len() >= AT_ONCE && desired.role != Some(PodRole::Active) && !self.may_be_active(pod) {
             return false;
         }
-        let guarded_as = guarded(pod.uid, desired.dry_run);
+        let guarded_as = guarded(pod.uid, &desired);
         let due = self.guard.due(now, &guarded_as, &desired.guarded());
         if now < due {
             out.wake_at(due);
@@ -363,12 +364,14 @@ impl RoleWriter {
     }
 }
 
-/// What precedes the UID of an object for the back-off of its dry runs: other writes of the object do not wait for it.
-const DRY_RUN: &str = "dry run of ";
-
-/// As what the back-off knows the object.
-fn guarded(uid: &str, dry_run: bool) -> Cow<'_, str> {
-    if dry_run { format!("{DRY_RUN}{uid}").into() } else { uid.into() }
+/// As what the back-off knows the object. The dry run, the deletion and the other writes of an object have a back-off each, so that a
+/// refused label and a refused deletion do not replace each other at once, again and again. A UID contains no space.
+fn guarded<'a>(uid: &'a str, desired: &DesiredRole) -> Cow<'a, str> {
+    match desired {
+        DesiredRole { dry_run: true, .. } => format!("dry run of {uid}").into(),
+        DesiredRole { change: PodChange::Delete, .. } => format!("deletion of {uid}").into(),
+        _ => uid.into(),
+    }
 }
 
 /// Others have changed what the API server had stored.

@@ -136,6 +136,26 @@ fn a_pod_whose_term_a_request_has_ended_is_deleted_although_its_status_or_its_la
     }
 }
 
+#[test]
+fn a_refused_label_and_a_refused_deletion_wait_longer_each_time() {
+    let mut story = Story::started_a();
+    story.holder(story.pod("a"));
+    story.suspend();
+    story.write();
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    story.view(ending(term(1, 7, "a"), EndReason::Decided));
+    let mut changes = Vec::new();
+    for _ in 0..60 {
+        while let Some(write) = story.role_writes().pop() {
+            changes.push(write.change);
+            story.event(Event::RoleWritten { uid: write.uid, outcome: RoleOutcome::Refused("a policy".into()) });
+        }
+        story.pass(1000);
+    }
+    let deletions = changes.iter().filter(|change| **change == PodChange::Delete).count();
+    assert!(deletions > 3 && changes.len() - deletions > 3 && changes.len() < 16, "{changes:?}");
+}
+
 /// Two replicas decide by accident. The other one knows that the term is published, and has started its pod.
 #[test]
 fn a_term_that_the_status_names_ends_only_after_the_test_although_this_process_publishes_it() {
