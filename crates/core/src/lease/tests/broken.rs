@@ -48,7 +48,8 @@ fn what_the_broken_machine_wanted_to_do_is_not_done() {
     let mut scenario = Scenario::new();
     let id = scenario.held();
     // The machine wants to extend the term, and then the invariant fails.
-    scenario.lease.handle(Time(scenario.now), Command::Prove.into());
+    scenario.now = scenario.lease.next_deadline().expect("it renews").0;
+    scenario.lease.handle(Time(scenario.now), Input::Wake);
     let view = scenario.breaks(Violation::UnconfirmedBelief);
     assert_eq!(view.ending.map(|ending| ending.id), Some(id));
     assert!(scenario.has_sent("seal") && !scenario.has_sent("extend"));
