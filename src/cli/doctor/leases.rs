@@ -1,6 +1,6 @@
 //! Reads the leases, page by page.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::api::ListParams;
 use kube::core::ObjectList;
 use kube::{Api, Client};
@@ -39,7 +39,9 @@ async fn add_from(api: &Api<Trimmed<RedisLease>>, scope: &Scope, found: &mut Lea
         Ok(lease) => {
             let name = name_of(&lease.metadata);
             let ready = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Ready));
-            if let Some(ready) = ready.filter(|ready| ready.reason == LeaseReady::InvalidSpec.as_str()) {
+            let is_current = |ready: &&Condition| ready.observed_generation == lease.metadata.generation;
+            let invalid = ready.filter(is_current).filter(|ready| ready.reason == LeaseReady::InvalidSpec.as_str());
+            if let Some(ready) = invalid {
                 return found.invalid.push((name, ready.message.clone()));
             }
             let risk = ValidLease::try_from(&lease).ok().and_then(|valid| takeover::risk(&valid));
@@ -77,7 +79,8 @@ mod tests {
 
     use super::*;
 
-    /// An API server with three pages of one lease, whose durations let it move, and one lease of a newer version.
+    /// An API server with three pages of one lease whose durations let it move, one of a newer version, and one that was invalid before its
+    /// generation 2, which is the present one on the first page only.
     fn pages(queries: Arc<Mutex<Vec<String>>>) -> Client {
         let answer = async move |RawQuery(query): RawQuery| {
             let mut queries = queries.lock().unwrap();
@@ -87,6 +90,10 @@ mod tests {
                 "candidates": {"selector": {"matchLabels": {"app": "a"}}},
                 "leaseDuration": "9s", "renewInterval": "2s", "gracePeriod": "1s",
             });
+            let invalid = json!({"conditions": [{
+                "type": "Ready", "status": "False", "reason": "InvalidSpec", "message": "too long", "observedGeneration": 2,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]});
             let newer = json!({"candidates": {}, "granularity": "Zone"});
             json!({
                 "apiVersion": "redislease.io/v1alpha1", "kind": "RedisLeaseList",
@@ -94,6 +101,10 @@ mod tests {
                 "items": [
                     {"metadata": {"name": format!("lease-{number}"), "namespace": "shop"}, "spec": spec},
                     {"metadata": {"name": format!("newer-{number}"), "namespace": "shop"}, "spec": newer},
+                    {
+                        "metadata": {"name": format!("invalid-{number}"), "namespace": "shop", "generation": 1 + number},
+                        "spec": {"candidates": {"selector": {"matchLabels": {"app": "a"}}}}, "status": invalid,
+                    },
                 ],
             })
             .to_string()
@@ -107,6 +118,7 @@ mod tests {
         let found = with_problems(&pages(Arc::clone(&queries)), &Scope::default()).await.unwrap().unwrap();
         let names = |found: &[(String, String)]| found.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&found.at_risk), ["shop/lease-1", "shop/lease-2", "shop/lease-3"]);
+        assert_eq!(found.invalid, [("shop/invalid-1".to_owned(), "too long".to_owned())]);
         assert_eq!(names(&found.unreadable), ["shop/newer-1", "shop/newer-2", "shop/newer-3"]);
         let problem = &found.unreadable[0].1;
         assert_eq!(problem, "granularity: unknown variant `Zone`, expected `Pod` or `Cluster`");
@@ -114,5 +126,9 @@ mod tests {
         assert!(queries.iter().all(|query| query.contains("limit=500")), "{queries:?}");
         let tokens: Vec<bool> = queries.iter().map(|query| query.contains("continue=page")).collect();
         assert_eq!(tokens, [false, true, true], "{queries:?}");
+        drop(queries);
+        let other = Scope { quorum: Some("other".into()), ..Scope::default() };
+        let found = with_problems(&pages(Arc::default()), &other).await.unwrap().unwrap();
+        assert!(found.at_risk.is_empty() && found.invalid.is_empty(), "{found:?}");
     }
 }

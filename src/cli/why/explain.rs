@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use redislease_plan::api::conditions::{LeaseReady, QuorumHealth};
 use redislease_plan::api::lease_status::{HandoverState, HandoverStatus, Holder, PastTerm};
 use redislease_plan::api::quorum::{Leader, NodeState, NodeStatus};
-use redislease_plan::api::{ConditionType, RedisQuorum};
+use redislease_plan::api::{ConditionType, RedisLeaseStatus, RedisQuorum};
 use redislease_plan::election::{Electorate, HandoverRequest, Ineligible, PodFacts};
 use redislease_plan::status::TermEnd;
 use serde::Serialize;
@@ -173,7 +173,7 @@ fn held(facts: &Facts, holder: &Holder) -> String {
     let node = holder.node.as_ref().map(|node| format!(" on Kubernetes node {node}")).unwrap_or_default();
     let since = status.and_then(|status| status.acquire_time.as_ref());
     let since = since.map(|since| format!(" since {} ({})", second(since.0), format_age(between(since.0, facts.now))));
-    let token = status.and_then(|status| status.fencing_token).unwrap_or_default();
+    let token = status.map(RedisLeaseStatus::given_token).unwrap_or_default();
     let Holder { pod, cluster, .. } = holder;
     let (cluster, since) = (in_cluster(cluster), since.unwrap_or_default());
     format!("{pod}{cluster}{node} has held the lease{since}, with fencing token {token}.")
