@@ -27,7 +27,7 @@ pub enum NodeState {
     Up,
     /// There is no connection.
     Down,
-    /// It has no data of these locks: a first start, a restart or a flush. It votes when every lock that it may have forgotten
+    /// It may have lost data of these locks: a first start, a restart or a flush. It votes when every lock that it may have forgotten
     /// has expired, which is about this long from now.
     Waits(Duration),
     /// It cannot vote before the server or the program is configured in another way.

@@ -12,7 +12,7 @@ use crate::election::{PodFacts, WorkloadFacts};
 pub enum Ineligible {
     /// Its annotation `redislease.io/exclude` is `"true"`.
     Excluded,
-    /// Its annotation `redislease.io/priority` is not an integer of 64 bits.
+    /// Its annotation `redislease.io/priority` is not a 64-bit integer.
     InvalidPriority,
     /// Its phase is Succeeded or Failed.
     Finished,
@@ -62,7 +62,7 @@ impl Ineligible {
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::Excluded => "its annotation redislease.io/exclude is \"true\"",
-            Self::InvalidPriority => "its annotation redislease.io/priority is not an integer of 64 bits",
+            Self::InvalidPriority => "its annotation redislease.io/priority is not a 64-bit integer",
             Self::Finished => "its phase is Succeeded or Failed",
             Self::Terminating => "it is being deleted",
             Self::NotScheduled => "it is not scheduled to a Kubernetes node",

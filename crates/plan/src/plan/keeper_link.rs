@@ -95,7 +95,7 @@ impl KeeperLink {
         true
     }
 
-    /// The last term that was to end.
+    /// The term of the last requested end.
     pub fn asked_to_end(&self) -> Option<&TermId> {
         self.requested_end.as_ref().map(|(term, _)| term)
     }

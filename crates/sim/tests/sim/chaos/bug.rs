@@ -50,7 +50,7 @@ pub enum Bug {
     AdmissionEffectRepeated,
     /// The timer of a lease ends at once, long before its deadline, and is set again.
     TimerEndsAtOnce,
-    /// A pod that was started is deleted before the status says that its term has ended.
+    /// The pod of a lost term is deleted before the status says that the term has ended.
     DeletedTooEarly,
     /// A pod that lost the lease is not deleted.
     LostPodRuns,
