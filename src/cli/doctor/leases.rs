@@ -122,11 +122,10 @@ mod tests {
         assert_eq!(names(&found.unreadable), ["shop/newer-1", "shop/newer-2", "shop/newer-3"]);
         let problem = &found.unreadable[0].1;
         assert_eq!(problem, "granularity: unknown variant `Zone`, expected `Pod` or `Cluster`");
-        let queries = queries.lock().unwrap();
+        let queries = queries.lock().unwrap().clone();
         assert!(queries.iter().all(|query| query.contains("limit=500")), "{queries:?}");
         let tokens: Vec<bool> = queries.iter().map(|query| query.contains("continue=page")).collect();
         assert_eq!(tokens, [false, true, true], "{queries:?}");
-        drop(queries);
         let other = Scope { quorum: Some("other".into()), ..Scope::default() };
         let found = with_problems(&pages(Arc::default()), &other).await.unwrap().unwrap();
         assert!(found.at_risk.is_empty() && found.invalid.is_empty(), "{found:?}");
