@@ -71,8 +71,11 @@ fn pod(version: &str, has_label: bool) -> Candidate {
     }))
 }
 
-const fn stored(object: Option<Candidate>) -> Body {
-    Body::Object(Stored { asked: Asked(1), object, managed_fields: Vec::new() })
+/// A webhook manages the label.
+fn stored(object: Option<Candidate>) -> Body {
+    let label = json!({"f:metadata": {"f:labels": {"f:lease.redislease.io/l": {}}}});
+    let managed_fields = serde_json::from_value(json!([{"manager": "webhook", "fieldsV1": label}])).unwrap();
+    Body::Object(Stored { asked: Asked(1), object, managed_fields })
 }
 
 fn refused() -> CallError {
@@ -106,7 +109,7 @@ fn effects(calls: &mut Calls<u32>, now: Time) -> (Vec<String>, Vec<u64>) {
 
 fn shown(outcome: &Outcome) -> String {
     let of_role = |outcome: &RoleOutcome| match outcome {
-        RoleOutcome::Written(Some(altered)) => format!("Altered: {}", altered.difference()),
+        RoleOutcome::Written(Some(altered)) => format!("{:?} made {}", altered.manager, altered.difference()),
         RoleOutcome::Written(None) => "Written".to_owned(),
         other => format!("{other:?}"),
     };
@@ -161,7 +164,8 @@ fn the_answer_to_a_status_write_has_a_verdict_and_an_outcome() {
 
 #[test]
 fn a_role_write_that_finds_another_object_reads_it_before_it_ends() {
-    let altered = "7 uid-p Altered: metadata.labels[lease.redislease.io/l] is absent instead of \"active\" here";
+    let altered =
+        "7 uid-p Some(\"webhook\") made metadata.labels[lease.redislease.io/l] is absent instead of \"active\" here";
     let conflict = || Err(CallError::Conflict);
     let unchanged = "7 uid-p Refused(\"pod p is unchanged although its resource version matches, and the API server \
                      refuses the change: the object changed meanwhile\") unknown";
