@@ -56,7 +56,9 @@ mod tests {
         for key in ["", "marker", "fence", "check", "../marker"] {
             let lock = keyspace.lock("", key);
             assert!(![keyspace.marker(), keyspace.fence(), keyspace.check()].contains(&lock.as_str()), "{lock}");
-            assert!(!lock.starts_with(&keyspace.leader("", "")), "{lock}");
+            assert!(
+                keyspace.leader("c", key).starts_with("redislease:leader:c/") && lock.starts_with("redislease:lock:")
+            );
         }
     }
 }
