@@ -262,6 +262,10 @@ impl Lock {
     fn shown(&mut self, view: &View) -> bool {
         let was_held = self.term().is_some();
         self.view.clone_from(view);
+        if self.is_over() {
+            // Its end was asked for: nobody waits for what the lease shows then.
+            return false;
+        }
         if let Standing::Acquiring(..) = view.standing {
             self.progress = Progress::UnderWay;
             return false;
@@ -270,8 +274,6 @@ impl Lock {
         self.unread = true;
         if self.term().is_some() {
             self.progress = Progress::Unseen;
-        } else if self.is_over() {
-            // Its end was asked for.
         } else if was_held {
             let missing = view.ending.as_ref().is_some_and(|ending| ending.reason == EndReason::Misses);
             self.lost.get_or_insert(if missing { Lost::Missing } else { Lost::Expired });

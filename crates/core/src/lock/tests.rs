@@ -210,6 +210,8 @@ fn what_was_won_is_released_when_nobody_wants_it_any_more() {
     for mut lock in [asked(request()), won(Request { hold_at_least: Millis(500), ..request() })] {
         lock.handle(START, Input::LetGo);
         assert_eq!(commands(&mut lock), [Command::Release { keep_until: None }]);
+        assert!(!lock.handle(START, Input::Shown(&View::default())), "nobody waits for what the lease shows now");
+        assert!(lock.handle(START, Input::Released));
         lock.handle(START, Input::LetGo);
         assert_eq!(commands(&mut lock), [], "once");
     }
