@@ -12,7 +12,8 @@ use crate::mailbox::Mailbox;
 
 /// A message to a shard.
 pub(super) enum Message {
-    Open(LeaseId, Box<Setup>),
+    /// Open a lease, and make the attempt, if there is one.
+    Open(LeaseId, Box<Setup>, Option<FirstAttempt>),
     Command(LeaseId, Command),
     /// An input for all leases on this quorum.
     All(u32, Input),
@@ -22,6 +23,12 @@ pub(super) enum Message {
     /// Runs in the shard, outside the work on one lease.
     #[cfg(test)]
     Run(fn()),
+}
+
+pub(super) struct FirstAttempt {
+    pub holder: Holder,
+    /// See [`Command::KeepKeysFor`].
+    pub least_life: Millis,
 }
 
 /// The interface of a shard for other threads.
@@ -65,25 +72,9 @@ impl ShardHandle {
         shard
     }
 
-    pub fn open(&self, setup: Setup) -> LeaseId {
+    pub fn open(&self, setup: Setup, first: Option<FirstAttempt>) -> LeaseId {
         let id = self.0.take_id();
-        if let Err(Message::Open(_, setup)) = self.0.inbox.send(Message::Open(id, Box::new(setup))) {
-            setup.observer.ended();
-        }
-        id
-    }
-
-    /// The same, and the first commands.
-    pub fn open_wanted(&self, setup: Setup, least_life: Millis, holder: Holder) -> LeaseId {
-        let id = self.0.take_id();
-        let mut messages = vec![Message::Open(id, Box::new(setup))];
-        if least_life > Millis::ZERO {
-            messages.push(Message::Command(id, Command::KeepKeysFor(least_life)));
-        }
-        messages.push(Message::Command(id, Command::Want(holder)));
-        self.0.inbox.send_all(&mut messages);
-        // They stay if the inbox is closed.
-        if let Some(Message::Open(_, setup)) = messages.into_iter().next() {
+        if let Err(Message::Open(_, setup, _)) = self.0.inbox.send(Message::Open(id, Box::new(setup), first)) {
             setup.observer.ended();
         }
         id

@@ -31,7 +31,7 @@ use tokio::sync::watch;
 
 use crate::PanicObserver;
 use crate::nodes::{Nodes, WeakNodes};
-use handle::ShardHandle;
+use handle::{FirstAttempt, ShardHandle};
 
 /// The shards. Leases that are open when it is dropped continue until their handles are dropped.
 #[derive(Debug)]
@@ -60,14 +60,14 @@ impl Keeper {
     /// Opens a lease that holds no term and makes no attempt.
     pub fn open(&self, setup: Setup) -> LeaseHandle {
         let shard = self.shard_for(&setup);
-        LeaseHandle { id: shard.open(setup), shard, open: true }
+        LeaseHandle { id: shard.open(setup, None), shard, open: true }
     }
 
     /// Opens a lease and makes one attempt for `holder`, as [`open`](Self::open), [`Command::KeepKeysFor`] and
     /// [`Command::Want`] do, with one message to the shard.
     pub fn open_wanted(&self, setup: Setup, least_life: Millis, holder: Holder) -> LeaseHandle {
         let shard = self.shard_for(&setup);
-        LeaseHandle { id: shard.open_wanted(setup, least_life, holder), shard, open: true }
+        LeaseHandle { id: shard.open(setup, Some(FirstAttempt { holder, least_life })), shard, open: true }
     }
 
     fn shard_for(&self, setup: &Setup) -> ShardHandle {

@@ -13,7 +13,7 @@ use redislease_core::time::{Millis, Time};
 use tokio::task::AbortHandle;
 
 use super::Setup;
-use super::handle::{Message, Shared};
+use super::handle::{FirstAttempt, Message, Shared};
 use super::machine::{Machine, Outcome, Tools};
 use super::returns::watch_nodes;
 use super::slots::Slots;
@@ -176,7 +176,7 @@ impl Shard {
         self.received.shrink_to(AT_ONCE);
         for _ in 0..AT_ONCE {
             match self.messages.pop_front() {
-                Some(Message::Open(id, setup)) => self.open(id, *setup),
+                Some(Message::Open(id, setup, first)) => self.open(id, *setup, first),
                 Some(Message::Command(id, command)) => self.with(id, Input::Command(command, None)),
                 Some(Message::All(quorum, input)) => self.tell_all(quorum, input),
                 Some(Message::EndWhenEmpty) => self.ends_when_empty = true,
@@ -237,7 +237,7 @@ impl Shard {
         }
     }
 
-    fn open(&mut self, id: LeaseId, setup: Setup) {
+    fn open(&mut self, id: LeaseId, setup: Setup, first: Option<FirstAttempt>) {
         let quorum = setup.nodes.clone().map(|nodes| self.quorum(nodes));
         let machine = Machine::new(id, setup, quorum, &mut self.tools.turns);
         let entry = Box::new((id, machine));
@@ -246,6 +246,11 @@ impl Shard {
             return self.end(entry);
         }
         self.slots.put(entry);
+        let Some(FirstAttempt { holder, least_life }) = first else { return };
+        if least_life > Millis::ZERO {
+            self.with(id, Input::Command(Command::KeepKeysFor(least_life), None));
+        }
+        self.with(id, Input::Command(Command::Want(holder), None));
     }
 
     /// The index of a quorum in this shard.
@@ -331,7 +336,7 @@ impl Shard {
     /// Drops every lease without touching its machine, also those that were not opened yet.
     pub fn abandon(&mut self) {
         for message in std::mem::take(&mut self.messages) {
-            if let Message::Open(_, setup) = message {
+            if let Message::Open(_, setup, _) = message {
                 let _ = contained(|| setup.observer.ended());
             }
         }

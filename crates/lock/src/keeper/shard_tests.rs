@@ -55,7 +55,7 @@ fn setup(config: Config, observer: impl Observer + 'static) -> Setup {
 
 /// Adopts a term without nodes: it becomes unconfirmed after one interval.
 fn adopt(handle: &ShardHandle, views: &Shown) {
-    let id = handle.open(setup(config(), views.clone()));
+    let id = handle.open(setup(config(), views.clone()), None);
     let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
     handle.send(id, Command::Adopt(term));
 }
@@ -192,7 +192,7 @@ fn a_lease_that_broke_an_invariant_loses_its_term_and_is_counted_once() {
     let shown = Shown::default();
     let id = shard.shared.take_id();
     shard.now = Time(1_000_000);
-    shard.open(id, setup(config(), shown.clone()));
+    shard.open(id, setup(config(), shown.clone()), None);
     let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
     shard.with(id, Input::Command(Command::Adopt(term), None));
     for Ballot { round, node, .. } in requests(&shard) {
@@ -218,7 +218,7 @@ fn a_lease_that_is_opened_after_the_shutdown_ends_at_once() {
     let shown = Shown::default();
     shard.shut_down();
     let id = shard.shared.take_id();
-    shard.open(id, setup(config(), shown.clone()));
+    shard.open(id, setup(config(), shown.clone()), None);
     assert!(shown.1.load(Ordering::SeqCst));
     assert_eq!(shard.slots.len(), 0);
 }

@@ -75,7 +75,7 @@ struct Closes(Arc<Shared>);
 impl Drop for Closes {
     fn drop(&mut self) {
         for message in self.0.inbox.close() {
-            if let Message::Open(_, setup) = message {
+            if let Message::Open(_, setup, _) = message {
                 let _ = contained(|| setup.observer.ended());
             }
         }
