@@ -49,6 +49,7 @@ pub struct Guard {
     /// With `max_hold`.
     deadline: Option<Place>,
     lost_token: OnceLock<CancellationToken>,
+    is_let_go: bool,
 }
 
 /// What a release has done, see [`Guard::release`].
@@ -84,7 +85,8 @@ impl fmt::Debug for Guard {
 impl Guard {
     pub(crate) fn new(locker: Locker, keys: Keys, config: Config, session: Session, term: TermId) -> Self {
         locker.0.local.held(term.attempt);
-        Self { locker, keys, config, session, term, since: clock::now(), deadline: None, lost_token: OnceLock::new() }
+        let (since, lost_token) = (clock::now(), OnceLock::new());
+        Self { locker, keys, config, session, term, since, deadline: None, lost_token, is_let_go: false }
     }
 
     /// The program has this guard now. A guard that no program has had is released at once.
@@ -291,7 +293,7 @@ impl Guard {
     /// [`command_timeout`](crate::LockerBuilder::command_timeout). The work must have stopped. Before the time of
     /// [`hold_at_least`](crate::Request::hold_at_least) has passed, the keys stay until then ([`Released::Kept`]). If the future is
     /// dropped, the lock is released all the same.
-    pub async fn release(self) -> Released {
+    pub async fn release(mut self) -> Released {
         if !self.let_go(Input::Release) {
             self.status().wait_for(|lock| lock.has_ended().then_some(())).await;
             return Released::AlreadyLost(self.status().read(Lock::lost).map_or(Lost::Closed, Lost::from));
@@ -318,7 +320,10 @@ impl Guard {
     }
 
     /// Returns whether the lock was valid until now.
-    fn let_go(&self, how: Input<'_>) -> bool {
+    fn let_go(&mut self, how: Input<'_>) -> bool {
+        if std::mem::replace(&mut self.is_let_go, true) {
+            return false;
+        }
         if self.locker.0.is_closed() {
             self.session.0.input(Input::Closed);
         }

@@ -1,6 +1,7 @@
 //! What the servers show about a key.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redislease_core::op::{Stage, Stored};
@@ -34,8 +35,8 @@ pub enum Inspection {
 }
 
 /// Owner and metadata as one text. An owner has no line break.
-pub fn join(owner: &str, metadata: &str) -> String {
-    if metadata.is_empty() { owner.to_owned() } else { format!("{owner}\n{metadata}") }
+pub fn join(owner: &Arc<str>, metadata: &str) -> Arc<str> {
+    if metadata.is_empty() { owner.clone() } else { format!("{owner}\n{metadata}").into() }
 }
 
 /// Owner and metadata of a stored text.
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn owner_and_metadata_are_one_text() {
         for (owner, metadata) in [("a", ""), ("a", "b"), ("", "b\nc"), ("a b", "\n")] {
-            assert_eq!(split(&join(owner, metadata)), (owner, metadata));
+            assert_eq!(split(&join(&owner.into(), metadata)), (owner, metadata));
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     /// The ends of locks with `max_hold`.
     pub deadlines: Arc<Deadlines>,
     /// The owner of a request that names none.
-    pub owner: String,
+    pub owner: Arc<str>,
     pub observer: Observed,
     /// Whether only an operator lets a server vote that has no data.
     pub beside_operator: bool,
@@ -71,7 +71,7 @@ impl Locker {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let word = redislease_lock::nodes::random::nonce()
             .map_err(|error| InvalidConfig(format!("the operating system provides no random numbers: {error}")))?;
-        let owner = format!("{host}/{}/{:08x}", std::process::id(), word & 0xffff_ffff);
+        let owner = format!("{host}/{}/{:08x}", std::process::id(), word & 0xffff_ffff).into();
         let (local, deadlines, closed) = (Arc::default(), Arc::default(), CancellationToken::new());
         Ok(Self(Arc::new(Inner {
             namespace,

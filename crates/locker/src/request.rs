@@ -1,5 +1,6 @@
 //! A request for a lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redislease_core::backoff::Backoff;
@@ -41,7 +42,7 @@ pub struct Request {
     ttl: Option<Duration>,
     renew_every: Option<Duration>,
     stop_budget: Option<Duration>,
-    owner: Option<String>,
+    owner: Option<Arc<str>>,
     metadata: String,
     wait: Option<Duration>,
     retry: Retry,
@@ -114,7 +115,7 @@ impl Request {
     /// A name that other programs see in [`AcquireError::Held`]: up to 256 bytes without line breaks. It is never compared. Default:
     /// host, process ID and a random word.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
-        self.owner = Some(owner.into());
+        self.owner = Some(Into::<String>::into(owner).into());
         self
     }
 
@@ -272,7 +273,7 @@ impl Request {
         if inner.is_closed() {
             return Err(AcquireError::Closed);
         }
-        let owner = self.owner.as_deref().unwrap_or(&inner.owner);
+        let owner = self.owner.as_ref().unwrap_or(&inner.owner);
         if owner.len() > MAX_OWNER || owner.contains(['\n', '\r']) {
             return invalid(format!("owner has {} bytes: use up to {MAX_OWNER}, without line breaks", owner.len()));
         }
@@ -298,7 +299,7 @@ impl Request {
         Ok(Plan {
             keys: self.keys.iter().map(|key| inner.nodes.keyspace().lock(&inner.namespace, key)).collect(),
             request: lock::Request {
-                holder: Holder(inspect::join(owner, &self.metadata).into()),
+                holder: Holder(inspect::join(owner, &self.metadata)),
                 wait: self.wait.map_or(lease.ttl, Millis::from),
                 retry: Backoff { limit: self.attempts, ..self.retry.backoff() },
                 max_hold: self.max_hold.map(Millis::from),
