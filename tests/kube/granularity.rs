@@ -6,7 +6,7 @@ use std::time::Duration;
 use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result};
 use serde_json::{Value, json};
 
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, two_control_planes};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, throughout, two_control_planes};
 
 const ROLE: &str = "lease.redislease.io/billing";
 const TOKEN: &str = "token.redislease.io/billing";
@@ -152,6 +152,37 @@ fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> R
         lease.wait("ended", READ_AGAIN, |now| now.json()["status"]["history"][0]["reason"] == "HolderVanished")?;
     assert!(!ended.is_active(), "{ended}");
     lease.wait("the reference is invalid", READ_AGAIN, |now| now.reason("Ready") == "InvalidReference")?;
+    Ok(())
+}
+
+/// Its ReplicaSet runs on, and a workload of another cluster must not start beside it.
+#[test]
+fn a_lease_of_an_annotated_workload_keeps_its_term_after_an_orphaning_deletion() -> Result<()> {
+    let installation = &crate::support::shared_with_rights().installation;
+    let cluster = installation.control_plane();
+    let annotations = json!({
+        "redislease.io/lease": "true",
+        "redislease.io/activation": "scale",
+        "redislease.io/active-replicas": "3",
+        "redislease.io/lease-duration": "10s",
+        "redislease.io/renew-interval": "2s",
+        "redislease.io/grace-period": "2s",
+    });
+    let over = json!({"metadata": {"annotations": annotations}});
+    installation.workload("Deployment", "orphaned", "billing", &over)?;
+    let lease = installation.find_lease("orphaned", "billing");
+    let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    replicas(installation, "orphaned", "active", 3)?;
+    cluster.kubectl(&["delete", "deployment", "billing", "--namespace=orphaned", "--cascade=orphan"])?;
+    lease.wait("the reference is invalid", READ_AGAIN, |now| now.reason("Ready") == "InvalidReference")?;
+    throughout(AFTER_ONE_LEASE, |_| {
+        let now = lease.state()?;
+        assert!(now.is_active() && now.token() == held.token(), "{now}");
+        Ok(())
+    })?;
+    let sets = cluster.get("/apis/apps/v1/namespaces/orphaned/replicasets")?.unwrap_or_default();
+    assert_eq!(sets["items"][0]["spec"]["replicas"], 3, "it runs on");
+    cluster.kubectl(&["delete", "redislease", "billing", "--namespace=orphaned", "--timeout=60s"])?;
     Ok(())
 }
 

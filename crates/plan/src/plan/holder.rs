@@ -10,6 +10,7 @@ use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::recorded::{Recorded, latest_token};
 use super::{Effect, PodKnowledge, Read};
+use crate::annotations::facts::LeaseFacts;
 use crate::api::validated::{Candidates, WorkloadKind};
 use crate::api::{RedisLease, ValidLease};
 use crate::election::{Electorate, EndCause, HandoverOrder, HolderName, HolderPod, Sighting};
@@ -111,6 +112,14 @@ pub(super) fn holder_pod<'a>(
     turn: &Turn<'_>,
 ) -> HolderPod<'a> {
     let inputs = &turn.inputs;
+    // Kubernetes deletes a lease with the workload for which it was made. While the lease exists, the pods of that workload may run on:
+    // after a deletion with `--cascade=orphan`, or while a finalizer keeps the workload.
+    let outlasts = || {
+        let is_made = turn.spec.is_some_and(|spec| spec.cluster.is_some())
+            && LeaseFacts::from(&**turn.lease).created_for.is_some();
+        let workload = inputs.electorate.as_ref().and_then(|electorate| electorate.workload());
+        is_made && workload.is_none_or(|workload| name.is_some_and(|holder| holder.pod_uid == workload.uid))
+    };
     match knowledge {
         PodKnowledge::Unseen => HolderPod::Unseen,
         PodKnowledge::Here(sighting) => {
@@ -118,12 +127,14 @@ pub(super) fn holder_pod<'a>(
             HolderPod::Here { sighting, candidate: inputs.is_candidate(&sighting.facts.uid) }
         }
         PodKnowledge::Workload => {
-            HolderPod::Workload { candidate: name.is_some_and(|holder| inputs.is_candidate(&holder.pod_uid)) }
+            let is_candidate = name.is_some_and(|holder| inputs.is_candidate(&holder.pod_uid));
+            HolderPod::Workload { candidate: is_candidate || outlasts() }
         }
         // It may exist: the lease names another workload.
         PodKnowledge::Gone { stopped: false } if name.is_some_and(|holder| names_another(turn.spec, &holder.pod)) => {
             HolderPod::Workload { candidate: false }
         }
+        PodKnowledge::Gone { stopped: false } if outlasts() => HolderPod::Workload { candidate: true },
         PodKnowledge::Gone { stopped } => HolderPod::Gone { stopped: *stopped },
     }
 }

@@ -354,6 +354,33 @@ fn a_workload_that_vanished_ends_the_term_without_proof() {
     assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
 }
 
+/// Kubernetes deletes the lease with its workload. A lease that stays has lost its workload to `--cascade=orphan`, or a finalizer keeps
+/// the workload: the pods run on.
+#[test]
+fn a_lease_that_was_made_for_a_workload_keeps_its_term_when_the_workload_is_deleted() {
+    let mut story = Story::running();
+    let mut lease = RedisLease::clone(story.facts.lease.as_ref().unwrap());
+    let pairs = |key: &str, value: &str| Some([(key.to_owned(), value.to_owned())].into());
+    lease.metadata.labels = pairs("app.kubernetes.io/managed-by", "redislease");
+    lease.metadata.annotations = pairs("redislease.io/created-for", "Deployment/billing");
+    story.facts.lease = Some(Arc::new(lease));
+    let workload = WorkloadFacts { deleting: true, resource_version: Some("30".into()), ..story.workload() };
+    story.workload_is(workload.clone());
+    story.turn();
+    assert_eq!((story.commands(), story.role_writes()), (vec![], vec![]));
+    story.facts.holder = PodKnowledge::Gone { stopped: false };
+    story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "it does not exist".into());
+    story.turn();
+    assert_eq!(story.commands(), []);
+    story.workload_is(WorkloadFacts { uid: "uid-again".into(), deleting: false, ..workload });
+    story.turn();
+    assert_eq!(
+        story.commands(),
+        [Command::End { term: held_by_here(), proof: false }],
+        "the other one is the candidate"
+    );
+}
+
 /// Its controller ignores it, and a finalizer of another program can keep it for ever.
 #[test]
 fn a_workload_that_is_being_deleted_neither_keeps_nor_takes_the_lease() {
