@@ -1,46 +1,52 @@
-//! Two processes that observe the Redis nodes differently overwrite each other's status. A new status is written at once.
-//! A status that another process overwrote is written again only after a pause that doubles each time.
+//! Two processes that observe the Redis nodes differently overwrite each other's status, and what one process observes may alternate: the
+//! name of one of several leases that hold keys, for example. A new status is written at once. One that this process has written
+//! before is written again only after a pause that doubles each time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
 use redislease_core::backoff::Backoff;
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 
 use crate::api::RedisLeaseStatus;
 
 /// The pause after a status was written.
 const PAUSE: Backoff = Backoff::exponential(1000, 64_000, 0);
 
-/// Limits the repetition of one status, which is identified by its content without timestamps.
+/// After this time without a write of a status, it counts as new.
+const FORGOTTEN: Millis = Millis(300_000);
+/// Among how many statuses a repetition is noticed.
+const REMEMBERED: usize = 4;
+
+/// Limits the repetition of statuses, which are identified by their content without timestamps.
 #[derive(Clone, Debug)]
 pub struct RepeatLimit<Content> {
-    /// The last status that was written, and when.
-    last: Option<(Content, Time)>,
-    /// How many times in a row it was written.
-    writes: u32,
+    /// The last statuses that were written, when, and how many times; the newest one is the last.
+    written: Vec<(Content, Time, u32)>,
 }
 
 impl<Content> Default for RepeatLimit<Content> {
     fn default() -> Self {
-        Self { last: None, writes: 0 }
+        Self { written: Vec::new() }
     }
 }
 
 impl<Content: PartialEq> RepeatLimit<Content> {
     /// The earliest time at which a status with this content may be written.
     pub fn due(&self, content: &Content) -> Time {
-        match &self.last {
-            Some((last, at)) if last == content => *at + PAUSE.delay(self.writes),
-            _ => Time(0),
-        }
+        let found = self.written.iter().find(|(written, ..)| written == content);
+        found.map_or(Time(0), |(_, at, writes)| *at + PAUSE.delay(*writes))
     }
 
     /// Records that a status with this content was written.
     pub fn wrote(&mut self, now: Time, content: Content) {
-        let again = self.last.as_ref().is_some_and(|(last, _)| *last == content);
-        self.writes = if again { self.writes.saturating_add(1) } else { 1 };
-        self.last = Some((content, now));
+        self.written.retain(|(_, at, _)| now.since(*at) < FORGOTTEN);
+        let before = self.written.iter().position(|(written, ..)| *written == content);
+        let writes = before.map_or(0, |before| self.written.remove(before).2);
+        if self.written.len() == REMEMBERED {
+            self.written.remove(0);
+        }
+        self.written.push((content, now, writes.saturating_add(1)));
     }
 }
 
@@ -63,10 +69,8 @@ pub(super) fn fingerprint(status: &RedisLeaseStatus) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
-    use redislease_core::time::Millis;
-
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as Timestamp;
 
     #[test]
     fn a_new_status_is_written_at_once_and_an_overwritten_one_with_growing_pauses() {
@@ -80,7 +84,26 @@ mod tests {
         assert_eq!(limit.due(&2), Time(0));
         limit.wrote(now, 2);
         assert_eq!(limit.due(&2), now + Millis(1000));
+        assert_eq!(limit.due(&1), now + Millis(64_000), "another one was between");
+        limit.wrote(now + FORGOTTEN, 2);
         assert_eq!(limit.due(&1), Time(0));
+    }
+
+    /// A lease waits for keys that several leases hold, and each answer names another one of them.
+    #[test]
+    fn statuses_that_alternate_are_written_with_growing_pauses() {
+        let (mut limit, mut now, mut writes) = (RepeatLimit::default(), Time(0), 0);
+        for content in (0..REMEMBERED).cycle() {
+            now += Millis(1000);
+            if now >= Time(600_000) {
+                break;
+            }
+            if limit.due(&content) <= now {
+                limit.wrote(now, content);
+                writes += 1;
+            }
+        }
+        assert!((REMEMBERED * 5..REMEMBERED * 17).contains(&writes), "{writes} in ten minutes, of 600");
     }
 
     #[test]
