@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use super::case::{Case, nodes, quorum};
 
+const LONGEST: &str =
+    "maxLeaseDuration must be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
+
 fn spec(patch: &Value) -> Value {
     quorum(json!({"spec": patch}))
 }
@@ -25,10 +28,17 @@ pub(super) fn creations() -> Vec<Case> {
         ),
         Case::bad("a key prefix with a colon", spec(&json!({"keyPrefix": "a:b"})), "spec.keyPrefix", PREFIX),
         Case::bad("an empty key prefix", spec(&json!({"keyPrefix": ""})), "spec.keyPrefix", PREFIX),
-        Case::not_a_duration(
+        Case::bad(
             "a longest lease of more than an hour",
             spec(&json!({"maxLeaseDuration": "61m"})),
             "spec.maxLeaseDuration",
+            LONGEST,
+        ),
+        Case::bad(
+            "a longest lease of less than a second",
+            spec(&json!({"maxLeaseDuration": "999ms"})),
+            "spec.maxLeaseDuration",
+            LONGEST,
         ),
         Case::not_a_duration(
             "a timeout that is not a duration",
@@ -159,7 +169,6 @@ pub(super) fn changes() -> Vec<Case> {
         Case::good("the longest lease is written differently", longest("1m")).changes(longest("60s")),
         Case::bad("the longest lease changes", longest("59s")  , "spec",
             "maxLeaseDuration cannot be changed: create another RedisQuorum").changes(three()),
-        Case::bad("the longest lease becomes invalid", longest("soon"), "spec.maxLeaseDuration",
-            "maxLeaseDuration must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms").changes(three()),
+        Case::bad("the longest lease becomes invalid", longest("soon"), "spec.maxLeaseDuration", LONGEST).changes(three()),
     ]
 }

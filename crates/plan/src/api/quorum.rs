@@ -97,11 +97,11 @@ pub struct RedisQuorumSpec {
     #[x_kube(validation = rules::key_prefix_is_valid())]
     pub key_prefix: String,
 
-    /// The longest leaseDuration that a lease on this quorum can have. Default: 60s. Limits: longer than 0s and at most 1h. A new or
+    /// The longest leaseDuration that a lease on this quorum can have. Default: 60s. Limits: at least 1s and at most 1h. A new or
     /// restarted node does not vote for this time plus 1 %, because it may have lost the key of a lease. All clusters that share
     /// the quorum must use the same value. Immutable.
     #[serde(default = "defaults::max_lease_duration")]
-    #[x_kube(validation = rules::duration("maxLeaseDuration", "1h"))]
+    #[x_kube(validation = rules::duration_from("1s", "maxLeaseDuration", "1h"))]
     pub max_lease_duration: Duration,
 
     /// How the operator authenticates to the nodes. Default: no authentication.

@@ -22,6 +22,16 @@ pub(super) fn duration(field: &str, max: &str) -> Rule {
     )))
 }
 
+/// The field must be a duration from `least` to `max`.
+pub(super) fn duration_from(least: &str, field: &str, max: &str) -> Rule {
+    Rule::new(format!(
+        "self.matches('{PATTERN}') && duration(self) >= duration('{least}') && duration(self) <= duration('{max}')"
+    ))
+    .message(fixed(&format!(
+        "{field} must be a duration from {least} to {max}, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms"
+    )))
+}
+
 /// `rule`, skipped if one of `fields` is not a duration.
 fn for_valid_durations(fields: &[&str], rule: &str) -> Rule {
     let rule =

@@ -1,6 +1,6 @@
 //! Two processes that observe the Redis nodes differently overwrite each other's status, and what one process observes may alternate: the
-//! name of one of several leases that hold keys, for example. A new status is written at once. One that this process has written
-//! before is written again only after a pause that doubles each time.
+//! name of one of several leases that hold keys, for example. A new status is written at once, and so is a return to an earlier one. From
+//! then on, a status is written again only after a pause that doubles each time.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -34,8 +34,12 @@ impl<Content> Default for RepeatLimit<Content> {
 impl<Content: PartialEq> RepeatLimit<Content> {
     /// The earliest time at which a status with this content may be written.
     pub fn due(&self, content: &Content) -> Time {
-        let found = self.written.iter().find(|(written, ..)| written == content);
-        found.map_or(Time(0), |(_, at, writes)| *at + PAUSE.delay(*writes))
+        let found = self.written.iter().rev().enumerate().find(|(_, (written, ..))| written == content);
+        found.map_or(Time(0), |(since, (_, at, writes))| match (since, writes) {
+            (0, writes) => *at + PAUSE.delay(*writes),
+            (_, 1) => Time(0),
+            (_, writes) => *at + PAUSE.delay(writes - 1),
+        })
     }
 
     /// Records that a status with this content was written.
@@ -85,6 +89,8 @@ mod tests {
         limit.wrote(now, 2);
         assert_eq!(limit.due(&2), now + Millis(1000));
         assert_eq!(limit.due(&1), now + Millis(64_000), "another one was between");
+        limit.wrote(now, 3);
+        assert_eq!(limit.due(&2), Time(0), "it was written once");
         limit.wrote(now + FORGOTTEN, 2);
         assert_eq!(limit.due(&1), Time(0));
     }

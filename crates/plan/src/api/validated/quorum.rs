@@ -107,6 +107,15 @@ impl ValidQuorum {
     }
 }
 
+/// With a shorter one no lease is possible, and the operator could not keep the lock of its leader.
+fn max_lease(read: &Reader, spec: &RedisQuorumSpec) -> Result<Duration, InvalidSpec> {
+    let (field, text) = ("spec.maxLeaseDuration", &spec.max_lease_duration);
+    match read.duration(field, text)? {
+        longest if longest < Duration::from_secs(1) => Err(read.invalid(field, text, "be at least 1s")),
+        longest => Ok(longest),
+    }
+}
+
 impl TryFrom<&RedisQuorum> for ValidQuorum {
     type Error = InvalidSpec;
 
@@ -118,7 +127,7 @@ impl TryFrom<&RedisQuorum> for ValidQuorum {
         Ok(Self {
             nodes: nodes(&read, spec)?,
             key_prefix: key_prefix(&read, spec)?,
-            max_lease: read.duration("spec.maxLeaseDuration", &spec.max_lease_duration)?,
+            max_lease: max_lease(&read, spec)?,
             command_timeout: read.duration("spec.commandTimeout", &spec.command_timeout)?,
             secret: secret(&read, spec)?,
             tls: tls(&read, spec)?,
