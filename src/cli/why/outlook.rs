@@ -98,7 +98,10 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
     let pod = match (&facts.holder, &sighting) {
         (HolderPod::Gone, _) => election::HolderPod::Gone { stopped: false },
         (HolderPod::Candidate(_), Some(sighting)) => election::HolderPod::Here { sighting, candidate: true },
-        (HolderPod::Other(_), Some(sighting)) => election::HolderPod::Here { sighting, candidate: false },
+        // While the candidates are unknown, every pod counts as one.
+        (HolderPod::Other(_), Some(sighting)) => {
+            election::HolderPod::Here { sighting, candidate: facts.candidates.is_err() }
+        }
         _ => election::HolderPod::Unseen,
     };
     let situation = |now: Time| Situation {
