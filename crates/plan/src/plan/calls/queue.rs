@@ -42,10 +42,8 @@ enum Lane<K> {
 #[derive(Debug)]
 struct LaneState<K> {
     busy: bool,
-    /// Every queued job of the lane, sorted. Most lanes have one, for which a set would allocate eleven places.
+    /// Every queued job of the lane, the oldest first. Most lanes have one, for which a set would allocate eleven places.
     queued: Vec<K>,
-    /// Jobs that came up while the lane was busy.
-    waiting: Vec<K>,
 }
 
 /// A job without its payload.
@@ -131,11 +129,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         if let Some(at) = terms.not_after {
             self.expiring.insert((at, key.clone()));
         }
-        let idle = || LaneState { busy: false, queued: Vec::with_capacity(1), waiting: Vec::new() };
-        let lane = self.lanes.entry(terms.lane.clone()).or_insert_with(idle);
-        if let Err(place) = lane.queued.binary_search(&key) {
-            lane.queued.insert(place, key.clone());
-        }
+        let idle = || LaneState { busy: false, queued: Vec::with_capacity(1) };
+        self.lanes.entry(terms.lane.clone()).or_insert_with(idle).queued.push(key.clone());
         self.lengths[terms.priority.index()] += 1;
         self.jobs.insert(key, Box::new(Job { terms, payload, delayed_until }));
     }
@@ -151,10 +146,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             self.expiring.remove(&(at, key.clone()));
         }
         if let Some(lane) = self.lanes.get_mut(&terms.lane) {
-            if let Ok(place) = lane.queued.binary_search(key) {
-                lane.queued.remove(place);
-            }
-            lane.waiting.retain(|other| other != key);
+            lane.queued.retain(|other| other != key);
             if lane.queued.is_empty() && !lane.busy {
                 self.lanes.remove(&terms.lane);
             }
@@ -229,10 +221,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
                 if job.terms.priority.index() != priority || job.delayed_until.is_some() {
                     continue;
                 }
-                if let Some(lane) = self.lanes.get_mut(&job.terms.lane).filter(|lane| lane.busy) {
-                    if !lane.waiting.contains(&key) {
-                        lane.waiting.push(key);
-                    }
+                // The end of the job under way makes it ready again.
+                if self.lanes.get(&job.terms.lane).is_some_and(|lane| lane.busy) {
                     continue;
                 }
                 let terms = job.terms.clone();
@@ -380,11 +370,11 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     fn free_lane(&mut self, lane: &Lane<K>) {
         let Some(state) = self.lanes.get_mut(lane) else { return };
         state.busy = false;
-        let waiting = std::mem::take(&mut state.waiting);
-        if state.queued.is_empty() {
+        let queued = state.queued.clone();
+        if queued.is_empty() {
             self.lanes.remove(lane);
         }
-        for key in waiting {
+        for key in queued {
             if let Some(terms) = self.jobs.get(&key).map(|job| job.terms.clone()) {
                 self.make_ready(&terms, key);
             }
