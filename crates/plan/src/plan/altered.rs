@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::Priority;
 use super::effect::{PodChange, RoleWrite};
 use crate::api::names::{self, PodRole};
 use crate::election::{Object, Run};
@@ -102,6 +103,13 @@ impl RoleWrite {
         (is_fence || !fences.is_empty()).then(|| Self { change, marks, ..self.clone() })
     }
 
+    /// Whether the operator waits for a webhook that hangs, so that the API server stores the write: it stops something. The label of a
+    /// plain pod is information, and its write is not urgent.
+    pub(super) fn must_be_stored(&self) -> bool {
+        let stops = self.role == Some(PodRole::Standby) || self.change == PodChange::Delete;
+        stops && !self.dry_run && self.priority != Priority::Standby
+    }
+
     fn altered_change(&self, stored: Object<'_>) -> Option<Altered> {
         match (self.change, stored.run) {
             (PodChange::Start, _) => {
@@ -123,7 +131,6 @@ impl RoleWrite {
 mod tests {
     use super::*;
     use crate::election::PodFacts;
-    use crate::plan::Priority;
 
     fn write(role: Option<PodRole>, token: Option<&str>, change: PodChange) -> RoleWrite {
         RoleWrite {
@@ -148,6 +155,22 @@ mod tests {
             annotations: annotations.iter().map(|(key, value)| (key.clone(), (*value).to_owned())).collect(),
             gates: gates.iter().map(|&gate| gate.to_owned()).collect(),
             ..PodFacts::running("a")
+        }
+    }
+
+    #[test]
+    fn a_write_that_stops_something_must_be_stored() {
+        let (active, standby) = (Some(PodRole::Active), Some(PodRole::Standby));
+        let deletion = write(active, None, PodChange::Delete);
+        let label = RoleWrite { priority: Priority::Standby, ..write(standby, None, PodChange::None) };
+        for (write, must) in [
+            (write(active, None, PodChange::None), false),
+            (write(standby, None, PodChange::None), true),
+            (RoleWrite { dry_run: true, ..deletion.clone() }, false),
+            (deletion, true),
+            (label, false),
+        ] {
+            assert_eq!(write.must_be_stored(), must, "{write:?}");
         }
     }
 

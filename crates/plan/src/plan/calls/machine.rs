@@ -12,8 +12,7 @@ use super::limits::Limits;
 use super::queue::{Queue, Retry};
 use super::request::{Key, Request};
 use super::submission::{Next, Priority, Submission, Verdict};
-use crate::api::names::PodRole;
-use crate::plan::{PodChange, Read, RoleOutcome, RoleWrite, StatusOutcome};
+use crate::plan::{Read, RoleOutcome, RoleWrite, StatusOutcome};
 
 /// What the caller of [`Calls::poll_effect`] does.
 #[derive(Debug)]
@@ -170,9 +169,7 @@ impl<T> Calls<T> {
                         && self.queue.was_unanswered(&key)
                         && let Request::Role { write, .. } = Arc::make_mut(&mut job.request)
                     {
-                        // What stops something must be stored. The label of a plain pod is information.
-                        let stops = write.role == Some(PodRole::Standby) || write.change == PodChange::Delete;
-                        write.waits = stops && !write.dry_run && write.priority != Priority::Standby;
+                        write.waits = write.must_be_stored();
                     }
                     let request = job.request.clone();
                     let retry = self.queue.retry(&key);
