@@ -27,7 +27,7 @@ impl Judged {
             Some(CallError::Refused(_) | CallError::Unreadable(_)) => Verdict::Refused,
             Some(CallError::Panicked(_)) => Verdict::Panicked,
         };
-        let has_problem = !matches!(verdict, Verdict::Done | Verdict::Conflict | Verdict::Raced);
+        let has_problem = !matches!(verdict, Verdict::Done | Verdict::Conflict);
         Self { verdict, problem: error.filter(|_| has_problem).map(ToString::to_string) }
     }
 }
