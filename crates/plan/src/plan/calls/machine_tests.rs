@@ -47,7 +47,7 @@ fn role(of: &str, version: &str) -> Request {
         workload: None,
         waits: false,
         dry_run: false,
-        not_after: None,
+        not_after: Some(Time(50)),
     };
     Request::Role { lease: LeaseName { uid: of.into(), ..name() }, write: Box::new(write), quorum: None }
 }
@@ -239,7 +239,8 @@ fn a_write_that_is_not_sent_has_an_outcome() {
     calls.withdraw(&status(Priority::End).key().unwrap());
     assert_eq!(withdrawn(&mut calls, 0), ["1 Withdrawn", "2 Withdrawn"]);
     calls.submit(Time(40), status(Priority::End), 3);
-    assert_eq!(withdrawn(&mut calls, 50), ["3 Withdrawn"], "its deadline has passed");
+    calls.submit(Time(40), role("lease", "4"), 3);
+    assert_eq!(withdrawn(&mut calls, 50), ["3 Withdrawn", "3 uid-p Withdrawn unknown"], "the deadline has passed");
     calls.submit(Time(50), Request::LeaseChange(("n".into(), workload())), 4);
     calls.submit(Time(50), Request::LeaseChange(("n".into(), workload())), 5);
     assert_eq!(withdrawn(&mut calls, 50), ["4 LeaseChange(Outdated)", "send the RedisLease of the workload n/w"]);
@@ -331,12 +332,8 @@ fn a_secret_that_is_never_read_is_given_up_and_other_reads_go_on() {
             seen.extend(shown.into_iter().map(|text| (now, text)));
             for (number, sent) in numbers.into_iter().zip(sent) {
                 let is_other = sent.contains("pod n/p") || sent.contains("kube-system");
-                calls.answered(
-                    now,
-                    number,
-                    if is_other { Err(CallError::NotFound) } else { Err(unanswered()) },
-                    MIDDLE,
-                );
+                let answer = if is_other { CallError::NotFound } else { unanswered() };
+                calls.answered(now, number, Err(answer), MIDDLE);
             }
             now += Millis(250);
         }
@@ -355,7 +352,7 @@ fn a_write_that_is_never_answered_waits_longer_and_is_told_apart_from_an_outage(
     let (mut now, mut waits, mut outcomes, mut statuses) = (Time(0), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..40 {
         let Request::Role { lease, mut write, quorum } = role("lease", "4") else { unreachable!() };
-        write.role = Some(PodRole::Standby);
+        (write.role, write.not_after) = (Some(PodRole::Standby), None);
         calls.submit(now, Request::Role { lease, write, quorum }, 7);
         let mut status = status(Priority::Counts);
         let Request::LeaseStatus { write, .. } = &mut status else { unreachable!() };
@@ -442,8 +439,12 @@ fn calls_that_decide_who_is_active_are_more_urgent_than_counts_and_events() {
     calls.submit(Time(0), event(3), 1);
     calls.submit(Time(0), status(Priority::Counts), 2);
     calls.submit(Time(0), read(holder()), 3);
-    assert_eq!(effects(&mut calls, Time(0)).0, ["send pod n/p"]);
+    let (sent, numbers) = effects(&mut calls, Time(0));
+    assert_eq!(sent, ["send pod n/p"]);
     calls.keep_only(Priority::Events);
     assert!(calls.has(Priority::Events) && !calls.has(Priority::Counts));
     assert_eq!(calls.lengths(), [0, 0, 0, 0, 0, 1]);
+    calls.answered(Time(2), numbers[0], Err(CallError::NotFound), MIDDLE);
+    assert_eq!(effects(&mut calls, Time(2)).0, ["3 holder Ok(false)"]);
+    assert_eq!(effects(&mut calls, Time(3)).0, ["send event n/Acquired"]);
 }

@@ -57,6 +57,18 @@ fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
 }
 
 #[test]
+fn a_newer_job_has_its_own_priority_and_time() {
+    let mut queue = Calls::new(Limits::STANDARD);
+    for (key, priority) in [("less", Priority::End), ("later", Priority::Events), ("less", Priority::Counts)] {
+        queue.submit(Time(0), job(key, priority, 0));
+    }
+    queue.submit(Time(0), Submission { not_before: Some(Time(9)), ..job("later", Priority::Events, 0) });
+    queue.submit(Time(0), job("other", Priority::Standby, 0));
+    assert_eq!(sent(&mut queue, Time(0)), ["other", "less"]);
+    assert_eq!(sent(&mut queue, Time(9)), ["later"]);
+}
+
+#[test]
 fn one_job_of_a_lane_at_a_time() {
     let mut queue = Calls::new(Limits::STANDARD);
     let lane: Arc<str> = "pod".into();
@@ -146,6 +158,9 @@ fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
     queue.done(later, &"a", Verdict::Conflict, MIDDLE);
     queue.submit(later, job("a", Priority::End, 0));
     assert_eq!(sent(&mut queue, later), ["a"], "it is not in a row with one of long ago");
+    queue.unsent(&"a");
+    done(&mut queue, later + REFUSAL_KEPT, &["other"]);
+    assert!(queue.refusals.is_empty(), "nothing needs it any more");
 }
 
 /// Each pause makes the version older that the job names.
