@@ -252,7 +252,7 @@ impl QuorumEntry {
         self.fell_behind
     }
 
-    /// Why the quorum cannot be used as the spec says.
+    /// Why no lease can be acquired.
     fn obstacle(&self) -> Option<(QuorumReady, &str)> {
         if let Some(problem) = &self.problem {
             return Some((QuorumReady::InvalidSpec, problem));
@@ -286,10 +286,7 @@ impl QuorumEntry {
         self.resource.as_ref()?;
         let connection = self.connection.as_ref().filter(|_| !self.retiring);
         let statuses = connection.map(|connection| connection.statuses()).unwrap_or_default();
-        // With the last content of a secret, open connections serve.
-        let serves = connection.is_some_and(|connection| up(&statuses) >= connection.quorum.quorum.majority());
-        let obstacle = self.obstacle().filter(|(reason, _)| !(serves && *reason == QuorumReady::InvalidReference));
-        let obstacle = obstacle.map(|(reason, message)| {
+        let obstacle = self.obstacle().map(|(reason, message)| {
             let reason = match reason {
                 QuorumReady::QuorumUnavailable => LeaseReady::QuorumUnavailable,
                 _ => LeaseReady::InvalidReference,
