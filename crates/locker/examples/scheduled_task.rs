@@ -47,7 +47,7 @@ async fn one_run(first: &Locker, second: &Locker, longest: Duration) -> Result<(
     assert!(matches!(guard.release().await, Released::Kept { .. }));
     match due(second).await {
         Err(AcquireError::Held { free_in, .. }) => println!("the second machine has nothing to do for {free_in:?}"),
-        // A server that has the key was not connected yet.
+        // A server that has the key may not have been connected yet.
         Err(AcquireError::TooSlow { .. }) => println!("the second machine did not get the lock"),
         other => return Err(format!("the task would run twice: {other:?}").into()),
     }

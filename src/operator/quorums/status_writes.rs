@@ -19,7 +19,8 @@ pub(super) struct StatusWrites {
     writing: Option<(RedisQuorumStatus, Vec<Notice>)>,
     /// The last write that had no answer: the API server may have stored it.
     unanswered: Option<(RedisQuorumStatus, Vec<Notice>)>,
-    repeat: RepeatLimit<RedisQuorumStatus>,
+    /// While a write waits, none is begun, so what alternates must not wait: the leader contradicts claims in this status.
+    repeat: RepeatLimit<RedisQuorumStatus, 1>,
     /// The earliest time of the next write.
     at: Option<Instant>,
 }

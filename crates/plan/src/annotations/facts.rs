@@ -142,6 +142,12 @@ impl From<&RedisLease> for LeaseFacts {
     }
 }
 
+/// Whether the operator has made the lease for an annotated workload. Then Kubernetes deletes it with the workload. While it exists, the
+/// pods of a deleted workload may run on: after a deletion with `--cascade=orphan`, or while a finalizer keeps the workload.
+pub fn is_made_for_a_workload(lease: &RedisLease) -> bool {
+    LeaseFacts::from(lease).created_for.is_some()
+}
+
 impl LeaseFacts {
     /// Whether this operator created it for this workload, and the workload still owns it.
     pub fn is_owned_by(&self, workload: &WorkloadFacts) -> bool {

@@ -10,7 +10,7 @@ use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::recorded::{Recorded, latest_token};
 use super::{Effect, PodKnowledge, Read};
-use crate::annotations::facts::LeaseFacts;
+use crate::annotations::facts::is_made_for_a_workload;
 use crate::api::validated::{Candidates, WorkloadKind};
 use crate::api::{RedisLease, ValidLease};
 use crate::election::{Electorate, EndCause, HandoverOrder, HolderName, HolderPod, Sighting};
@@ -112,11 +112,8 @@ pub(super) fn holder_pod<'a>(
     turn: &Turn<'_>,
 ) -> HolderPod<'a> {
     let inputs = &turn.inputs;
-    // Kubernetes deletes a lease with the workload for which it was made. While the lease exists, the pods of that workload may run on:
-    // after a deletion with `--cascade=orphan`, or while a finalizer keeps the workload.
     let outlasts = || {
-        let is_made = turn.spec.is_some_and(|spec| spec.cluster.is_some())
-            && LeaseFacts::from(&**turn.lease).created_for.is_some();
+        let is_made = turn.spec.is_some_and(|spec| spec.cluster.is_some()) && is_made_for_a_workload(turn.lease);
         let workload = inputs.electorate.as_ref().and_then(|electorate| electorate.workload());
         is_made && workload.is_none_or(|workload| name.is_some_and(|holder| holder.pod_uid == workload.uid))
     };

@@ -11,6 +11,7 @@ use super::stop_test::StopTest;
 use super::template_label;
 use super::workload::{Missing, missing_consent};
 use super::{CandidateFacts, Facts, Identity, OpenQuorum, PodKnowledge};
+use crate::annotations::facts::is_made_for_a_workload;
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidLease};
 use crate::election::{Electorate, EndCause};
@@ -143,7 +144,7 @@ impl Inputs {
             forbidden.map(|why| (LeaseReady::Forbidden, why)),
             facts.quorum.obstacle.clone(),
             block.map(|message| (LeaseReady::QuorumUnavailable, message)),
-            unusable,
+            unusable.map(|(reason, message)| (reason, message + without_its_workload(turn, is_running))),
             selected,
             cools_down.then(|| (not_published.reason, not_published.message.to_owned())),
             yields.map(|message| (LeaseReady::Unheld, message)),
@@ -180,6 +181,15 @@ impl Inputs {
             _ => false,
         }
     }
+}
+
+/// What a person must do about a term that outlasts its workload.
+fn without_its_workload(turn: &Turn<'_>, is_running: bool) -> &'static str {
+    let is_of_cluster = turn.spec.is_some_and(|spec| spec.cluster.is_some());
+    if is_running && is_of_cluster && is_made_for_a_workload(turn.lease) {
+        return " The term goes on, because the pods of the workload may run on: when they have stopped, delete the RedisLease.";
+    }
+    ""
 }
 
 /// No later term can be published: its token would be lower than that in the status.

@@ -30,6 +30,9 @@ const OTHERS: Millis = Millis(1000);
 /// How much of that interval such writes may use in advance: 20 writes.
 const OTHERS_AHEAD: Millis = Millis(19_000);
 
+/// Among how many statuses a repetition is noticed: a lease can wait for keys that so many others hold.
+const REMEMBERED: usize = 8;
+
 /// The number of refusals in a row after which an event tells of them.
 const REFUSED: u32 = 3;
 
@@ -65,7 +68,7 @@ pub(super) struct Publisher {
     failed: bool,
     /// The refusals since the last write that succeeded: the time of the first one, and their number.
     refused: Option<(Time, u32)>,
-    repeat: RepeatLimit<u64>,
+    repeat: RepeatLimit<u64, REMEMBERED>,
     /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
     /// The writes that say nothing new about the term have used up their rate until then.

@@ -27,11 +27,14 @@ use super::stop_test::{StopTest, StopTests};
 use super::template_label;
 use super::workload::{Assignment, Missing, WorkloadState, missing_consent, unmark_strays};
 use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
+use crate::annotations::facts::is_made_for_a_workload;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
 use crate::election::{HolderName, PodFacts};
 
+/// Why the operator cannot stop a workload.
+const BEING_DELETED: &str = "it is being deleted, and its controller ignores changes";
 /// Why the operator does not stop a StatefulSet.
 const KEEPS_VOLUMES: &str = "Kubernetes would delete its volumes, because its field \
                              spec.persistentVolumeClaimRetentionPolicy.whenScaled is Delete";
@@ -105,11 +108,16 @@ impl Roles {
                 let running = electorate.workload().filter(|workload| !workload.run.is_stopped());
                 match running {
                     Some(workload) if workload.deletes_volumes => tests.is_impossible(KEEPS_VOLUMES),
+                    Some(workload) if workload.deleting => tests.is_impossible(BEING_DELETED),
                     running => tests.follow(running.map(|workload| &*workload.uid)),
                 }
             }
             (CandidateFacts::Unknown, _) => tests.follow(Some("")),
-            (CandidateFacts::Unusable(LeaseReady::InvalidReference, _), _) => tests.follow(None),
+            (CandidateFacts::Unusable(LeaseReady::InvalidReference, _), _)
+                if !facts.lease.as_deref().is_some_and(is_made_for_a_workload) =>
+            {
+                tests.follow(None);
+            }
             // It may run. Without a read, no write can name its version.
             (CandidateFacts::Unusable(_, why), _) => tests.is_impossible(why),
         }

@@ -185,9 +185,12 @@ fn invalid_quorum_error_names_field_and_valid_values() {
         ),
         (
             json!({"maxLeaseDuration": "2h"}),
-            "spec.maxLeaseDuration is \"2h\" and must be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s, 1m30s or 250ms",
+            "spec.maxLeaseDuration is \"2h\" and must be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms",
         ),
-        (json!({"maxLeaseDuration": "999ms"}), "spec.maxLeaseDuration is \"999ms\" and must be at least 1s"),
+        (
+            json!({"maxLeaseDuration": "999ms"}),
+            "spec.maxLeaseDuration is \"999ms\" and must be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms",
+        ),
         (
             json!({"tls": {"secretRef": {"name": "a/b"}}}),
             "spec.tls.secretRef.name is \"a/b\" and must be the name of a Secret",

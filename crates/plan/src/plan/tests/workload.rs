@@ -364,14 +364,30 @@ fn a_lease_that_was_made_for_a_workload_keeps_its_term_when_the_workload_is_dele
     lease.metadata.labels = pairs("app.kubernetes.io/managed-by", "redislease");
     lease.metadata.annotations = pairs("redislease.io/created-for", "Deployment/billing");
     story.facts.lease = Some(Arc::new(lease));
+    // What a turn orders, and the message of Ready.
+    let turn = |story: &mut Story, suspend| {
+        Arc::make_mut(story.facts.lease.as_mut().unwrap()).spec.suspend = suspend;
+        story.turn();
+        let orders = (story.commands(), story.role_writes());
+        while story.status_write().is_some() {
+            story.write();
+        }
+        let status = story.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
+        (orders, status.condition(ConditionType::Ready).unwrap().message.clone())
+    };
+    let nothing = (vec![], vec![]);
     let workload = WorkloadFacts { deleting: true, resource_version: Some("30".into()), ..story.workload() };
     story.workload_is(workload.clone());
-    story.turn();
-    assert_eq!((story.commands(), story.role_writes()), (vec![], vec![]));
+    assert_eq!(turn(&mut story, false).0, nothing);
+    let (orders, ready) = turn(&mut story, true);
+    assert_eq!(orders, nothing, "its controller ignores every change");
+    assert!(ready.contains("The operator cannot stop the workload: it is being deleted"), "{ready}");
     story.facts.holder = PodKnowledge::Gone { stopped: false };
-    story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "it does not exist".into());
-    story.turn();
-    assert_eq!(story.commands(), []);
+    story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "It does not exist.".into());
+    assert_eq!(turn(&mut story, true).0, nothing, "another cluster would start beside its pods");
+    let (orders, ready) = turn(&mut story, false);
+    assert_eq!(orders, nothing);
+    assert!(ready.ends_with("when they have stopped, delete the RedisLease."), "{ready}");
     story.workload_is(WorkloadFacts { uid: "uid-again".into(), deleting: false, ..workload });
     story.turn();
     assert_eq!(
