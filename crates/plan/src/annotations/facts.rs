@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::lease::{ActivationSpec, CandidatesSpec, Granularity};
-use crate::api::names::{self, ANNOTATION_PREFIX, CREATED_FOR_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, cut};
+use crate::api::names::{self, ANNOTATION_PREFIX, cut};
 use crate::api::spelling::WORKLOAD_ANNOTATIONS;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{Duration, RedisLease, RedisLeaseSpec};
@@ -121,8 +121,6 @@ pub struct LeaseFacts {
 impl From<&RedisLease> for LeaseFacts {
     fn from(lease: &RedisLease) -> Self {
         let metadata = &lease.metadata;
-        let managed = metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY_LABEL));
-        let created_for = metadata.annotations.as_ref().and_then(|annotations| annotations.get(CREATED_FOR_ANNOTATION));
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
         let controller = owners
             .iter()
@@ -134,18 +132,12 @@ impl From<&RedisLease> for LeaseFacts {
             uid: metadata.uid.clone().unwrap_or_default(),
             version: metadata.resource_version.clone(),
             deleting: metadata.deletion_timestamp.is_some(),
-            created_for: created_for.filter(|_| managed.is_some_and(|by| by == MANAGED_BY)).cloned(),
+            created_for: names::created_for(metadata).cloned(),
             controller,
             has_owner: !owners.is_empty(),
             settings: Settings::from(&lease.spec),
         }
     }
-}
-
-/// Whether the operator has made the lease for an annotated workload. Then Kubernetes deletes it with the workload. While it exists, the
-/// pods of a deleted workload may run on: after a deletion with `--cascade=orphan`, or while a finalizer keeps the workload.
-pub fn is_made_for_a_workload(lease: &RedisLease) -> bool {
-    LeaseFacts::from(lease).created_for.is_some()
 }
 
 impl LeaseFacts {

@@ -1,5 +1,7 @@
 //! The labels and annotations that the operator reads and writes.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 /// Pod annotation with an integer. The operator elects the eligible pod with the greatest value. Default: 0.
 pub const PRIORITY_ANNOTATION: &str = "redislease.io/priority";
 
@@ -40,6 +42,15 @@ pub const MANAGED_BY: &str = "redislease";
 /// The longest value of an annotation that is kept, in bytes: every longer one is invalid. Users choose the values, and the
 /// operator keeps those of all pods and workloads.
 pub const LONGEST_VALUE: usize = 256;
+
+/// The workload for which the operator has made the lease, such as `Deployment/billing`. Kubernetes deletes the lease together with the
+/// workload. While the lease exists, the pods of a deleted workload may run on: after a deletion with `--cascade=orphan`, or while a
+/// finalizer keeps the workload.
+pub fn created_for(lease: &ObjectMeta) -> Option<&String> {
+    let managed = lease.labels.as_ref()?.get(MANAGED_BY_LABEL);
+    let created_for = lease.annotations.as_ref()?.get(CREATED_FOR_ANNOTATION);
+    created_for.filter(|_| managed.is_some_and(|by| by == MANAGED_BY))
+}
 
 /// The value of an annotation, cut if it is too long. The mark at its end makes it invalid.
 pub fn cut(value: &str) -> String {

@@ -10,9 +10,8 @@ use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::recorded::{Recorded, latest_token};
 use super::{Effect, PodKnowledge, Read};
-use crate::annotations::facts::is_made_for_a_workload;
 use crate::api::validated::{Candidates, WorkloadKind};
-use crate::api::{RedisLease, ValidLease};
+use crate::api::{RedisLease, ValidLease, names};
 use crate::election::{Electorate, EndCause, HandoverOrder, HolderName, HolderPod, Sighting};
 
 /// The pause before repeating an unanswered read.
@@ -113,7 +112,8 @@ pub(super) fn holder_pod<'a>(
 ) -> HolderPod<'a> {
     let inputs = &turn.inputs;
     let outlasts = || {
-        let is_made = turn.spec.is_some_and(|spec| spec.cluster.is_some()) && is_made_for_a_workload(turn.lease);
+        let is_made =
+            turn.spec.is_some_and(|spec| spec.cluster.is_some()) && names::created_for(&turn.lease.metadata).is_some();
         let workload = inputs.electorate.as_ref().and_then(|electorate| electorate.workload());
         is_made && workload.is_none_or(|workload| name.is_some_and(|holder| holder.pod_uid == workload.uid))
     };

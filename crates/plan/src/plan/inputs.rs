@@ -11,9 +11,8 @@ use super::stop_test::StopTest;
 use super::template_label;
 use super::workload::{Missing, missing_consent};
 use super::{CandidateFacts, Facts, Identity, OpenQuorum, PodKnowledge};
-use crate::annotations::facts::is_made_for_a_workload;
 use crate::api::conditions::LeaseReady;
-use crate::api::{RedisLease, ValidLease};
+use crate::api::{RedisLease, ValidLease, names};
 use crate::election::{Electorate, EndCause};
 use crate::status::Obstacle;
 
@@ -186,7 +185,7 @@ impl Inputs {
 /// What a person must do about a term that outlasts its workload.
 fn without_its_workload(turn: &Turn<'_>, is_running: bool) -> &'static str {
     let is_of_cluster = turn.spec.is_some_and(|spec| spec.cluster.is_some());
-    if is_running && is_of_cluster && is_made_for_a_workload(turn.lease) {
+    if is_running && is_of_cluster && names::created_for(&turn.lease.metadata).is_some() {
         return " The term goes on, because the pods of the workload may run on: when they have stopped, delete the RedisLease.";
     }
     ""

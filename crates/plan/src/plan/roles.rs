@@ -27,7 +27,6 @@ use super::stop_test::{StopTest, StopTests};
 use super::template_label;
 use super::workload::{Assignment, Missing, WorkloadState, missing_consent, unmark_strays};
 use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
-use crate::annotations::facts::is_made_for_a_workload;
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
@@ -114,7 +113,7 @@ impl Roles {
             }
             (CandidateFacts::Unknown, _) => tests.follow(Some("")),
             (CandidateFacts::Unusable(LeaseReady::InvalidReference, _), _)
-                if !facts.lease.as_deref().is_some_and(is_made_for_a_workload) =>
+                if facts.lease.as_deref().is_none_or(|lease| names::created_for(&lease.metadata).is_none()) =>
             {
                 tests.follow(None);
             }

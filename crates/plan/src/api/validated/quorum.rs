@@ -110,7 +110,7 @@ impl ValidQuorum {
 /// With a shorter one no lease is possible, and the operator could not keep the lock of its leader.
 fn max_lease(read: &Reader, spec: &RedisQuorumSpec) -> Result<Duration, InvalidSpec> {
     let (field, text) = ("spec.maxLeaseDuration", &spec.max_lease_duration);
-    let limits = Duration::from_secs(1)..=Duration::from_secs(3600);
+    let limits = Duration::from_secs(1)..=Duration::from_hours(1);
     let longest = text.parse().ok().filter(|longest| limits.contains(longest));
     let must = "be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
     longest.ok_or_else(|| read.invalid(field, text, must))
