@@ -60,8 +60,8 @@ async fn a_future_that_is_dropped_at_any_poll_leaves_no_key() {
             break;
         }
     }
-    // Before the first poll, after it, and when the answer has come.
-    assert!(cancelled >= 2 * ROUNDS, "{cancelled}");
+    // Before the first poll, and after it: on a busy machine, the answer may have come by then.
+    assert!(cancelled > ROUNDS, "{cancelled}");
 }
 
 /// The request waits for another program, tries again, and gets the lock at a moment at which its future may be dropped.
