@@ -75,7 +75,7 @@ pub struct Queue<K, P> {
     lanes: BTreeMap<Lane<K>, LaneState<K>>,
     under_way: BTreeMap<K, Terms<K>>,
     refusals: BTreeMap<K, Refusal>,
-    forget_refusals_at: Time,
+    refusals_pruned_at: Time,
     /// How many calls were answered, without probes.
     answers: u64,
     bucket: Rate,
@@ -97,7 +97,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             lanes: BTreeMap::new(),
             under_way: BTreeMap::new(),
             refusals: BTreeMap::new(),
-            forget_refusals_at: Time(0),
+            refusals_pruned_at: Time(0),
             answers: 0,
             bucket: Rate::default(),
             gate: Gate::default(),
@@ -315,11 +315,11 @@ impl<K: Clone + Ord, P> Queue<K, P> {
                 self.refusals.insert(key.clone(), Refusal { failures, until, ..Refusal::of(priority, now) });
             }
         }
-        if self.forget_refusals_at <= now {
+        if now.since(self.refusals_pruned_at) >= REFUSAL_KEPT {
             // A repetition that waits for a place must not become a first call.
             let is_known = |key: &K| self.jobs.contains_key(key) || self.under_way.contains_key(key);
             self.refusals.retain(|key, refusal| refusal.counts(now) || is_known(key));
-            self.forget_refusals_at = now + REFUSAL_KEPT;
+            self.refusals_pruned_at = now;
         }
         if verdict != Verdict::Panicked {
             self.answered();
