@@ -165,8 +165,7 @@ impl<T> Calls<T> {
                     self.withdrawn(job);
                 }
                 Next::Call(key, mut job) => {
-                    if matches!(&*job.request, Request::Role { .. })
-                        && self.queue.was_unanswered(&key)
+                    if self.queue.was_unanswered(&key)
                         && let Request::Role { write, .. } = Arc::make_mut(&mut job.request)
                     {
                         write.waits = write.must_be_stored();
@@ -220,7 +219,7 @@ impl<T> Calls<T> {
         self.queue.done(now, &key, judged.verdict, entropy);
         let unanswered = judged.verdict == Verdict::Unanswered;
         let (failures, at_fault) = self.queue.failed(&key);
-        if !(unanswered && at_fault) {
+        if !at_fault {
             self.record(now, &judged);
         } else if let Outcome::Role(_, RoleAnswer { outcome, .. }) = &mut outcome {
             outcome.blame_call();
