@@ -273,12 +273,10 @@ fn a_role_write_moves_the_version_of_those_of_other_leases() {
     }
     let versions = |calls: &mut Calls<u32>| -> Vec<(u64, String)> {
         let sent = std::iter::from_fn(|| calls.poll_effect(Time(0)));
-        let sent = sent.filter_map(|effect| match effect {
-            Effect::Send(number, request) => match &*request {
-                Request::Role { write, .. } => Some((number, write.version.clone().unwrap_or_default())),
-                _ => None,
-            },
-            _ => None,
+        let sent = sent.filter_map(|effect| {
+            let Effect::Send(number, request) = effect else { return None };
+            let Request::Role { write, .. } = &*request else { return None };
+            Some((number, write.version.clone()?))
         });
         sent.collect()
     };
@@ -288,6 +286,8 @@ fn a_role_write_moves_the_version_of_those_of_other_leases() {
     assert_eq!(versions(&mut calls), [(2, "5".to_owned())]);
     calls.answered(Time(0), 2, Err(refused()), MIDDLE);
     assert_eq!(versions(&mut calls), [(3, "3".to_owned())], "it was decided on another version");
+    calls.answered(Time(1), 3, Err(CallError::Conflict), MIDDLE);
+    assert_eq!((calls.answered_at(), calls.waits_for(4)), (Some(Time(1)), true), "the object is read next");
 }
 
 #[test]

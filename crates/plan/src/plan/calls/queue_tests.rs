@@ -54,6 +54,7 @@ fn a_newer_job_replaces_the_older_one_and_waits_for_the_one_under_way() {
     queue.submit(Time(1), job("s", Priority::End, 4));
     assert_eq!(queue.withdraw(&"s"), Some(4));
     assert_eq!((queue.next(Time(9)), queue.jobs.len(), queue.lanes.len()), (None, 0, 0));
+    assert_eq!(queue.lengths(), [0; 6]);
 }
 
 #[test]
@@ -62,9 +63,12 @@ fn a_newer_job_has_its_own_priority_and_time() {
     for (key, priority) in [("less", Priority::End), ("later", Priority::Events), ("less", Priority::Counts)] {
         queue.submit(Time(0), job(key, priority, 0));
     }
-    queue.submit(Time(0), Submission { not_before: Some(Time(9)), ..job("later", Priority::Events, 0) });
+    for at in [5, 9] {
+        queue.submit(Time(0), Submission { not_before: Some(Time(at)), ..job("later", Priority::Events, 0) });
+    }
     queue.submit(Time(0), job("other", Priority::Standby, 0));
     assert_eq!(sent(&mut queue, Time(0)), ["other", "less"]);
+    assert_eq!(sent(&mut queue, Time(8)), [""; 0]);
     assert_eq!(sent(&mut queue, Time(9)), ["later"]);
 }
 
@@ -72,9 +76,10 @@ fn a_newer_job_has_its_own_priority_and_time() {
 fn one_job_of_a_lane_at_a_time() {
     let mut queue = Calls::new(Limits::STANDARD);
     let lane: Arc<str> = "pod".into();
-    for key in ["a", "b", "c"] {
+    for key in ["a", "b", "c", "d"] {
         queue.submit(Time(0), Submission { lane: Some(lane.clone()), ..job(key, Priority::Standby, 0) });
     }
+    queue.withdraw(&"d");
     queue.submit(Time(0), job("other", Priority::Counts, 0));
     assert_eq!(sent(&mut queue, Time(0)), ["a", "other"]);
     let mut waiting = 0;
