@@ -442,7 +442,7 @@ fn calls_that_decide_who_is_active_are_more_urgent_than_counts_and_events() {
     let (sent, numbers) = effects(&mut calls, Time(0));
     assert_eq!(sent, ["send pod n/p"]);
     calls.keep_only(Priority::Events);
-    assert!(calls.has(Priority::Events) && !calls.has(Priority::Counts));
+    assert!(calls.has(Priority::End) && calls.has(Priority::Events) && !calls.has(Priority::Counts));
     assert_eq!(calls.lengths(), [0, 0, 0, 0, 0, 1]);
     calls.answered(Time(2), numbers[0], Err(CallError::NotFound), MIDDLE);
     assert_eq!(effects(&mut calls, Time(2)).0, ["3 holder Ok(false)"]);

@@ -126,6 +126,15 @@ fn a_probe_is_sent_once_for_all_and_not_when_a_call_is_answered_anyway() {
     assert_eq!(sent(&mut queue, Time(0)), [""; 0], "one at a time");
     queue.probe_done(Time(1), true, MIDDLE);
     assert_eq!(sent(&mut queue, Time(1)), [""; 0], "this answer came after both requests");
+    for key in ["a", "b"] {
+        queue.submit(Time(1), job(key, Priority::End, 0));
+    }
+    assert_eq!(sent(&mut queue, Time(1)), ["a", "b"]);
+    queue.done(Time(1), &"a", Verdict::Unanswered, MIDDLE);
+    queue.want_probe();
+    done(&mut queue, Time(2), &["b"]);
+    queue.submit(Time(2), job("c", Priority::End, 0));
+    assert_eq!(sent(&mut queue, Time(2)), ["c"], "the answer to b is enough");
 }
 
 #[test]
@@ -310,6 +319,10 @@ fn calls_that_were_not_answered_before_leave_room_for_others() {
     // What has waited for a place for minutes is still a repetition.
     done(&mut queue, due + Millis(200_000), &["end"]);
     assert!(keys[1..].iter().all(|key| queue.was_unanswered(key)));
+    queue.done(due + Millis(200_000), &keys[1], Verdict::Unanswered, MIDDLE);
+    assert_eq!(queue.failed(&keys[1]).0, 1);
+    queue.keep_only(Priority::End);
+    assert!(queue.delayed.is_empty());
 }
 
 /// A webhook of a tenant with many leases hangs, and nothing has shown it yet.
