@@ -105,6 +105,7 @@ fn timeless(status: &RedisQuorumStatus) -> RedisQuorumStatus {
 
 #[cfg(test)]
 mod tests {
+    use redislease_core::time::Time;
     use redislease_plan::status::NoticeReason;
 
     use super::*;
@@ -137,6 +138,17 @@ mod tests {
         let (mut writes, status, events) = written(Err(&CallError::Conflict));
         assert_eq!((events.len(), writes.shown(Some(&status)).len()), (0, 0));
         assert_eq!(written(Ok(())).2.len(), 1);
+    }
+
+    /// While a write waits, none is begun: the leader could not contradict a claim in time.
+    #[test]
+    fn a_status_that_alternates_waits_for_no_repetition() {
+        let mut writes = StatusWrites::default();
+        for votes in ["3/3", "2/3"].into_iter().cycle().take(8) {
+            let status: RedisQuorumStatus = serde_json::from_value(serde_json::json!({"votes": votes})).unwrap();
+            assert_eq!(writes.repeat.due(&status), Time(0), "{votes}");
+            writes.repeat.wrote(Time(1), status);
+        }
     }
 
     #[test]
