@@ -207,6 +207,23 @@ fn a_condition_that_changes_causes_twenty_statuses_and_then_one_a_second() {
     assert!(story.status_write().is_some_and(|write| write.priority == Priority::End));
 }
 
+/// What the nodes answer alternates, once a second for ten minutes.
+#[test]
+fn a_condition_that_alternates_is_written_with_growing_pauses() {
+    let mut story = Story::held_by_a();
+    let mut written = 0;
+    for second in 0..600 {
+        Arc::make_mut(&mut story.facts.quorum).mismatch =
+            Some(format!("node {} has another configuration", second % 3));
+        story.pass(1000);
+        while story.status_write().is_some() {
+            story.write();
+            written += 1;
+        }
+    }
+    assert!((15..60).contains(&written), "{written}");
+}
+
 #[test]
 fn an_event_tells_once_that_the_api_server_refuses_the_status() {
     let mut story = Story::held_by_a();
