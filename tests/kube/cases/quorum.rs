@@ -6,6 +6,8 @@ use super::case::{Case, nodes, quorum};
 
 const LONGEST: &str =
     "maxLeaseDuration must be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
+const TIMEOUT: &str =
+    "commandTimeout must be a duration from 10ms to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
 
 fn spec(patch: &Value) -> Value {
     quorum(json!({"spec": patch}))
@@ -40,10 +42,17 @@ pub(super) fn creations() -> Vec<Case> {
             "spec.maxLeaseDuration",
             LONGEST,
         ),
-        Case::not_a_duration(
+        Case::bad(
             "a timeout that is not a duration",
             spec(&json!({"commandTimeout": "500"})),
             "spec.commandTimeout",
+            TIMEOUT,
+        ),
+        Case::bad(
+            "a timeout of less than 10 ms",
+            spec(&json!({"commandTimeout": "9ms"})),
+            "spec.commandTimeout",
+            TIMEOUT,
         ),
         Case::not_a_dns_name(
             "a secret in another namespace",

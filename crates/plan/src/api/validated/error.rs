@@ -53,6 +53,21 @@ impl Reader {
         self.duration_up_to(MAX_LEASE, field, text)
     }
 
+    /// Parses a duration from `least` to 1 h.
+    pub(super) fn duration_from(
+        &self,
+        least: Duration,
+        field: &str,
+        text: &duration::Duration,
+    ) -> Result<Duration, InvalidSpec> {
+        text.parse().ok().filter(|duration| (least..=MAX_LEASE).contains(duration)).ok_or_else(|| {
+            let least = duration::Duration::from(least);
+            let must =
+                format!("be a duration from {least} to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms");
+            self.invalid(field, text, must)
+        })
+    }
+
     /// Parses a duration longer than 0 s and at most `max`.
     pub(super) fn duration_up_to(
         &self,

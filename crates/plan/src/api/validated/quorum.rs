@@ -15,6 +15,10 @@ use crate::api::quorum::QuorumNode;
 use crate::api::{RedisQuorum, RedisQuorumSpec};
 
 const MAX_NODES: usize = 9;
+/// With a shorter one no lease is possible, and the operator could not keep the lock of its leader.
+const LEAST_LEASE: Duration = Duration::from_secs(1);
+/// With a shorter one the nodes would be up and down all the time.
+const LEAST_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// A `RedisQuorum` with a valid spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,15 +111,6 @@ impl ValidQuorum {
     }
 }
 
-/// With a shorter one no lease is possible, and the operator could not keep the lock of its leader.
-fn max_lease(read: &Reader, spec: &RedisQuorumSpec) -> Result<Duration, InvalidSpec> {
-    let (field, text) = ("spec.maxLeaseDuration", &spec.max_lease_duration);
-    let limits = Duration::from_secs(1)..=Duration::from_hours(1);
-    let longest = text.parse().ok().filter(|longest| limits.contains(longest));
-    let must = "be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
-    longest.ok_or_else(|| read.invalid(field, text, must))
-}
-
 impl TryFrom<&RedisQuorum> for ValidQuorum {
     type Error = InvalidSpec;
 
@@ -127,8 +122,8 @@ impl TryFrom<&RedisQuorum> for ValidQuorum {
         Ok(Self {
             nodes: nodes(&read, spec)?,
             key_prefix: key_prefix(&read, spec)?,
-            max_lease: max_lease(&read, spec)?,
-            command_timeout: read.duration("spec.commandTimeout", &spec.command_timeout)?,
+            max_lease: read.duration_from(LEAST_LEASE, "spec.maxLeaseDuration", &spec.max_lease_duration)?,
+            command_timeout: read.duration_from(LEAST_TIMEOUT, "spec.commandTimeout", &spec.command_timeout)?,
             secret: secret(&read, spec)?,
             tls: tls(&read, spec)?,
             allowed_namespaces: allowed_namespaces(&read, spec)?,

@@ -192,6 +192,10 @@ fn invalid_quorum_error_names_field_and_valid_values() {
             "spec.maxLeaseDuration is \"999ms\" and must be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms",
         ),
         (
+            json!({"commandTimeout": "9ms"}),
+            "spec.commandTimeout is \"9ms\" and must be a duration from 10ms to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms",
+        ),
+        (
             json!({"tls": {"secretRef": {"name": "a/b"}}}),
             "spec.tls.secretRef.name is \"a/b\" and must be the name of a Secret",
         ),
