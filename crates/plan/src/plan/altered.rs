@@ -226,4 +226,26 @@ mod tests {
         let deleted = write(None, None, PodChange::Delete);
         assert_eq!(deleted.altered_in("l", stored(Some("standby"), &[], &[]).object()), None);
     }
+
+    #[test]
+    fn a_fence_is_another_value_in_each_write_and_can_be_left_out() {
+        let withdrawn = names::withdrawn_annotation("l");
+        let fence = |token| write(None, token, PodChange::Fence(3)).annotations("l").pop();
+        assert_eq!(fence(Some("7")), Some((withdrawn.clone(), Some("7.3".to_owned()))));
+        assert_eq!(fence(None), Some((withdrawn.clone(), Some("0.3".to_owned()))));
+        let with = |change, marks: &[(&str, Option<&str>)]| {
+            let marks = marks.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned))).collect();
+            RoleWrite { marks, ..write(None, Some("7"), change) }
+        };
+        let (none, fenced, other) = (PodChange::None, (&*withdrawn, Some("7.3")), ("other", Some("1")));
+        for (change, marks, without) in [
+            (none, vec![], None),
+            (none, vec![other], None),
+            (none, vec![(&*withdrawn, None)], None),
+            (none, vec![other, fenced], Some(with(none, &[other]))),
+            (PodChange::Fence(3), vec![other], Some(with(none, &[other]))),
+        ] {
+            assert_eq!(with(change, &marks).without_fence("l"), without, "{change:?} {marks:?}");
+        }
+    }
 }
