@@ -66,6 +66,11 @@ impl<T> Mailbox<T> {
         }
     }
 
+    /// Whether [`take`](Self::take) would return nothing.
+    pub fn is_empty(&self) -> bool {
+        self.lock().as_ref().is_none_or(Vec::is_empty)
+    }
+
     /// Exchanges `empty` for all items. The mailbox uses the empty buffer for the next items.
     pub fn take(&self, empty: &mut Vec<T>) {
         if let Some(list) = self.lock().as_mut() {

@@ -10,6 +10,7 @@
 //! begin, and how a lease retires and closes, is decided in [`redislease_core::driver`].
 
 mod handle;
+mod linger;
 mod machine;
 mod returns;
 mod setup;

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::Setup;
 use super::handle::{FirstAttempt, Message, Shared};
+use super::linger::Linger;
 use super::machine::{Machine, Outcome, Tools};
 use super::returns::watch_nodes;
 use super::slots::Slots;
@@ -59,6 +60,7 @@ pub(super) struct Shard {
     now: Time,
     /// The work since the other tasks had their turn, in leases.
     handled: usize,
+    linger: Linger,
 }
 
 impl Shard {
@@ -78,6 +80,7 @@ impl Shard {
             ends_when_empty: false,
             now: Time(0),
             handled: 0,
+            linger: Linger::default(),
         }
     }
 
@@ -123,6 +126,10 @@ impl Shard {
 
     /// Returns when there may be work.
     async fn wait(&mut self) {
+        let (ballots, inbox) = (&self.tools.ballots, &self.shared.inbox);
+        if self.linger.wait(|| !inbox.is_empty(), || !ballots.is_empty()).await {
+            return;
+        }
         let next = self.timers.next();
         if let Some(Err(error)) = self.alarm.as_mut().map(|alarm| alarm.set_no_later(next)) {
             no_timer(&error);
@@ -139,7 +146,10 @@ impl Shard {
         tokio::select! {
             biased;
             () = self.tools.ballots.filled() => {}
-            () = self.shared.inbox.filled() => {}
+            // It is also told of what was taken before.
+            () = self.shared.inbox.filled() => if !self.shared.inbox.is_empty() {
+                self.linger.answered();
+            },
             waited = timer => if let Err(error) = waited {
                 no_timer(&error);
                 self.alarm = None;
@@ -157,6 +167,7 @@ impl Shard {
         }
         for _ in 0..AT_ONCE {
             let Some(ballot) = self.ballots.pop_front() else { break };
+            self.linger.voted();
             let Ballot { lease, round, node, vote } = ballot;
             self.with(LeaseId::unpack(lease), Input::Vote { round, node, vote });
         }
