@@ -133,7 +133,8 @@ pub struct Holder {
     /// The name of the pod. With granularity Cluster: the name of the workload.
     pub pod: String,
 
-    /// The UID of the pod or workload. A new one with the same name is another holder.
+    /// The UID of the pod or workload. A new one with the same name is another holder, except an annotated workload that is created
+    /// again while its lease stays. The term then keeps the earlier UID.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
 

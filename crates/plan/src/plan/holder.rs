@@ -9,6 +9,7 @@ use super::inputs::Turn;
 use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::recorded::{Recorded, latest_token};
+use super::workload::is_made_for;
 use super::{Effect, PodKnowledge, Read};
 use crate::api::validated::{Candidates, WorkloadKind};
 use crate::api::{RedisLease, ValidLease, names};
@@ -115,7 +116,7 @@ pub(super) fn holder_pod<'a>(
         let is_made =
             turn.spec.is_some_and(|spec| spec.cluster.is_some()) && names::created_for(&turn.lease.metadata).is_some();
         let workload = inputs.electorate.as_ref().and_then(|electorate| electorate.workload());
-        is_made && workload.is_none_or(|workload| name.is_some_and(|holder| holder.pod_uid == workload.uid))
+        is_made && workload.is_none_or(|workload| is_made_for(turn.lease, workload))
     };
     match knowledge {
         PodKnowledge::Unseen => HolderPod::Unseen,

@@ -143,7 +143,7 @@ impl Inputs {
             forbidden.map(|why| (LeaseReady::Forbidden, why)),
             facts.quorum.obstacle.clone(),
             block.map(|message| (LeaseReady::QuorumUnavailable, message)),
-            unusable.map(|(reason, message)| (reason, message + without_its_workload(turn, is_running))),
+            unusable.map(|(reason, why)| (reason, without_its_workload(turn, is_running, reason, why))),
             selected,
             cools_down.then(|| (not_published.reason, not_published.message.to_owned())),
             yields.map(|message| (LeaseReady::Unheld, message)),
@@ -182,13 +182,17 @@ impl Inputs {
     }
 }
 
-/// What a person must do about a term that outlasts its workload.
-fn without_its_workload(turn: &Turn<'_>, is_running: bool) -> &'static str {
+/// Why the workload cannot be used, and what a person must do about a term that outlasts it.
+fn without_its_workload(turn: &Turn<'_>, is_running: bool, reason: LeaseReady, why: String) -> String {
     let is_of_cluster = turn.spec.is_some_and(|spec| spec.cluster.is_some());
-    if is_running && is_of_cluster && names::created_for(&turn.lease.metadata).is_some() {
-        return " The term goes on, because the pods of the workload may run on: when they have stopped, delete the RedisLease.";
+    let outlasts = is_running && is_of_cluster && names::created_for(&turn.lease.metadata).is_some();
+    if !outlasts || reason != LeaseReady::InvalidReference {
+        return why;
     }
-    ""
+    format!(
+        "{why}. The term goes on, because the pods of the workload may run on: create it again, or, when they have stopped, delete the \
+         RedisLease."
+    )
 }
 
 /// No later term can be published: its token would be lower than that in the status.

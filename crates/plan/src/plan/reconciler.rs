@@ -19,7 +19,8 @@ use super::output::{Effects, Output};
 use super::publish::Publisher;
 use super::recorded::Recorded;
 use super::roles::Roles;
-use super::{Authority, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge};
+use super::workload::is_of_earlier;
+use super::{Authority, CandidateFacts, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge};
 use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::election::{Electorate, EndCause, Situation, Step, decide, takeover};
@@ -84,7 +85,12 @@ impl Machine for Reconciler {
 
     fn handle(&mut self, now: Time, event: Event) {
         match event {
-            Event::Facts(facts) => self.turn(now, &facts),
+            Event::Facts(mut facts) => {
+                if is_of_earlier(&facts) {
+                    facts.candidates = CandidateFacts::Unknown;
+                }
+                self.turn(now, &facts);
+            }
             Event::View(view) => self.keeper.show(view, &mut self.out),
             Event::KeeperEnded => self.keeper.ended(now, &mut self.out),
             Event::StatusWritten(outcome) => {

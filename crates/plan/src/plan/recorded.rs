@@ -29,6 +29,10 @@ impl<'a> Recorded<'a> {
         })
     }
 
+    pub fn pod(&self) -> &'a str {
+        &self.holder.pod
+    }
+
     pub fn pod_uid(&self) -> &'a str {
         &self.holder.pod_uid
     }

@@ -16,7 +16,7 @@ use super::desired_role::{DesiredRole, is_written, role_of};
 use super::entitlement::Entitlement;
 use super::inputs::Turn;
 use super::keeper::Keeper;
-use super::keeper_link::KeeperLink;
+use super::keeper_link::{KeeperLink, holder_of};
 use super::output::Effects;
 use super::publish::Publisher;
 use super::recorded::{Recorded, latest_given_token};
@@ -25,7 +25,7 @@ use super::role_writer::RoleWriter;
 use super::start::StartState;
 use super::stop_test::{StopTest, StopTests};
 use super::template_label;
-use super::workload::{Assignment, Missing, WorkloadState, missing_consent, unmark_strays};
+use super::workload::{Assignment, Missing, WorkloadState, heir, missing_consent, unmark_strays};
 use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcome};
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
@@ -193,8 +193,8 @@ impl Roles {
         if let Some(deadline) = undecided {
             out.wake_at(deadline);
         }
-        let entitlement = entitlement(keeper, lease, undecided.is_some() || keeper.is_newly_unconfirmed());
-        self.workload.follow(entitlement.as_ref(), keeper.view(), Recorded::of(lease));
+        let entitlement = entitlement(turn, keeper, undecided.is_some() || keeper.is_newly_unconfirmed());
+        self.workload.follow(entitlement.as_ref(), keeper.view(), Recorded::of(lease), heir(turn));
         if self.entitlement != entitlement {
             self.entitlement.clone_from(&entitlement);
             self.writer.entitlement_changed();
@@ -339,10 +339,19 @@ impl Roles {
 }
 
 /// The current entitlement; `None` while it is unknown and the labels stay unchanged.
-fn entitlement(keeper: &Keeper, lease: &RedisLease, undecided: bool) -> Option<Entitlement> {
+fn entitlement(turn: &Turn<'_>, keeper: &Keeper, undecided: bool) -> Option<Entitlement> {
+    let (lease, view) = (turn.lease, keeper.view());
     let recorded = Recorded::of(lease).filter(|recorded| recorded.active).map(|recorded| recorded.attempt);
     let known = |attempt| keeper.link().is_some_and(|link| link.knows(attempt));
-    Entitlement::of(keeper.view(), recorded, recorded.is_some_and(known), undecided, latest_given_token(lease))
+    let latest = latest_given_token(lease);
+    let mut entitlement = Entitlement::of(view, recorded, recorded.is_some_and(known), undecided, latest)?;
+    if let (Some((uid, _)), Some(heir)) = (&mut entitlement.holder, heir(turn))
+        && *uid != heir.uid
+        && view.and_then(holder_of).is_some_and(|named| named.pod == heir.name)
+    {
+        uid.clone_from(&heir.uid);
+    }
+    Some(entitlement)
 }
 
 fn holder_of_running_term(keeper: &Keeper) -> Option<String> {

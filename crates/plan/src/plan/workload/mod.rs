@@ -5,6 +5,7 @@
 //! - *First contact.* A workload is ours if its owner annotation names this lease and this object, or did so while this process
 //!   decided, or if the status named it then, also as the holder of a term that has ended. One that is not ours runs on until a term of
 //!   it is held, or until an attempt that began after it was first seen was answered: another holds the lease.
+//! - *Created again.* A term of an earlier workload of its name can be that of the workload, see the module `heir`.
 //! - *Withdrawal.* Each write of `standby` raises the number in the withdrawn annotation, so that a start that is still under way
 //!   names an earlier version. A withdrawal is due after a gain of authority, after each end or doubt of a term, and after a
 //!   restore of the API server. Nothing starts while one is due.
@@ -32,9 +33,11 @@ use crate::api::names::{self, PodRole};
 use crate::election::{HolderName, WorkloadFacts};
 
 mod consent;
+mod heir;
 mod state;
 
 pub(super) use consent::{Missing, missing_consent};
+pub(super) use heir::{heir, is_made_for, is_of_earlier};
 pub(super) use state::WorkloadState;
 
 /// One turn of a workload.

@@ -50,7 +50,13 @@ impl WorkloadState {
     /// Takes what this process believes about the term. Each end of a belief is a reason for a withdrawal. So is the end of the term
     /// in the status: until then, another process that decides by accident may read the term there, and start the workload in the
     /// version that the first withdrawal has made.
-    pub fn follow(&mut self, entitlement: Option<&Entitlement>, view: Option<&View>, recorded: Option<Recorded<'_>>) {
+    pub fn follow(
+        &mut self,
+        entitlement: Option<&Entitlement>,
+        view: Option<&View>,
+        recorded: Option<Recorded<'_>>,
+        heir: Option<&WorkloadFacts>,
+    ) {
         let is_named = recorded.is_some_and(|recorded| recorded.active);
         let belief = match (entitlement, view.map(|view| &view.standing)) {
             // The latest token is that of the new term, which starts the workload soon if the status names it already.
@@ -60,10 +66,12 @@ impl WorkloadState {
             (Some(Entitlement { holder: None, latest }), _) => Belief::Ended { latest: *latest, is_named },
         };
         // Also a term that has ended: the process that has ended it may not have stopped the workload.
-        if let Some(recorded) = recorded.filter(|recorded| self.left != Some(recorded.attempt))
-            && self.named.as_deref() != Some(recorded.pod_uid())
-        {
-            self.named = Some(recorded.pod_uid().into());
+        if let Some(recorded) = recorded.filter(|recorded| self.left != Some(recorded.attempt)) {
+            let heir = heir.filter(|heir| heir.name == recorded.pod());
+            let uid = heir.map_or(recorded.pod_uid(), |heir| &heir.uid);
+            if self.named.as_deref() != Some(uid) {
+                self.named = Some(uid.into());
+            }
         }
         let begins = matches!(belief, Belief::Held(_)) && !matches!(self.belief, Belief::Held(_));
         if belief != self.belief && !begins {
