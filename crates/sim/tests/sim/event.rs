@@ -92,6 +92,7 @@ pub enum Heal {
     Consent(usize, usize),
     Workload(usize, usize),
     Restored(usize),
+    Orphaned(usize, usize),
 }
 
 /// A later step in the life of a pod.

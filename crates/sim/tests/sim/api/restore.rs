@@ -38,6 +38,9 @@ impl World {
                 let replicas = replicas(workload);
                 self.replicas_change((cluster, place), replicas, None);
                 self.tell_workload(cluster, place);
+            } else {
+                // The status may be older than the term for which its pods run.
+                self.nobody_stops((cluster, place));
             }
         }
     }

@@ -39,6 +39,11 @@ impl ApiServer {
         self.workloads.insert(number, Arc::new(facts));
     }
 
+    pub fn delete_workload(&mut self, number: u32) {
+        self.next_version();
+        self.workloads.remove(&number);
+    }
+
     /// Writes the role of a workload, and switches it. Returns the workload that the answer shows.
     pub fn write_workload(
         &mut self,
@@ -88,7 +93,8 @@ impl World {
         let number = self.new_uid();
         let replicas = self.rng.pick(&[0, RUNNING]);
         self.apis[cluster].put_workload(number, objects::deployment(number, place, replicas));
-        self.replicas_change((cluster, place), replicas, None);
+        let adopts = self.is_made(place).then(|| self.running.inherit((cluster, place), number)).flatten();
+        self.replicas_change((cluster, place), replicas, adopts.filter(|_| replicas > 0));
         self.tell_workload(cluster, place);
     }
 

@@ -94,12 +94,14 @@ pub enum Bug {
     EndMustBeShown,
     /// The keys are never read while no attempt can begin.
     KeysNotRead,
+    /// The old rule: a term ends when its workload is missing, although the pods may run on.
+    EndsWithItsWorkload,
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
 /// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, `ReleaseUnseen` needs a controller as in
 /// `scenario::selected`, and `NoSparePlaces` many calls at once as in `scenario::webhook`.
-const OF_THE_OPERATOR: [Bug; 37] = [
+const OF_THE_OPERATOR: [Bug; 38] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -137,6 +139,7 @@ const OF_THE_OPERATOR: [Bug; 37] = [
     Bug::RefusedStopAccepted,
     Bug::EndMustBeShown,
     Bug::KeysNotRead,
+    Bug::EndsWithItsWorkload,
 ];
 
 impl Bug {
@@ -151,7 +154,7 @@ impl Bug {
             Self::DeletedTooEarly => Some("gate: "),
             Self::WorkloadRunsOn | Self::WorkloadIsStale => Some("orkload"),
             Self::StartFromCachedStatus => Some("R4: "),
-            Self::NextStartsTooEarly => Some("R1: "),
+            Self::NextStartsTooEarly | Self::EndsWithItsWorkload => Some("R1: "),
             Self::StoppedWithoutAnswer => Some("R3: "),
             Self::NoBackOff => Some("R2: "),
             Self::ConsentIgnored => Some("consent: "),

@@ -107,6 +107,8 @@ pub enum Fault {
     WebhookHangs,
     /// etcd of a cluster is restored from a backup that was made some time before.
     RestoreEtcd,
+    /// A workload is deleted and its pods run on, until a workload of its name is created.
+    Orphan,
 }
 
 impl Fault {

@@ -43,7 +43,8 @@ impl World {
                     |place: usize| self.specs[cluster][place].clustered && objects::namespace(place) == namespace;
                 let others: Vec<usize> =
                     (0..self.swarm.keys.len()).filter(|&other| other != place && is_clustered(other)).collect();
-                if !is_clustered(place) || others.is_empty() {
+                let exists = self.apis[cluster].workload_of(place).is_some();
+                if !is_clustered(place) || !exists || others.is_empty() {
                     return false;
                 }
                 let other = self.rng.pick(&others);
@@ -59,6 +60,12 @@ impl World {
                 self.apis[cluster].hangs_until.insert(objects::namespace(place), until);
             }
             Fault::RestoreEtcd => return self.restore_or_back_up(cluster),
+            Fault::Orphan => {
+                if !self.orphan_pods((cluster, place)) {
+                    return false;
+                }
+                self.heal_later(Heal::Orphaned(cluster, place));
+            }
             _ => {
                 if !self.set_consent(cluster, place, None) {
                     return false;

@@ -4,6 +4,7 @@ pub mod bug;
 pub mod fault;
 pub mod meddlers;
 pub mod nemesis;
+pub mod orphans;
 pub mod planted;
 pub mod planted_effects;
 pub mod pods;

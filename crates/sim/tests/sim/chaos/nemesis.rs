@@ -190,7 +190,8 @@ impl World {
             | Fault::NoConsent
             | Fault::SharedWorkload
             | Fault::WebhookHangs
-            | Fault::RestoreEtcd => self.meddle(cluster, fault),
+            | Fault::RestoreEtcd
+            | Fault::Orphan => self.meddle(cluster, fault),
             _ => false,
         };
         if changes {
@@ -230,6 +231,7 @@ impl World {
             Heal::Consent(cluster, place) => _ = self.set_consent(cluster, place, Some(place)),
             Heal::Workload(cluster, place) => self.name_own_workload(cluster, place),
             Heal::Restored(cluster) => self.serve_restored(cluster),
+            Heal::Orphaned(cluster, place) => self.recreate_workload((cluster, place)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redislease_core::lease::{Refusal, Standing, View};
 use redislease_core::op::{Attempt, Stage, Stored};
 use redislease_core::time::{Millis, Time};
-use redislease_plan::api::RedisLease;
+use redislease_plan::api::{RedisLease, names};
 use redislease_plan::engine::Machine;
 use redislease_plan::plan::{
     CandidateFacts, Effect, Event, Facts, Identity, PermitUse, PermitUses, PodKnowledge, Reconciler,
@@ -47,6 +47,12 @@ impl Planted {
         self.lease = facts.lease.clone().or_else(|| self.lease.take());
         if self.is(Bug::DeletionIgnored) {
             facts.lease.clone_from(&self.lease);
+        }
+        if self.is(Bug::EndsWithItsWorkload)
+            && let Some(lease) = &mut facts.lease
+        {
+            // As if somebody had written the lease.
+            Arc::make_mut(lease).metadata.annotations.get_or_insert_default().remove(names::CREATED_FOR_ANNOTATION);
         }
         if self.is(Bug::ContendsWithoutAnswer) {
             facts.api_answered_at = Some(now);

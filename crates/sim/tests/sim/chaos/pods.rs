@@ -11,6 +11,7 @@ use crate::api::objects::LeaseSpec;
 use crate::api::server::Change;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
+use crate::chaos::orphans::make_for_workload;
 use crate::check::trace::Note;
 use crate::event::{Event, Heal, PodStep};
 use crate::redis::clock::{MILLI, SECOND};
@@ -260,7 +261,10 @@ impl World {
         }
         let uid = self.new_uid();
         self.note(Note::Lease(uid, "is created"));
-        let lease = objects::lease(place, uid, self.swarm.keys[place], &self.specs[cluster][place], self.now);
+        let mut lease = objects::lease(place, uid, self.swarm.keys[place], &self.specs[cluster][place], self.now);
+        if self.is_made(place) {
+            make_for_workload(&mut lease, place);
+        }
         let change = self.apis[cluster].create_lease(place, lease);
         self.tell(cluster, Some(change));
     }

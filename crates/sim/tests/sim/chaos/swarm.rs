@@ -56,6 +56,8 @@ pub struct Swarm {
     pub gated: u8,
     /// The leases that clusters hold, as bits by place.
     pub clustered: u8,
+    /// The leases of `clustered` that the operator has made for their workloads, as bits by place.
+    pub made: u8,
     /// The role that the template and the selector of the controller of all candidates name.
     pub selected: Option<PodRole>,
     /// Candidates of each lease.
@@ -140,6 +142,7 @@ impl Swarm {
             excludes: false,
             gated,
             clustered,
+            made: 0,
             selected: None,
             pods: rng.between(1, 3) as usize,
             specs,

@@ -83,6 +83,10 @@ sights! {
     StoppedBeforeStatus,
     WorkloadRuns,
     WorkloadStopped,
+    /// The workload of a lease that was made for it was deleted, and its pods run on.
+    PodsOrphaned,
+    /// A workload was started for a term of an earlier one with its name.
+    TermInherited,
     LeaseRead,
     HolderRead,
     StartableRead,

@@ -22,6 +22,9 @@ impl World {
     pub fn count_end(&mut self, process: usize, uid: u32, end: TermEnd) {
         self.coverage.saw(if end.is_loss() { Sight::LossCounted } else { Sight::EndCounted });
         let named = self.named(process, uid).map(|named| named.attempt);
+        if end.is_loss() {
+            self.orphans_lose(process, uid);
+        }
         let Some(unit) = self.unit(process, uid) else { return };
         unit.checks.lost |= end.is_loss();
         let Some(attempt) = named else { return };

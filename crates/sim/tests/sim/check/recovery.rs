@@ -150,6 +150,7 @@ impl World {
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
             self.suspend_lease(cluster, place, cluster == 1 && self.stays_suspended());
+            self.recreate_workload((cluster, place));
             self.name_own_workload(cluster, place);
             self.set_consent(cluster, place, Some(place));
             let unready: Vec<u32> =

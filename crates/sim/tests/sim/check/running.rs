@@ -8,10 +8,10 @@
 //!
 //! R1 is excused where `docs/guarantees.md` excuses it: a pod is counted until its grace period has passed, and until it is deleted by
 //! force or its lease is deleted. A workload is counted if an operator started it or published a term for it, and its cluster must be able to stop it: its API
-//! server answered and its processes ran for the last two leases. The same excuses R5.
+//! server answered and its processes ran for the last two leases. The same excuses R5. [`crate::chaos::orphans`] says when the pods of a
+//! workload count that was deleted.
 
 use redislease_core::op::{Stage, Token, Vote};
-use redislease_plan::api::names;
 use redislease_plan::api::names::PodRole;
 use redislease_plan::election::WorkloadFacts;
 use redislease_plan::plan::{PodChange, RoleWrite};
@@ -22,6 +22,8 @@ use crate::api::objects::Named;
 use crate::api::server::{Mode, Policy};
 use crate::api::workloads::replicas;
 use crate::chaos::fault::Fault;
+use crate::chaos::orphans::consents_to;
+use crate::check::coverage::Sight;
 use crate::check::state::Of;
 use crate::event::Event;
 use crate::operator::state::Life;
@@ -34,7 +36,10 @@ impl World {
         let token = Token(objects::version(write.token.as_deref()));
         let lease = self.apis[of.0].state.leases[of.1].as_deref();
         let named = lease.and_then(objects::named).filter(|named| named.active != Some(false));
-        let is_named = named.is_some_and(|named| named.token == token && named.pod == objects::number(&write.uid));
+        let number = objects::number(&write.uid);
+        let named = named.filter(|named| named.token == token);
+        let is_inherited = named.is_some_and(|named| self.heir(of, named.pod) == number && named.pod != number);
+        let is_named = is_inherited || named.is_some_and(|named| named.pod == number);
         let version = objects::version(write.version.as_deref());
         let was_named = self.running.named_until.get(&(of, token)).is_some_and(|until| *until > version);
         if !is_named && !was_named {
@@ -45,7 +50,10 @@ impl World {
             ));
         }
         if let Some(uid) = lease.map(objects::uid_of) {
-            self.running.pod_started(objects::number(&write.uid), uid);
+            self.running.pod_started(number, uid);
+        }
+        if is_inherited {
+            self.coverage.saw(Sight::TermInherited);
         }
     }
 
@@ -92,9 +100,12 @@ impl World {
     pub fn term_is_published(&mut self, of: Of, before: Option<Named>, after: Option<Named>) {
         let is_new = |named: &Named| named.active == Some(true) && before.is_none_or(|was| was.token != named.token);
         let Some(workload) = self.apis[of.0].workload_of(of.1) else { return };
-        if after.filter(is_new).is_some_and(|named| named.pod == objects::number(&workload.uid))
-            && replicas(workload) > 0
-        {
+        let (number, runs) = (objects::number(&workload.uid), replicas(workload) > 0);
+        let Some(after) = after.filter(|named| self.heir(of, named.pod) == number) else { return };
+        if after.active != Some(false) {
+            self.running.terms.insert((of.0, number));
+        }
+        if is_new(&after) && runs {
             self.running.workloads.entry(of).or_default().lease = Some(of.1);
         }
     }
@@ -120,10 +131,8 @@ impl World {
         };
         // The cluster without the lease should have stopped its workload.
         let (late, place) = if holds(other) { of } else { (other, other_place) };
-        // Without the consent, an operator may not stop it.
-        let consents = self.apis[late].workload_of(place).is_some_and(|workload| {
-            workload.annotations.get(names::ACTIVATED_BY_ANNOTATION) == Some(&objects::lease_name(lease))
-        });
+        // Without the consent, an operator may not stop it. Without the workload it cannot: the term must go on.
+        let consents = self.apis[late].workload_of(place).is_none_or(|workload| consents_to(workload, lease));
         if consents && !self.is_excused((late, place)) {
             let text =
                 format!("R1: the workload of lease {lease} runs in the clusters {} and {other}: {late} is late", of.0);
@@ -182,10 +191,9 @@ impl World {
     /// R3 and R4 of a write to a workload that was stored.
     pub fn workload_written(&mut self, of: Of, before: &WorkloadFacts, after: &WorkloadFacts, write: &RoleWrite) {
         let switches = matches!(write.change, PodChange::Run(_));
-        let name = objects::lease_name(of.1);
         // A write from before a restore of etcd meets a version that is used again.
         let is_listed = self.now >= self.check.listed_after.get(&of.0).copied().unwrap_or(0);
-        if switches && is_listed && before.annotations.get(names::ACTIVATED_BY_ANNOTATION) != Some(&name) {
+        if switches && is_listed && !consents_to(before, of.1) {
             self.check
                 .fail(format!("consent: {} of cluster {} is switched and does not name the lease", write.pod, of.0));
         }

@@ -97,6 +97,8 @@ pub struct Workload {
     /// The place of the lease for which an operator started it, or whose term was published for it while it ran, if nobody else has
     /// changed the replicas since.
     pub lease: Option<usize>,
+    /// The number of the UID of the workload that was deleted last while its processes ran.
+    pub deleted: Option<u32>,
     /// Since when its processes run.
     pub runs_since: Option<Micros>,
 }
@@ -144,6 +146,17 @@ impl Running {
         for (_, workload) in of_cluster.filter(|(_, workload)| workload.lease == Some(of.1)) {
             workload.lease = None;
         }
+    }
+
+    /// A workload was created. It adopts the pods of the one that was deleted, which a term may have allowed to run. Returns the lease
+    /// for which they run.
+    pub fn inherit(&mut self, of: Of, number: u32) -> Option<usize> {
+        let workload = self.workloads.get_mut(&of)?;
+        let (deleted, runs_for) = (workload.deleted.take()?, workload.lease);
+        if self.terms.contains(&(of.0, deleted)) {
+            self.terms.insert((of.0, number));
+        }
+        runs_for
     }
 
     /// An operator let this pod start for the lease with this UID.

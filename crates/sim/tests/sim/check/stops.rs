@@ -13,7 +13,7 @@
 
 use redislease_core::lease::TermId;
 use redislease_core::op::Attempt;
-use redislease_plan::api::{RedisLease, names};
+use redislease_plan::api::RedisLease;
 use redislease_plan::election::{Candidate, EndCause, PodFacts, WorkloadFacts};
 use redislease_plan::plan::{Authority, CandidateFacts, PodKnowledge, RoleWrite};
 use redislease_plan::status::TermEnd;
@@ -23,6 +23,7 @@ use crate::api::objects::lease_of;
 use crate::api::server::{ApiCall, Policy, Verdict};
 use crate::api::workloads::replicas;
 use crate::chaos::bug::Bug;
+use crate::chaos::orphans::consents_to;
 use crate::check::coverage::Sight;
 use crate::event::Inside;
 use crate::redis::clock::{Micros, SECOND};
@@ -38,8 +39,7 @@ fn pod_runs(pod: &PodFacts, place: usize) -> bool {
 
 /// Whether the workload runs and lets the lease of this place stop it.
 fn workload_runs(workload: &WorkloadFacts, place: usize) -> bool {
-    let names_lease = workload.annotations.get(names::ACTIVATED_BY_ANNOTATION) == Some(&objects::lease_name(place));
-    names_lease && replicas(workload) > 0
+    consents_to(workload, place) && replicas(workload) > 0
 }
 
 impl World {
@@ -69,8 +69,9 @@ impl World {
 
     /// A process ends a term without a proof that its holder has stopped.
     pub fn end_is_ordered(&mut self, process: usize, uid: u32, term: &TermId) {
-        let object = objects::pod_of(term);
         let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
+        let object = self.heir((self.processes[process].cluster, place), objects::pod_of(term));
+        self.end_races_with_deletion(process, uid, place);
         let runs = self.runs(process, place, object) && self.may_know(process, uid, place, object);
         self.running.ended.insert(object, term.attempt);
         let is_pod = !self.specs[self.processes[process].cluster][place].clustered;

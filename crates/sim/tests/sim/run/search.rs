@@ -41,12 +41,21 @@ pub type Draw = fn(u64, &[Bug]) -> World;
 /// Every twelfth seed has policies that keep what is to be stopped. The seeds that failed before there were any are not among them.
 const WITH_POLICIES: u64 = 12;
 
+/// Every eleventh seed, from the eighth on, has workloads that are deleted while their pods run on. The seeds that failed before there
+/// were any are not among them.
+const WITH_ORPHANS: u64 = 11;
+const FIRST_WITH_ORPHANS: u64 = 8;
+
 /// A world of operators. Its swarm shows the bugs.
 pub fn operators(seed: u64, bugs: &[Bug]) -> World {
     let mut rng = Rng::new(seed);
     let mut swarm = Swarm::draw(&mut rng, bugs);
     if bugs.is_empty() && seed.is_multiple_of(WITH_POLICIES) {
         swarm = swarm.with_policies(&mut rng);
+    }
+    let has_orphans = bugs.is_empty() && seed % WITH_ORPHANS == FIRST_WITH_ORPHANS;
+    if has_orphans || bugs.contains(&Bug::EndsWithItsWorkload) {
+        swarm = swarm.with_orphans(&mut rng);
     }
     World::new(swarm, rng, bugs)
 }

@@ -4,6 +4,7 @@ mod api_outage;
 mod crash_points;
 mod cut_off;
 mod late_writes;
+mod orphans;
 mod pauses;
 mod peers;
 mod replicas;
@@ -61,6 +62,7 @@ fn calm(processes: Vec<usize>) -> Swarm {
         excludes: false,
         gated: 0,
         clustered: 0,
+        made: 0,
         selected: None,
         pods: 2,
         specs: vec![spec],
