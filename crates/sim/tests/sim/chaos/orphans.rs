@@ -82,11 +82,16 @@ impl World {
         }
     }
 
-    /// The term of a workload that does not exist is lost.
+    /// A term is lost, and this process has not seen the workload that exists now, if there is one.
     pub fn orphans_lose(&mut self, process: usize, uid: u32) {
         let cluster = self.processes[process].cluster;
-        let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
-        if self.specs[cluster][place].clustered && self.apis[cluster].workload_of(place).is_none() {
+        let Some((id, place)) = self.unit(process, uid).map(|unit| (unit.id, unit.place)) else { return };
+        let known = match self.processes[process].engine.machine(id).map(|machine| &machine.known.0) {
+            Some(CandidateFacts::Known(electorate)) => electorate.workload().map(|workload| &workload.uid),
+            _ => None,
+        };
+        let exists = self.apis[cluster].workload_of(place).map(|workload| &workload.uid);
+        if self.is_made(place) && (exists.is_none() || exists != known) {
             self.nobody_stops((cluster, place));
         }
     }
