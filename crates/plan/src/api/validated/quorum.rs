@@ -17,7 +17,8 @@ use crate::api::{RedisQuorum, RedisQuorumSpec};
 const MAX_NODES: usize = 9;
 /// With a shorter one no lease is possible, and the operator could not keep the lock of its leader.
 const LEAST_LEASE: Duration = Duration::from_secs(1);
-/// With a shorter one the nodes would be up and down all the time.
+/// With a shorter one the nodes would be up and down all the time. It is used instead of a shorter one, which an earlier version of the
+/// CustomResourceDefinition accepted: without a valid quorum, a new process loses the terms on it.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// A `RedisQuorum` with a valid spec.
@@ -123,7 +124,7 @@ impl TryFrom<&RedisQuorum> for ValidQuorum {
             nodes: nodes(&read, spec)?,
             key_prefix: key_prefix(&read, spec)?,
             max_lease: read.duration_from(LEAST_LEASE, "spec.maxLeaseDuration", &spec.max_lease_duration)?,
-            command_timeout: read.duration_from(LEAST_TIMEOUT, "spec.commandTimeout", &spec.command_timeout)?,
+            command_timeout: read.duration("spec.commandTimeout", &spec.command_timeout)?.max(LEAST_TIMEOUT),
             secret: secret(&read, spec)?,
             tls: tls(&read, spec)?,
             allowed_namespaces: allowed_namespaces(&read, spec)?,
