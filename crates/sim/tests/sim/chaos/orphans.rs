@@ -3,8 +3,10 @@
 //!
 //! The operator has made some leases for their workloads. It cannot stop the pods of a deleted workload, so the term of such a lease must
 //! outlast the workload. Which pods count for R1 nevertheless, and which do not, `docs/annotations.md` says: not those of a lease that
-//! somebody wrote, whose term ends at once, and not those whose term is lost before a workload of the name exists again.
+//! somebody wrote, whose term ends at once, not those whose term is lost before a workload of the name exists again, and not those of a
+//! workload that is deleted between the end of its term and its stop.
 
+use redislease_core::op::Attempt;
 use redislease_plan::api::{RedisLease, names};
 use redislease_plan::election::WorkloadFacts;
 use redislease_plan::plan::CandidateFacts;
@@ -52,7 +54,9 @@ impl World {
         let (number, keys) = (objects::number(&workload.uid), self.swarm.keys[place]);
         let of_cluster = |process: usize| self.processes[process].cluster == cluster;
         let mut live = self.check.live.iter().filter(|live| live.keys == keys && self.now < live.until);
-        let holds = live.any(|live| of_cluster(live.process));
+        // The keys outlast a term that a process has ended. The stop of the workload is on its way, and comes too late.
+        let has_ended = |attempt: Attempt| self.running.ended.values().any(|ended| *ended == attempt);
+        let holds = live.any(|live| of_cluster(live.process) && !has_ended(live.attempt));
         // Its lease and no other one runs it.
         let is_its = self.specs[cluster][place].workload.is_none() && consents_to(&workload, place);
         let of_workload = self.running.workloads.entry((cluster, place)).or_default();
