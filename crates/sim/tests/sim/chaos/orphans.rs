@@ -37,6 +37,11 @@ impl Swarm {
         self.processes = (0..self.processes.len().max(2)).map(|process| process % 2).collect();
         (self.clusters, self.gated, self.clustered, self.excludes) = (2, 0, 0b111, false);
         self.made = rng.pick(&[0, 0b010, 0b101, 0b111, 0b111]);
+        // Most other faults excuse R1 for a while.
+        self.faults.retain(|_| rng.percent(25));
+        if rng.percent(75) {
+            (self.api_loss, self.stale_lists) = (0, 0);
+        }
         self.faults.push((Fault::Orphan, 10));
         self
     }
