@@ -77,7 +77,7 @@ impl World {
     }
 
     /// The term that the newest version of the lease names which a turn has seen.
-    fn named(&mut self, process: usize, uid: u32) -> Option<Named> {
+    pub fn named(&mut self, process: usize, uid: u32) -> Option<Named> {
         let id = self.unit(process, uid)?.id;
         self.processes[process].engine.machine(id)?.lease.as_deref().and_then(objects::named)
     }

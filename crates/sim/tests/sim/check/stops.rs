@@ -8,6 +8,9 @@
 //! object. A policy may come into force after the answer, so it may have refused such a stop for at most [`RACE`] at the end of the term, or
 //! since a pause of the process.
 //!
+//! The end of a term whose status says that it has ended is repeated without a test: its keys are sealed once more. What runs for it
+//! then was started by somebody else, or an etcd that was restored shows it.
+//!
 //! A started pod whose term a process has ended is asked to stop before the keys of the term end. `check::running` says the same of
 //! workloads (R5), and what excuses it.
 
@@ -73,6 +76,8 @@ impl World {
         let object = self.heir((self.processes[process].cluster, place), objects::pod_of(term));
         self.end_races_with_deletion(process, uid, place);
         let runs = self.runs(process, place, object) && self.may_know(process, uid, place, object);
+        let named = self.named(process, uid);
+        let has_ended = named.is_some_and(|named| named.attempt == term.attempt && named.active == Some(false));
         self.running.ended.insert(object, term.attempt);
         let is_pod = !self.specs[self.processes[process].cluster][place].clustered;
         let of_term = self.check.live.iter().filter(|live| live.attempt == term.attempt);
@@ -82,7 +87,7 @@ impl World {
         let was_tested = self.running.tested.remove(&(process, self.processes[process].boot, object));
         let problem = if was_tested { self.kept_since(process, place) } else { Some("was not tested".to_owned()) };
         if let Some(unit) = self.unit(process, uid) {
-            unit.checks.ended_while_running = runs.then_some((term.attempt, problem));
+            unit.checks.ended_while_running = (runs && !has_ended).then_some((term.attempt, problem));
         }
     }
 
