@@ -226,9 +226,10 @@ fn is_unwanted(facts: &Facts) -> bool {
     suspended || facts.lease.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether the operator ends every term because of `spec.suspend`. It keeps the term of a workload that it must not stop.
+/// Whether the operator ends every term because of `spec.suspend`. It keeps the term of what it must not or cannot stop.
 fn is_suspended(facts: &Facts, spec: &ValidLease) -> bool {
-    spec.suspended && !facts.has_reason(LeaseReady::ActivationNotAllowed)
+    let goes_on = [LeaseReady::ActivationNotAllowed, LeaseReady::Forbidden];
+    spec.suspended && !goes_on.into_iter().any(|reason| facts.has_reason(reason))
 }
 
 /// What must change before the operator elects a pod, whatever becomes of the last term; `None` if nothing must.

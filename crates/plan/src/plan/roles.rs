@@ -34,6 +34,8 @@ use crate::election::{HolderName, PodFacts};
 
 /// Why the operator cannot stop a workload.
 const BEING_DELETED: &str = "it is being deleted, and its controller ignores changes";
+/// Why the operator does not know what runs.
+const UNFIT: &str = "the spec is invalid, or does not fit the RedisQuorum, so that nobody knows which workload holds the term. Correct it";
 /// Why the operator does not stop a StatefulSet.
 const KEEPS_VOLUMES: &str = "Kubernetes would delete its volumes, because its field \
                              spec.persistentVolumeClaimRetentionPolicy.whenScaled is Delete";
@@ -111,6 +113,8 @@ impl Roles {
                     running => tests.follow(running.map(|workload| &*workload.uid)),
                 }
             }
+            // Since its start, this process has read no spec that fits the quorum: the term may be that of another workload.
+            (CandidateFacts::Unknown, _) if facts.spec.problem.is_some() => tests.is_impossible(UNFIT),
             (CandidateFacts::Unknown, _) => tests.follow(Some("")),
             (CandidateFacts::Unusable(LeaseReady::InvalidReference, _), _)
                 if facts.lease.as_deref().is_none_or(|lease| names::created_for(&lease.metadata).is_none()) =>

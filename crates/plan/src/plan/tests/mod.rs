@@ -24,7 +24,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::conditions::{ConditionReason as _, ConditionStatus, ConditionType};
-use crate::api::{RedisLease, ValidLease};
+use crate::api::{RedisLease, RedisQuorum, ValidLease, ValidQuorum};
 use crate::election::{Annotations, Cluster, Electorate, Eligibility, PodFacts, Sighting, WorkloadFacts};
 use crate::status::{Notice, NoticeReason};
 
@@ -158,6 +158,16 @@ impl Story {
         let lease: RedisLease = serde_json::from_value(object).unwrap();
         self.spec.read(&lease);
         self.facts.lease = Some(Arc::new(lease));
+    }
+
+    /// The spec does not fit the RedisQuorum.
+    pub fn unfit(&mut self) {
+        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisQuorum",
+            "metadata": {"name": "default", "namespace": "system"},
+            "spec": {"nodes": [{"name": "a", "address": "a:6379"}], "allowSingleNode": true, "maxLeaseDuration": "15s"}});
+        let object: RedisQuorum = serde_json::from_value(object).unwrap();
+        let valid = Some(Arc::new(ValidQuorum::try_from(&object).unwrap()));
+        self.facts.quorum = Arc::new(QuorumFacts { valid, ..(*self.facts.quorum).clone() });
     }
 
     pub fn candidates(&mut self, pods: &[PodFacts]) {

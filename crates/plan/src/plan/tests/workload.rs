@@ -160,7 +160,7 @@ fn a_running_workload_is_not_stopped_without_an_answer() {
         assert_eq!(story.switches(), [], "{what}");
     }
     let mut story = Story::of_cluster(2);
-    story.facts.spec.problem = Some("leaseDuration 30s is above maxLeaseDuration 15s".into());
+    story.unfit();
     story.turn();
     story.view(idle(0));
     assert_eq!(story.switches(), [], "unfit spec");

@@ -268,6 +268,21 @@ fn a_term_whose_workload_must_not_be_scaled_goes_on() {
     assert!(ready.message.contains("whenScaled is Delete"), "{ready:?}");
 }
 
+/// After a restart, the spec does not fit the quorum: the term may be that of another workload. The user must know that it goes on.
+#[test]
+fn a_term_whose_workload_is_unknown_because_of_the_spec_says_that_it_goes_on() {
+    let mut story = Story::running();
+    story.facts.candidates = CandidateFacts::Unknown;
+    story.unfit();
+    story.turn();
+    story.write();
+    story.suspend();
+    assert_eq!((story.commands(), story.switches()), (vec![], vec![]), "{:?}", story.effects);
+    let ready = story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    assert!(ready.reason == "Forbidden" && ready.message.contains("Correct it"), "{ready:?}");
+    assert!(ready.message.contains("The term goes on although spec.suspend is true"), "{ready:?}");
+}
+
 /// The refused dry run waits longer and longer.
 #[test]
 fn a_workload_whose_stop_is_refused_still_gets_its_label() {
