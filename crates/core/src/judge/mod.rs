@@ -80,8 +80,11 @@ pub struct Judge {
     longest_lease: Millis,
     pub(crate) rules: Rules,
     nodes: Vec<NodeClock>,
-    /// When the present comparison began. Only answers to requests sent since then are compared.
+    /// Only answers to requests sent since then are compared: from the millisecond after the one in which the comparison began. A
+    /// request that was sent in that one may have been sent before the jump.
     comparing_since: Option<Time>,
+    /// Whether the nodes have been asked for the present comparison.
+    is_asked: bool,
     /// When the last comparison ended.
     compared_at: Time,
     /// How often the present jumps were read again.
@@ -106,6 +109,7 @@ impl Judge {
             rules: Rules::NONE,
             nodes: nodes.collect(),
             comparing_since: None,
+            is_asked: false,
             compared_at: Time(0),
             repeated: 0,
             is_void: false,
@@ -122,7 +126,8 @@ impl Judge {
 
     /// When the machine needs [`Judge::wake`], if no reply comes before. `command_timeout` as in [`Judge::wake`].
     pub fn next_deadline(&self, command_timeout: Millis) -> Option<Time> {
-        self.comparing_since.map(|since| since + command_timeout + command_timeout)
+        let wait = if self.is_asked { command_timeout + command_timeout } else { Millis::ZERO };
+        self.comparing_since.map(|since| since + wait)
     }
 
     /// The node's Unix time less the process's clock, in milliseconds, if it is known.
@@ -212,7 +217,7 @@ impl Judge {
     /// Time passed. `command_timeout` is the longest time for which a request waits for its reply.
     pub fn wake(&mut self, now: Time, command_timeout: Millis) {
         if self.next_deadline(command_timeout).is_some_and(|deadline| deadline <= now) {
-            self.compare(now);
+            if self.is_asked { self.compare(now) } else { self.ask() }
         }
     }
 
@@ -229,17 +234,21 @@ impl Judge {
     }
 
     fn begin_comparison(&mut self, now: Time) {
-        self.comparing_since = Some(now);
-        for (node, clock) in self.quorum.nodes().zip(&mut self.nodes) {
+        self.comparing_since = Some(now + Millis(1));
+        self.is_asked = false;
+        for clock in &mut self.nodes {
             clock.answer = None;
             clock.awaited = clock.connected && clock.watch.is_known();
-            if clock.awaited {
-                self.effects.push_back(Effect::ReadClock(node));
-            }
         }
         if breaks!(self.rules, TicketOnEachJump) {
             self.step_all_in_doubt();
         }
+    }
+
+    fn ask(&mut self) {
+        self.is_asked = true;
+        let awaited = self.quorum.nodes().zip(&self.nodes).filter(|(_, clock)| clock.awaited);
+        self.effects.extend(awaited.map(|(node, _)| Effect::ReadClock(node)));
     }
 
     fn compare_when_answered(&mut self, now: Time) {

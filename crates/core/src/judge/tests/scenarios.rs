@@ -28,6 +28,20 @@ fn a_jump_of_less_than_50_ms_is_tolerated() {
     assert_eq!((world.stepped(), world.own_jumps()), (vec![], 1), "small jumps add up");
 }
 
+/// The pause and the answer that shows it fall into the millisecond in which the others were asked.
+#[test]
+fn answers_to_requests_from_the_millisecond_of_the_doubt_are_not_compared() {
+    let mut world = World::new(3, None);
+    world.ask(Node(1));
+    world.ask(Node(2));
+    world.pause(300);
+    world.ask(Node(0));
+    let shows_it = world.replies.pop().unwrap();
+    world.answer(&shows_it);
+    world.run(2000);
+    assert_eq!((world.stepped(), world.own_jumps()), (vec![], 1));
+}
+
 /// A node steps during the pause: it gets a ticket, and the others do not.
 #[test]
 fn a_step_during_a_pause_is_found() {
