@@ -48,6 +48,14 @@ impl World {
         if meddles || scales { 5 * 60 * SECOND } else { 0 }
     }
 
+    /// How long repeated stops, whose answers were lost before the faults ended, may still hold every place for calls of a
+    /// process: then it publishes nothing. The limits of the operator always leave places for other calls. With the few places of
+    /// some seeds, they do not. All leases of these seeds have the same namespace.
+    fn without_places(&self) -> Micros {
+        let leave_places = self.swarm.calls.calls > self.swarm.calls.unsure_of_tenant;
+        if leave_places { 0 } else { self.recovery.waits_until.saturating_sub(self.now) }
+    }
+
     pub fn recovery_stage(&mut self, stage: Stage) {
         if stage != Stage::Watch {
             self.note(Note::Stage(stage.name()));
@@ -68,7 +76,8 @@ impl World {
                 // A holder may be in the middle of a deletion without a proof. A process that could not publish a term does
                 // not contend until its keys have ended and one more second has passed: `vacancy` covers that.
                 let blocked = self.swarm.quarantine().max(12 * SECOND) + 2 * SECOND;
-                self.after(residue + blocked + self.vacancy(), Event::Recovery(Stage::Settled));
+                let begins = (residue + blocked).max(self.without_places());
+                self.after(begins + self.vacancy(), Event::Recovery(Stage::Settled));
             }
             Stage::Settled => {
                 self.everything_is_held("after the quarantine and the rest of the TTL");

@@ -63,7 +63,7 @@ pub struct Subject {
 #[derive(Default)]
 pub struct Recovery {
     /// Until when an operator may wait for the answer to a write that it sent before the faults ended: until then, it does not write
-    /// to that object again.
+    /// to that object again. If it has only few places for calls, it may not write at all.
     pub waits_until: Micros,
     pub subject: Option<Subject>,
     pub proof: Option<Micros>,
