@@ -83,8 +83,8 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 ## What the figures do not say
 
 - Everything runs on one machine without a network. A round trip takes some 30 µs here, and some 500 µs between the zones of a
-  cloud. In this run, an acquire of RedisLease had two round trips, and those of most others one. Since then it has one,
-  or two if another program has raised the counters of the servers meanwhile.
+  cloud. An acquire of RedisLease has one round trip, or two if another program has raised the counters of the servers
+  meanwhile; those of most others have one.
 - Servers and clients compete for the same cores, so the throughput of many workers shows the cost of both together.
 - RedisLease is measured as its documentation uses it: the crate `redislease-locker` with its defaults, in tasks of a runtime with two
   threads, and each release is awaited. The library has a thread of its own, so that a runtime that is blocked loses no lock. A
@@ -93,6 +93,10 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
 - In the row of hand-overs all waiters are in one process. RedisLease passes the lock to the request that has waited longest for it; the
   peers, except Redisson, retry after a random delay. Waiters in other processes retry in RedisLease too: the row with a `Locker`
   for each waiter, which only RedisLease was measured with.
+- RedisLease sends no messages between processes. PUBLISH and SUBSCRIBE need a right of their own in the ACL of each server, and a second
+  connection to each server from each waiting process. A message is lost with its server or its connection, so a waiter must retry all
+  the same. With the default delays, at most 250 ms, a waiter makes some five attempts a second: 31 commands on each server, those
+  inside the scripts included (one to three `redislease run` that wait for a lock that is held).
 - In the rows with a server that is stopped, gone or slow, and in those they are compared with, a program of the idle class keeps
   each processor running. Without it, the fewer servers work, the more often a processor sleeps, and its wake-up in a virtual machine
   takes as long as a round trip. "Processors may sleep": without these programs.
