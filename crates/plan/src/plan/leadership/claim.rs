@@ -51,6 +51,9 @@ pub(super) struct WithoutLock<'a> {
     pub instance: &'a str,
     pub api_answered_at: Option<Time>,
     pub quorum_lost_since: Option<Time>,
+    /// Whether this replica had the lock, and no majority has answered since. With a long `commandTimeout` the nodes seem to vote for that
+    /// long, and terms end meanwhile.
+    pub is_unanswered: bool,
     /// Whether another replica's lock was observed.
     pub seen_other: bool,
     /// The authority until now.
@@ -97,7 +100,7 @@ impl Name {
             authority = Authority::Renew;
         }
         match (quorum_lost_since, contradicts_until) {
-            (Some(_), _) if is_named => {
+            _ if is_named && (quorum_lost_since.is_some() || situation.is_unanswered) => {
                 let confirmed_until = self.confirmed_until.filter(|until| now < *until);
                 let read_at = confirmed_until.map_or(now, |until| until - CONFIRMED_AGAIN);
                 if let Some(until) = confirmed_until {

@@ -4,6 +4,7 @@ use super::*;
 use redislease_core::lease::Publication;
 use redislease_core::op::{Stage, Stored};
 
+#[derive(Clone)]
 struct Replica {
     now: Time,
     machine: Leadership,
@@ -198,6 +199,25 @@ fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
     assert_eq!(replica.machine.authority(), Authority::Renew, "it ends nothing more");
     replica.pass(5000);
     assert_eq!(replica.machine.authority(), Authority::Follow);
+}
+
+/// With a long `commandTimeout` the nodes seem to vote, and the terms of this replica end meanwhile.
+#[test]
+fn a_leader_that_no_majority_answers_ends_its_terms_before_the_quorum_counts_as_lost() {
+    let mut replica = Replica::leading();
+    replica.answer();
+    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
+    assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum), "{:?}", replica.effects);
+    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    assert_eq!(replica.machine.authority(), Authority::End);
+    replica.pass(600);
+    replica.view(idle(0));
+    assert_eq!(replica.machine.authority(), Authority::End, "an attempt without an answer changes nothing");
+    for (view, authority) in [(held(lock(2)), Authority::Lead), (refused_by_other(), Authority::Follow)] {
+        let mut replica = replica.clone();
+        replica.view(view);
+        assert_eq!(replica.machine.authority(), authority);
+    }
 }
 
 /// Both outages last, and the replica may be the only one that has them: what the API server said before is outdated.
