@@ -7,7 +7,7 @@ use super::case::{Case, nodes, quorum};
 const LONGEST: &str =
     "maxLeaseDuration must be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
 const TIMEOUT: &str =
-    "commandTimeout must be a duration from 10ms to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
+    "commandTimeout must be a duration from 10ms to 5s, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
 
 fn spec(patch: &Value) -> Value {
     quorum(json!({"spec": patch}))
@@ -156,7 +156,14 @@ pub(super) fn changes() -> Vec<Case> {
         Case::good("TLS and allowed namespaces are added", spec(&json!({"tls": {"secretRef": {"name": "t"}}, "allowedNamespaces": {"matchLabels": {"a": "b"}}})))
             .changes(three()),
         Case::good("a timeout changes", spec(&json!({"commandTimeout": "1s"}))).changes(three()),
-        // The operator uses 10 ms instead of a shorter one that is stored.
+        // The operator uses 5 s instead of a longer one that is stored, and 10 ms instead of a shorter one.
+        Case::bad(
+            "a timeout becomes more than 5 s",
+            spec(&json!({"commandTimeout": "5s1ms"})),
+            "spec.commandTimeout",
+            TIMEOUT,
+        )
+        .changes(three()),
         Case::bad(
             "a timeout becomes less than 10 ms",
             spec(&json!({"commandTimeout": "9ms"})),

@@ -120,9 +120,9 @@ pub struct RedisQuorumSpec {
     pub allowed_namespaces: Option<LabelSelector>,
 
     /// How long the operator waits for the answer of a node. Default: 500ms. After this time the vote counts as unknown and the
-    /// operator reconnects. Limits: at least 10ms, at most half of the renewInterval of each lease on this quorum, and at most 1h.
+    /// operator reconnects. Limits: at least 10ms, at most half of the renewInterval of each lease on this quorum, and at most 5s.
     #[serde(default = "defaults::command_timeout")]
-    #[x_kube(validation = rules::duration_from("10ms", "commandTimeout", "1h"))]
+    #[x_kube(validation = rules::duration_from("10ms", "commandTimeout", "5s"))]
     pub command_timeout: Duration,
 
     /// If true, the quorum can have a single node. Default: false. Use it for tests only: a single node tolerates no failure, and

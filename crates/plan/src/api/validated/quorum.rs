@@ -20,6 +20,9 @@ const LEAST_LEASE: Duration = Duration::from_secs(1);
 /// With a shorter one the nodes would be up and down all the time. It is used instead of a shorter one, which an earlier version of the
 /// CustomResourceDefinition accepted: without a valid quorum, a new process loses the terms on it.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(10);
+/// With a longer one a stopped node would be shown as voting all the time, for up to an hour in an earlier version. It is used instead of a
+/// longer one.
+const MOST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A `RedisQuorum` with a valid spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +127,9 @@ impl TryFrom<&RedisQuorum> for ValidQuorum {
             nodes: nodes(&read, spec)?,
             key_prefix: key_prefix(&read, spec)?,
             max_lease: read.duration_from(LEAST_LEASE, "spec.maxLeaseDuration", &spec.max_lease_duration)?,
-            command_timeout: read.duration("spec.commandTimeout", &spec.command_timeout)?.max(LEAST_TIMEOUT),
+            command_timeout: read
+                .duration("spec.commandTimeout", &spec.command_timeout)?
+                .clamp(LEAST_TIMEOUT, MOST_TIMEOUT),
             secret: secret(&read, spec)?,
             tls: tls(&read, spec)?,
             allowed_namespaces: allowed_namespaces(&read, spec)?,

@@ -81,6 +81,8 @@ fn absent_fields_have_their_defaults() {
     assert_eq!(quorum.command_timeout, Duration::from_millis(500));
     let stored = valid_quorum(&json!({"commandTimeout": "1ms"}));
     assert_eq!(stored.command_timeout, Duration::from_millis(10), "an earlier version accepted it");
+    let stored = valid_quorum(&json!({"commandTimeout": "1h"}));
+    assert_eq!(stored.command_timeout, Duration::from_secs(5), "an earlier version accepted it");
     assert_eq!(quorum.secret, None);
     assert_eq!(lease.check_against(&quorum), Ok(()));
 }
