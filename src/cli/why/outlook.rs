@@ -116,16 +116,18 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
         revoked: revoked(facts, spec),
         fresh: true,
     };
-    let next = standby(facts, holder, electorate);
+    let blocked = blocked(facts).filter(|_| !is_unwanted(facts));
+    let next = standby(facts, holder, electorate).filter(|_| blocked.is_none());
     let next = next.as_deref();
-    match decide(&situation(time(facts.now))) {
+    let outlook = match decide(&situation(time(facts.now))) {
         Decision { step: Step::End { proof, cause, .. }, .. } => ends(spec, facts.now, proof, cause, next),
         Decision { again_at: Some(at), .. } => match decide(&situation(at)).step {
             Step::End { proof, cause, .. } => ends(spec, timestamp(at), proof, cause, next).at(timestamp(at)),
             _ => stays(spec, holder, next),
         },
         Decision { .. } => stays(spec, holder, next),
-    }
+    };
+    blocked.into_iter().flat_map(|blocked| blocked.sentences).fold(outlook, Outlook::and)
 }
 
 /// The term continues, and no timeout is running.
