@@ -6,6 +6,7 @@
 
 mod annotations;
 mod api;
+mod coming_from;
 mod commands;
 mod conditions;
 mod flags;

@@ -9,8 +9,7 @@ pub mod fencing {}
 #[doc = include_str!("several_keys.md")]
 pub mod several_keys {}
 
-#[doc = include_str!("../../../../docs/coming-from.md")]
-pub mod coming_from {}
+pub mod coming_from;
 
 /// Compiles the programs of the page as they are shown. [`crate`] shows the first one, whose calls a test makes on real servers.
 #[cfg(doctest)]

@@ -29,12 +29,35 @@ fn public(source: &str) -> Vec<&str> {
     public.collect()
 }
 
+const FILES: [&str; 9] = ["builder", "request", "retry", "guard", "renewals", "error", "node", "inspect", "locker"];
+
+/// The last column of each table says what to write here.
+#[test]
+fn each_call_for_those_who_come_from_another_lock_exists() {
+    let sources: Vec<String> = FILES.iter().map(|file| read(&format!("crates/locker/src/{file}.rs"))).collect();
+    let known: Vec<&str> = sources.iter().flat_map(|source| public(source)).collect();
+    let page = read("docs/coming-from.md");
+    let cells = page.lines().filter_map(|line| line.strip_suffix(" |")?.rsplit(" | ").next());
+    let mut calls = 0;
+    for code in cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)) {
+        for before in code.split('(').rev().skip(1) {
+            let call = before.rsplit(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap();
+            // `Duration` is not of this crate.
+            if !call.is_empty() && !["from_secs"].contains(&call) {
+                assert!(known.contains(&call), "{call} in `{code}`");
+                calls += 1;
+            }
+        }
+    }
+    assert!(calls > 40, "{calls} calls");
+}
+
 #[test]
 fn the_page_names_every_method_and_result() {
     let page = read("docs/lock.md");
     let is_named = |name: &str| page.contains(&format!("`{name}")) || page.contains(&format!("::{name}("));
     let mut missing = Vec::new();
-    for file in ["builder", "request", "retry", "guard", "renewals", "error", "node", "inspect", "locker"] {
+    for file in FILES {
         let source = read(&format!("crates/locker/src/{file}.rs"));
         // Before the implementation is a type that is not public.
         let source = if file == "locker" { source.split_once("impl Locker {").unwrap().1 } else { &source };
