@@ -112,7 +112,7 @@ reasons! {
         /// The operator has no right to read the workload that the spec names, or to start and stop it. Or the API server refuses the
         /// stop of the holder, whose term goes on although a request is to end it, or of what held the lease last, which runs on.
         Forbidden => False,
-        /// Another lease of this cluster holds one of the keys, or a key has a value that RedisLease did not write.
+        /// Another lease of this cluster holds one of the keys, or a program that uses `redislease run` or the library.
         KeyHeldByOtherLease => False,
         /// No pod holds the lease. The operator elects a pod as soon as the keys are free.
         Unheld => False,

@@ -1,11 +1,11 @@
-//! Who else holds the keys of a lease: a pod of another cluster, another lease, or a value of unknown origin.
+//! Who else holds the keys of a lease: a pod of another cluster, another lease, or a program.
 
 use redislease_core::op::{Stage, Stored};
 
 use crate::election::HolderName;
 use crate::status::Inputs;
 
-/// Maximum number of characters that a message shows of a value of unknown origin.
+/// Maximum number of characters that a message shows of what a program calls itself.
 const SHOWN: usize = 80;
 
 /// Who else holds the keys of the lease. Messages are complete sentences for conditions and events.
@@ -19,7 +19,7 @@ pub(super) enum ForeignHolder {
     PeerCluster(String),
     /// As `PeerCluster`, and the other cluster has the name of this cluster.
     SameClusterName(String),
-    /// Another lease of this cluster, or a value that RedisLease did not write.
+    /// Another lease of this cluster, or a program that is no operator.
     OtherLease(String),
 }
 
@@ -41,8 +41,8 @@ impl ForeignHolder {
         let Ok(name) = value.metadata.parse::<HolderName>() else {
             let shown: String = value.metadata.escape_debug().take(SHOWN).collect();
             return Self::OtherLease(format!(
-                "A key of this lease holds a value that RedisLease did not write: \"{shown}\". \
-                 Use a RedisQuorum with another keyPrefix."
+                "A program that uses `redislease run` or the library holds a key of this lease: \"{shown}\". \
+                 Use different spec.keys, unless it and this lease must exclude each other."
             ));
         };
         let HolderName { cluster, namespace, lease, pod, .. } = &name;

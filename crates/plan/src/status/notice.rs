@@ -67,7 +67,7 @@ notices! {
     InvalidReference => Warning,
     /// The spec has values that do not work, or the status has a fencing token that no Redis node gave.
     InvalidSpec => Warning,
-    /// Another lease of this cluster holds a key, or a key has a value that RedisLease did not write.
+    /// Another lease of this cluster holds a key, or a program that uses `redislease run` or the library.
     KeyHeldByOtherLease => Warning,
     /// Another cluster on the quorum has the same cluster name.
     ClusterNameConflict => Warning,

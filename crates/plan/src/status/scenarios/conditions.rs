@@ -268,8 +268,8 @@ fn other_holder_of_a_key_is_named() {
     scenario.step_to(refused(Stage::Term, 7, "\u{1b}[31mme"));
     assert_eq!(
         scenario.message(ConditionType::Ready),
-        "A key of this lease holds a value that RedisLease did not write: \"\\u{1b}[31mme\". \
-         Use a RedisQuorum with another keyPrefix."
+        "A program that uses `redislease run` or the library holds a key of this lease: \"\\u{1b}[31mme\". \
+         Use different spec.keys, unless it and this lease must exclude each other."
     );
 }
 
