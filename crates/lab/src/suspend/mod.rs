@@ -4,6 +4,9 @@
 //! `CLOCK_BOOTTIME` and `CLOCK_REALTIME` continue. SIGSTOP stops a process and no clock. Therefore a process with a
 //! [`Machine`] runs with a small library (`clock.c`, compiled with `cc`) in which `CLOCK_MONOTONIC` is late by the total
 //! duration of all suspends. The connections of the process behave as after SIGSTOP: its peers can still send to it.
+//!
+//! [`Process`](crate::Process) suspends one server. A test that suspends other processes gives them [`Machine::env`], stops them, and
+//! tells the machine with [`Machine::suspended`] and [`Machine::woken`].
 
 use std::{
     ffi::OsStr,
@@ -29,7 +32,7 @@ pub struct SuspendLibrary {
     folder: PathBuf,
 }
 
-/// The machine of one process. Its clocks outlive a restart of the process.
+/// The machine of one process, or of several that are suspended together. Its clocks outlive a restart of the process.
 #[derive(Debug)]
 pub struct Machine {
     library: PathBuf,
@@ -73,21 +76,24 @@ impl SuspendLibrary {
 }
 
 impl Machine {
-    /// The variables for a process on this machine.
-    pub(crate) fn env(&self) -> [(&str, &OsStr); 2] {
+    /// The variables for a process on this machine. The program must be linked dynamically.
+    pub fn env(&self) -> [(&str, &OsStr); 2] {
         [("LD_PRELOAD", self.library.as_os_str()), ("REDISLEASE_LAB_MACHINE", self.path.as_os_str())]
     }
 
-    /// The process was stopped.
-    pub(crate) fn suspended(&self) {
+    /// The suspend begins: all processes of the machine have stopped.
+    pub fn suspended(&self) {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner).suspended_at = Some(Instant::now());
     }
 
-    /// Stops `CLOCK_MONOTONIC` for the time since [`suspended`](Self::suspended). The process must still be stopped.
+    /// Stops `CLOCK_MONOTONIC` for the time since [`suspended`](Self::suspended). The processes must still be stopped.
     ///
-    /// The suspend is measured while the process is stopped, so it is never longer than the stop: the late clock does not go
+    /// The suspend is measured while the processes are stopped, so it is never longer than the stop: the late clock does not go
     /// backward.
-    pub(crate) fn woken(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file of the machine cannot be written.
+    pub fn woken(&self) -> Result<()> {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         let suspend = clock.suspended_at.take().map_or(Duration::ZERO, |at| at.elapsed());
         clock.lag += suspend;
@@ -95,8 +101,11 @@ impl Machine {
         self.file.write_all_at(&lag.to_ne_bytes(), LAG).map_err(Error::io(format!("write {}", self.path.display())))
     }
 
-    /// How often processes on this machine have read the late clock.
-    pub(crate) fn reads(&self) -> Result<u64> {
+    /// How often processes on this machine have read the late clock. Zero: no process uses the library.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file of the machine cannot be read.
+    pub fn reads(&self) -> Result<u64> {
         let mut reads = [0; FIELD];
         self.file.read_exact_at(&mut reads, READS).map_err(Error::io(format!("read {}", self.path.display())))?;
         Ok(u64::from_ne_bytes(reads))

@@ -55,6 +55,8 @@ pub enum Fault {
     /// The connections of the first program are reset, again and again.
     ResetNetwork,
     DeleteKeys,
+    /// The machine of the first program is suspended for longer than the lock lives.
+    Suspend,
 }
 
 /// One kind of loss.
@@ -85,7 +87,7 @@ impl Case {
     }
 }
 
-pub const CASES: [Case; 23] = [
+pub const CASES: [Case; 25] = [
     Case::new("pid, run stopped", "pid", Shape::Single, Fault::StopRun),
     Case::new("pid, guard stopped", "pid", Shape::Single, Fault::StopGuard),
     Case::new("pid, both stopped", "pid", Shape::Single, Fault::StopBoth),
@@ -97,6 +99,8 @@ pub const CASES: [Case; 23] = [
     Case::new("pid, both stopped, PID 1", "pid", Shape::Shell, Fault::StopBoth).at(Place::Pid1),
     Case::new("pid, both stopped, tty", "pid", Shape::Shell, Fault::StopBoth).at(Place::Terminal),
     Case::new("pid, both stopped, cron", "auto", Shape::Shell, Fault::StopBoth).at(Place::Cron),
+    Case::new("pid, suspended", "pid", Shape::Single, Fault::Suspend),
+    Case::new("none, suspended", "none", Shape::Single, Fault::Suspend),
     Case::new("none, both stopped", "none", Shape::Single, Fault::StopBoth),
     Case::new("none, run stopped", "none", Shape::Single, Fault::StopRun),
     Case::new("none, guard stopped, forks", "none", Shape::Forks, Fault::StopGuard),

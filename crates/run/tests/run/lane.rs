@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -12,8 +14,12 @@ use crate::container;
 use crate::process_log;
 use crate::store::Store;
 use crate::support::{Run, Running, Servers, child_of, eventually, program};
+use crate::suspend::Suspension;
 use crate::worker;
-use redislease_lab::Cut;
+use redislease_lab::{Cut, Machine, SuspendLibrary};
+
+/// Longer than the lock of a program lives that does not renew it.
+const SUSPEND: Duration = Duration::from_secs(4);
 
 /// What was seen.
 pub struct Loss {
@@ -23,7 +29,10 @@ pub struct Loss {
     pub processes: BTreeMap<u64, (u64, u64)>,
     /// How many writes of the first command the store has rejected, because the second one had written before.
     pub rejected: usize,
-    /// Negative if the command ended before its deadline.
+    /// When the command ran its last instruction. Negative if that was before its deadline.
+    ///
+    /// A command on a suspended machine executes nothing from the begin of the suspend. For it, this is when it ended, as another
+    /// process noticed it: then it can execute nothing any more, also if the machine continues.
     pub after_deadline_ms: f64,
 }
 
@@ -40,10 +49,17 @@ pub struct Lane {
     /// The deadline of a guard that was stopped: it reads no later one.
     deadline: Option<u64>,
     is_taken_over: bool,
+    /// The machine of the first program, if it can be suspended.
+    machine: Option<Machine>,
+    suspension: Option<Suspension>,
+    /// When the command of a suspended machine ended.
+    end_of_command: Option<JoinHandle<u64>>,
 }
 
 impl Lane {
-    pub fn start(case: Case, servers: &Servers, folder: &Path, name: &str) -> Self {
+    /// Starts both programs, the first one on a machine of its own if there is a library for it.
+    pub fn start(case: Case, servers: &Servers, folder: &Path, library: Option<&SuspendLibrary>, name: &str) -> Self {
+        let machine = library.map(|library| library.machine(name).unwrap());
         let folder = folder.join(name);
         std::fs::create_dir(&folder).unwrap();
         std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -52,7 +68,8 @@ impl Lane {
         let run = |shape: Shape| servers.run(&options, &shape.command());
         let log = folder.join("log");
         let start = || {
-            let first = placed(case.place, run(case.shape).0, &variables(&folder, &store), &folder);
+            let mut first = placed(case.place, run(case.shape).0, &variables(&folder, &store), &folder);
+            first.envs(machine.iter().flat_map(Machine::env));
             Run(first).spawn_to(&folder.join("first"))
         };
         let mut first = start();
@@ -71,7 +88,22 @@ impl Lane {
             second = second.env(name, value);
         }
         let second = second.spawn_to(&folder.join("second"));
-        Self { case, lease, folder, store, first, second, pids: None, deadline: None, is_taken_over: false }
+        let (pids, deadline, suspension, end_of_command) = (None, None, None, None);
+        let is_taken_over = false;
+        Self {
+            case,
+            lease,
+            folder,
+            store,
+            first,
+            second,
+            pids,
+            deadline,
+            is_taken_over,
+            machine,
+            suspension,
+            end_of_command,
+        }
     }
 
     /// Waits until the first command works under its guard. Returns `false` if a busy machine has lost the lock before.
@@ -134,7 +166,21 @@ impl Lane {
             Fault::CutNetwork => servers.cut(run, Cut::Hang),
             Fault::ResetNetwork => servers.cut(run, Cut::Reset),
             Fault::DeleteKeys => servers.delete(&self.lease),
+            Fault::Suspend => {
+                self.suspension = Suspension::begin(self.machine.as_ref().unwrap(), run);
+                // Without a suspension, the file can be that of the second program.
+                self.deadline = self.suspension.as_ref().and_then(|_| self.deadline_in_file());
+            }
         }
+    }
+
+    /// Ends a suspend that has lasted long enough. Returns `false` before that.
+    pub fn is_awake(&mut self) -> bool {
+        let is_due = |suspension: &mut Suspension| suspension.elapsed() >= SUSPEND;
+        if let Some(suspension) = self.suspension.take_if(is_due) {
+            self.end_of_command = Some(suspension.end(self.machine.as_ref().unwrap()));
+        }
+        self.suspension.is_none()
     }
 
     pub fn has_ended(&mut self) -> bool {
@@ -178,7 +224,8 @@ impl Lane {
         let known = || process_log::deadline(&self.folder.join("log"), *token);
         let deadline = self.deadline.unwrap_or_else(known);
         let output = std::fs::read_to_string(self.folder.join("first")).unwrap();
-        let micros = i128::from(*last / 1000) - i128::from(deadline * 1000);
+        let end = self.end_of_command.map_or(*last, |end| end.join().unwrap());
+        let micros = i128::from(end / 1000) - i128::from(deadline * 1000);
         let after_deadline_ms = f64::from(i32::try_from(micros).unwrap()) / 1000.0;
         Loss { code, output, processes, rejected, after_deadline_ms }
     }

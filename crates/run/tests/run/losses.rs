@@ -11,7 +11,7 @@ use crate::container;
 use crate::lane::{Lane, Loss};
 use crate::process_log::overlaps;
 use crate::support::{PATIENCE, Servers, eventually};
-use redislease_lab::poll;
+use redislease_lab::{SuspendLibrary, poll};
 
 /// How many losses each case has, if nothing else is asked for.
 const FEW: usize = 20;
@@ -53,25 +53,31 @@ fn nothing_of_the_first_command_runs_when_the_second_one_does() {
 fn lose(case: Case, index: usize, count: usize, folder: &Path) {
     let is_cut = matches!(case.fault, Fault::CutNetwork | Fault::ResetNetwork);
     let servers = if is_cut { Servers::behind_proxies() } else { Servers::short() };
+    let library = (case.fault == Fault::Suspend).then(|| {
+        let folder = folder.join(format!("case{index}"));
+        std::fs::create_dir(&folder).unwrap();
+        SuspendLibrary::compile(&folder).unwrap()
+    });
     let mut losses = Vec::new();
     while losses.len() < count {
         let (begin, lanes) = (losses.len(), LANES.min(count - losses.len()));
         let names = (begin..begin + lanes).map(|lane| format!("case{index}-{lane}"));
-        losses.extend(round(case, &servers, folder, &names.collect::<Vec<_>>()));
+        let start = |name: &str| Lane::start(case, &servers, folder, library.as_ref(), name);
+        losses.extend(round(case, &servers, start, &names.collect::<Vec<_>>()));
     }
     check(case, &losses);
 }
 
 /// Loses the lock of each name once, at about the same time.
-fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<Loss> {
-    let mut lanes: Vec<Lane> = names.iter().map(|name| Lane::start(case, servers, folder, name)).collect();
+fn round(case: Case, servers: &Servers, start: impl Fn(&str) -> Lane, names: &[String]) -> Vec<Loss> {
+    let mut lanes: Vec<Lane> = names.iter().map(|name| start(name)).collect();
     let count = lanes.len();
     for (lane, name) in lanes.iter_mut().zip(names) {
         let mut again = 0;
         while !lane.wait_for_work() {
             again += 1;
             assert!(again < 5, "{case:?}: the lock is lost again and again before the fault");
-            *lane = Lane::start(case, servers, folder, &format!("{name}-{again}"));
+            *lane = start(&format!("{name}-{again}"));
         }
     }
     for (index, lane) in lanes.iter_mut().enumerate() {
@@ -92,7 +98,8 @@ fn round(case: Case, servers: &Servers, folder: &Path, names: &[String]) -> Vec<
     }
     let mut waiting = String::new();
     let taken_over = poll(PATIENCE, || {
-        waiting = lanes.iter_mut().filter_map(|lane| (!lane.is_taken_over()).then(|| lane.told())).collect();
+        let is_over = |lane: &mut Lane| lane.is_awake() & lane.is_taken_over();
+        waiting = lanes.iter_mut().filter_map(|lane| (!is_over(lane)).then(|| lane.told())).collect();
         if waiting.is_empty() { Ok(()) } else { Err(String::new()) }
     });
     assert!(taken_over.is_ok(), "{case:?}: these locks are not taken over after {PATIENCE:?}:\n{waiting}");
@@ -105,8 +112,11 @@ fn check(case: Case, losses: &[Loss]) {
     let at = |percent: usize| after[(after.len() * percent).div_ceil(100).clamp(1, after.len()) - 1];
     let overlapping = losses.iter().filter(|loss| !overlaps(&loss.processes).is_empty()).count();
     let rejected: usize = losses.iter().map(|loss| loss.rejected).sum();
+    // See `Loss::after_deadline_ms`.
+    let is_suspended = case.fault == Fault::Suspend;
+    let what = if is_suspended { "end of the suspended command" } else { "last instruction" };
     println!(
-        "{:<30} {} losses, last instruction after the deadline p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms; overlaps \
+        "{:<30} {} losses, {what} after the deadline p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms; overlaps \
          {overlapping}, writes rejected by the store {rejected}",
         case.name,
         losses.len(),
@@ -117,6 +127,10 @@ fn check(case: Case, losses: &[Loss]) {
     for loss in losses {
         let is_known = loss.code.is_some() || case.place != Place::Terminal;
         assert!(!is_known || loss.code == Some(76), "{case:?}: {:?}: {}", loss.code, loss.output);
+        // What a `run` that was suspended notices first depends on when it is scheduled.
+        let said = ["the kernel has killed the command", "the lock expired", "the lock was not renewed in time"];
+        let is_said = said.iter().any(|text| loss.output.contains(text));
+        assert!(!is_suspended || is_said, "{case:?}: {}", loss.output);
         let late = loss.after_deadline_ms;
         assert!(case.can_overlap || late < 1000.0, "{case:?}: {late} ms after the deadline, when the lock has expired");
         assert!(case.can_overlap || loss.rejected == 0, "{case:?}: the store has rejected {} writes", loss.rejected);
