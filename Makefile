@@ -51,7 +51,7 @@ lock-scale: deps ## Measure and plot NUMBERS of leases (100 1000 10000 100000) o
 run-idle: deps ## Measure the memory and the processor time of an idle `redislease run`; fails above the limits (2 minutes)
 	@cargo test --locked --release --package redislease-run --test run idle -- --ignored --nocapture
 
-run-losses: deps ## Lose the lock of `redislease run` 200 times in each of 25 ways, and measure how late the command is killed (15 minutes)
+run-losses: deps ## Lose the lock of `redislease run` 200 times in each of 26 ways, and measure how late the command is killed (15 minutes)
 	@REDISLEASE_TEST_LOSSES=$(or $(LOSSES),200) cargo test --locked --release --package redislease-run --test run losses -- --nocapture
 
 bench-systems: deps lab-tools ## Compare with the leader elections of client-go and etcd on a real control plane (15 minutes)

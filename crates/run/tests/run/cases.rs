@@ -87,7 +87,7 @@ impl Case {
     }
 }
 
-pub const CASES: [Case; 25] = [
+pub const CASES: [Case; 26] = [
     Case::new("pid, run stopped", "pid", Shape::Single, Fault::StopRun),
     Case::new("pid, guard stopped", "pid", Shape::Single, Fault::StopGuard),
     Case::new("pid, both stopped", "pid", Shape::Single, Fault::StopBoth),
@@ -105,6 +105,7 @@ pub const CASES: [Case; 25] = [
     Case::new("none, run stopped", "none", Shape::Single, Fault::StopRun),
     Case::new("none, guard stopped, forks", "none", Shape::Forks, Fault::StopGuard),
     Case::new("none, servers stopped, forks", "none", Shape::Forks, Fault::StopServers),
+    Case::new("none, network cut", "none", Shape::Single, Fault::CutNetwork),
     Case::new("none, network reset, forks", "none", Shape::Forks, Fault::ResetNetwork),
     Case::new("none, guard stopped, user", "none", Shape::Forks, Fault::StopGuard).at(Place::User),
     Case::new("none, guard stopped, tty", "none", Shape::Forks, Fault::StopGuard).at(Place::Terminal),
