@@ -1,12 +1,17 @@
 //! The options, and what is said about them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::time::Instant;
 
+use redislease_core::marker::{Membership, fingerprint};
+use redislease_core::time::Millis;
 use redislease_lab::{RedisOptions, RedisServer};
 
-use crate::support::{Servers, program};
+use crate::support::{Running, Servers, eventually, program};
+use crate::worker;
 
 #[test]
 fn wrong_options_give_64_and_say_what_to_do() {
@@ -16,6 +21,7 @@ fn wrong_options_give_64_and_say_what_to_do() {
     };
     let server = "redis://127.0.0.1:1";
     let three = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
+    let long = format!("a/{}", "n".repeat(100));
     for (options, part) in [
         (vec!["--redis", three, "--lease", "a"], "such as shop/nightly-report"),
         (vec!["--lease", "a/b"], "--redis"),
@@ -25,7 +31,8 @@ fn wrong_options_give_64_and_say_what_to_do() {
             vec!["--redis", three, "--lease", "a/b", "--ttl", "40s"],
             "--ttl is 40s: use 200ms to 30s, the value of --longest-lease",
         ),
-        (vec!["--redis", three, "--lease", "a/b", "--ttl", "0"], "--ttl is 0s: "),
+        (vec!["--redis", three, "--lease", "a/b", "--ttl", "0"], "redislease run: --ttl is 0s: "),
+        (vec!["--redis", three, "--lease", &long, "--ttl", "0"], "redislease run: --ttl is 0s: "),
         (vec!["--redis", three, "--lease", "a/b", "--hold-at-least", "40s"], "--hold-at-least is 40s: use up to 30s"),
         (vec!["--redis", three, "--lease", "a/b", "--signal", "STOP"], "SIGSTOP suspends the command"),
         (vec!["--redis", three, "--lease", "a/b\nc"], "control characters"),
@@ -39,7 +46,10 @@ fn wrong_options_give_64_and_say_what_to_do() {
         (vec!["--redis", three, "--lease", "a/b", "--prefix", ""], "--prefix has 0 bytes"),
         (vec!["--redis", three, "--lease", &format!("{}/b", "n".repeat(200))], "--lease: namespace has 200 bytes"),
         (vec!["--redis", three, "--lease", &format!("a/{}", "n".repeat(1100))], "--lease: the name \"nnn"),
-        (vec!["--redis", three, "--lease", "a/b", "--owner", &"n".repeat(1100)], "--owner has 1100 bytes"),
+        (
+            vec!["--redis", three, "--lease", "a/b", "--owner", &"n".repeat(1100)],
+            "redislease run: --owner has 1100 bytes",
+        ),
         (vec!["--redis", three, "--lease", "a/b", "--listen", "4040"], "such as 127.0.0.1:4040"),
     ] {
         let (code, err) = run(&options);
@@ -155,4 +165,134 @@ fn a_replica_among_the_servers_is_named_once() {
     let warnings: Vec<&str> = err.lines().filter(|line| line.contains("warning: a server does not vote: ")).collect();
     assert_eq!(warnings.len(), 1, "with three renewals: {err}");
     assert!(warnings[0].contains(&replica.address().to_string()), "{err}");
+}
+
+/// A program that holds this lock.
+fn holder(servers: &Servers, options: &[&str], lease: &str) -> Running {
+    let options: Vec<&str> = ["--lease", lease, "-q"].iter().chain(options).copied().collect();
+    servers.run(&options, &["sleep", "1000"]).spawn()
+}
+
+#[test]
+fn the_signal_of_the_user_asks_the_command_to_stop_after_a_loss() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let text = "trap 'echo usr1; exit 0' USR1; trap 'echo term; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    for isolate in ["pid", "none"] {
+        let log = folder.path().join(isolate);
+        let options = ["--lease", "test/signal", "-q", "--isolate", isolate, "--signal", "USR1", "--grace", "2s"];
+        let mut run = servers.run(&options, &["sh", "-c", text]).spawn_to(&log);
+        let said = || fs::read_to_string(&log).unwrap();
+        eventually("the command", || said().contains("ready"));
+        servers.delete("test/signal");
+        assert_eq!(run.wait().code(), Some(76), "{isolate}: {}", said());
+        assert!(said().contains("usr1") && !said().contains("term"), "{isolate}: {}", said());
+    }
+}
+
+#[test]
+fn the_pause_between_two_attempts_has_the_limit_of_the_user() {
+    let servers = Servers::start();
+    let _holder = holder(&servers, &[], "test/retry");
+    eventually("the lock", || servers.has_key("test/retry") == 3);
+    let scripts = || -> u32 {
+        let text = servers.redis[0].command(&["INFO", "commandstats"]).unwrap().text().unwrap();
+        let calls = text.split_once("cmdstat_evalsha:calls=").map_or("0", |(_, rest)| rest.split(',').next().unwrap());
+        calls.parse().unwrap()
+    };
+    let attempts = |retry: &str| {
+        let before = scripts();
+        let waiter = servers.run(&["--lease", "test/retry", "--wait", "3s", "-q", "--retry", retry], &["true"]);
+        assert_eq!(waiter.finish().0, Some(75));
+        scripts() - before
+    };
+    // The holder and the connections need a few scripts too.
+    let (often, seldom) = (attempts("15ms"), attempts("3s"));
+    assert!(often > 50 && seldom < often / 2, "{often} and {seldom} scripts");
+}
+
+#[test]
+fn each_prefix_has_its_own_locks() {
+    let servers = Servers::short();
+    let _holder = holder(&servers, &["--prefix", "one"], "test/prefix");
+    let keys = |prefix: &str| {
+        let key = format!("{prefix}:lock:test/prefix");
+        servers.redis.iter().filter(|server| server.command(&["EXISTS", &key]).unwrap().integer() == Some(1)).count()
+    };
+    eventually("the lock", || keys("one") == 3);
+    let run = |options: &[&str]| {
+        let options: Vec<&str> = ["--lease", "test/prefix"].iter().chain(options).copied().collect();
+        servers.run(&options, &["true"]).finish()
+    };
+    let (code, _, err) = run(&["--prefix", "one", "--wait", "0", "-q"]);
+    assert_eq!(code, Some(75), "{err}");
+    // The servers vote for this prefix when the longest lease has passed.
+    let (code, _, err) = run(&["--prefix", "two", "--wait", "60s"]);
+    assert_eq!((code, err.contains("is held by")), (Some(0), false), "{err}");
+    assert_eq!(keys("redislease"), 0);
+}
+
+#[test]
+fn the_lock_is_renewed_as_often_as_the_user_says() {
+    let servers = Servers::start();
+    let text = "for i in $(seq 60); do cat $REDISLEASE_DEADLINE_FILE; echo; sleep 0.05; done";
+    let renewals = |every: &str| {
+        let options = ["--lease", "test/renew", "-q", "--wait", "20s", "--renew-every", every];
+        let began = Instant::now();
+        let (code, out, err) = servers.run(&options, &["sh", "-c", text]).finish();
+        assert_eq!(code, Some(0), "{err}");
+        (out.lines().filter_map(worker::deadline).collect::<BTreeSet<u64>>().len(), began.elapsed())
+    };
+    let ((often, span), (seldom, _)) = (renewals("150ms"), renewals("3s"));
+    // By default, one in 2.2 s.
+    assert!(often as u64 >= span.as_secs() && often > seldom, "{often} deadlines in {span:?}, and {seldom}");
+}
+
+/// With the marker and the token counter that an operator writes.
+#[test]
+fn the_servers_of_an_operator_vote_at_once_and_only_if_the_user_names_the_operator() {
+    /// The token of a resource of the operator.
+    const TOKEN: u64 = 3_000_000_000_000_000;
+    let servers = Servers::new("8s");
+    let names = ["redis-0", "redis-1", "redis-2"];
+    let fingerprint = fingerprint(&names, 2, Millis(8000), "redislease").as_str().into();
+    let membership = Membership { generation: 1, fingerprint };
+    let markers = servers.redis.iter().map(|server| {
+        let info = server.command(&["INFO", "server"]).unwrap().text().unwrap();
+        let run_id = info.lines().find_map(|line| line.trim().strip_prefix("run_id:")).unwrap();
+        membership.marker(run_id.into()).to_string()
+    });
+    let markers: Vec<String> = markers.collect();
+    for (server, marker) in servers.redis.iter().zip(&markers) {
+        server.command(&["MSET", "redislease:marker", marker, "redislease:fence", &TOKEN.to_string()]).unwrap();
+    }
+    let urls = names.iter().zip(&servers.redis).map(|(name, server)| format!("{name}=redis://{}", server.address()));
+    let urls = urls.collect::<Vec<_>>().join(",");
+    let run = |option: Option<&str>| {
+        let mut run = Command::new(program());
+        run.args([
+            "--redis",
+            &urls,
+            "--longest-lease",
+            "8s",
+            "--ttl",
+            "8s",
+            "--grace",
+            "300ms",
+            "--command-timeout",
+            "1s",
+        ]);
+        run.args(option).args(["--lease", "test/beside", "--wait", "6s", "--", "sh", "-c", "echo $REDISLEASE_TOKEN"]);
+        let output = run.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, out, err) = run(Some("--beside-operator"));
+    assert_eq!(code, Some(0), "before the longest lease has passed: {err}");
+    assert!(out.trim().parse::<u64>().unwrap() > TOKEN, "{out}");
+    let (code, out, err) = run(None);
+    assert_eq!((code, out.as_str()), (Some(69), ""), "{err}");
+    assert!(err.contains("use --beside-operator"), "{err}");
+    let marker = |server: &RedisServer| server.command(&["GET", "redislease:marker"]).unwrap().text().unwrap();
+    assert_eq!(servers.redis.iter().map(marker).collect::<Vec<_>>(), markers);
 }
