@@ -164,7 +164,6 @@ pub fn for_options(text: &str) -> String {
         ("call single_node()", "use --single-node"),
         ("call tls()", "use --tls-ca"),
         ("tls() applies", "--tls-ca applies"),
-        ("tls(): ", "--tls-ca, --tls-certificate, --tls-key: "),
         ("call beside_operator()", "use --beside-operator"),
         ("use one user for all servers, with credentials()", "use one user and password for all servers"),
         ("write `redis://` and do not call tls()", "write `redis://` without --tls-ca"),
@@ -172,6 +171,8 @@ pub fn for_options(text: &str) -> String {
         ("set the server name in tls()", "set --tls-server-name"),
         ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
         ("pass another one to tls()", "replace the files of --tls-certificate and --tls-key, which are read again"),
+        // After the sentences that contain it.
+        ("tls(): ", "--tls-ca, --tls-certificate, --tls-key: "),
         ("only with another Locker", "only when this program starts again"),
         ("in credentials() or in the URLs", "in the URLs"),
         ("from the URLs or credentials()", "from the URLs"),

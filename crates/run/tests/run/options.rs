@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use redislease_core::marker::{Membership, fingerprint};
 use redislease_core::time::Millis;
-use redislease_lab::{RedisOptions, RedisServer};
+use redislease_lab::{Authority, RedisOptions, RedisServer, RedisTls};
 
 use crate::support::{Running, Servers, eventually, program};
 use crate::worker;
@@ -295,4 +295,37 @@ fn the_servers_of_an_operator_vote_at_once_and_only_if_the_user_names_the_operat
     assert!(err.contains("use --beside-operator"), "{err}");
     let marker = |server: &RedisServer| server.command(&["GET", "redislease:marker"]).unwrap().text().unwrap();
     assert_eq!(servers.redis.iter().map(marker).collect::<Vec<_>>(), markers);
+}
+
+#[test]
+fn connections_with_tls_use_the_authority_and_the_certificate_of_the_user() {
+    let (ours, theirs) = (Authority::new("ours").unwrap(), Authority::new("theirs").unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let (ca, wrong) = (file("ca", &ours.certificate()), file("theirs", &theirs.certificate()));
+    let client = ours.sign(&["client"]).unwrap();
+    let (certificate, key) = (file("certificate", &client.certificate), file("key", &client.key));
+    let identity = ours.sign(&["redis.example"]).unwrap();
+    let tls = RedisTls { identity, client_ca: Some(ours.certificate()) };
+    let server = RedisServer::start_with(&RedisOptions { tls: Some(tls), ..RedisOptions::default() }).unwrap();
+    let url = format!("rediss://{}", server.tls_address().unwrap());
+    let as_client = ["--tls-certificate", &certificate, "--tls-key", &key, "--tls-server-name", "redis.example"];
+    let run = |ca: &str, options: &[&str], wait: &str| {
+        single(Command::new(program()).args(["--redis", &url, "--tls-ca", ca, "--wait", wait]).args(options))
+    };
+    let (code, err) = run(&ca, &as_client, "20s");
+    assert_eq!(code, Some(0), "{err}");
+    for (ca, options, advice) in [
+        (&wrong, &as_client[..], "in the file of --tls-ca"),
+        (&ca, &as_client[4..], "use --tls-certificate and --tls-key"),
+        (&ca, &as_client[..4], "set --tls-server-name"),
+    ] {
+        let (code, err) = run(ca, options, "2s");
+        assert_eq!(code, Some(69), "{err}");
+        assert!(err.contains(advice), "{err}");
+    }
 }
