@@ -1,10 +1,10 @@
-//! Passwords that are replaced while a program runs.
+//! Users, passwords that are replaced while a program runs, and prefixes.
 
 use std::collections::BTreeSet;
 
-use crate::support::{LONGEST, PATIENCE, all_up, eventually, ms};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, eventually, ms, once, servers, urls};
 use redislease_lab::{RedisOptions, RedisServer};
-use redislease_locker::{Locker, NodeState, Tls};
+use redislease_locker::{AcquireError, Locker, LockerBuilder, NodeState, Tls};
 
 #[tokio::test]
 async fn a_new_password_is_used_for_new_connections_and_the_locks_stay() {
@@ -67,4 +67,83 @@ async fn a_password_is_added_while_a_program_runs() {
     server.set_password("two").unwrap();
     kill();
     eventually("the answer to the new password", || says("Password authentication failed")).await;
+}
+
+#[tokio::test]
+async fn each_prefix_has_its_own_locks_its_own_counter_and_its_own_longest_lease() {
+    let servers = servers(3);
+    let one = builder(&servers).prefix("one").build().unwrap();
+    let two = builder(&servers).prefix("two").longest_lease(LONGEST + ms(500)).build().unwrap();
+    all_up(&one).await;
+    all_up(&two).await;
+    let first = one.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    let other = two.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    let keys = |pattern: &str| {
+        let count = ["EVAL", "return #redis.call('KEYS', ARGV[1])", "0", pattern];
+        servers.iter().map(|server| server.command(&count).unwrap().integer().unwrap()).max().unwrap()
+    };
+    assert_eq!((keys("one:lock:default/k"), keys("two:lock:default/k")), (1, 1));
+    let counter = |prefix: &str| {
+        let key = format!("{prefix}:fence");
+        let value =
+            |server: &RedisServer| server.command(&["GET", &key]).unwrap().text().unwrap().parse::<u64>().unwrap();
+        servers.iter().map(value).max().unwrap()
+    };
+    let (before, before_of_one) = (counter("two"), counter("one"));
+    let mut token = first.token();
+    first.release().await;
+    for _ in 0..5 {
+        let guard = one.lock("k").wait(PATIENCE).acquire().await.unwrap();
+        assert!(guard.token() > token, "{} after {token}", guard.token());
+        token = guard.token();
+        guard.release().await;
+    }
+    assert_eq!(counter("two"), before);
+    assert!(counter("one") >= before_of_one + 5, "{} after {before_of_one}", counter("one"));
+    other.verify().await.unwrap();
+    // Another program with the prefix is excluded.
+    let same = builder(&servers).prefix("two").longest_lease(LONGEST + ms(500)).build().unwrap();
+    all_up(&same).await;
+    match once(&same, "k").acquire().await {
+        Err(AcquireError::Held { key, .. }) => assert_eq!(key, "k"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(keys("redislease*"), 0);
+}
+
+/// With the rights that the checklist gives. Only this user may write.
+#[tokio::test]
+async fn a_user_with_a_password_gets_the_lock_and_a_wrong_password_is_named() {
+    let servers = servers(3);
+    let checklist = include_str!("../../../../docs/redis-checklist.md");
+    let line = checklist.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).unwrap();
+    let line = line.replace("PASSWORD", "p@ss:word/%");
+    for server in &servers {
+        server.command(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+    }
+    let new = || Locker::builder(urls(&servers)).longest_lease(LONGEST).command_timeout(ms(1000));
+    let locker = new().credentials("redislease", "p@ss:word/%").build().unwrap();
+    all_up(&locker).await;
+    let guard = locker.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    let clients = servers[0].command(&["CLIENT", "LIST"]).unwrap().text().unwrap();
+    assert!(clients.contains(" user=redislease "), "{clients}");
+    let refused = async |builder: LockerBuilder| {
+        let locker = builder.build().unwrap();
+        eventually("the refusal", || locker.nodes().iter().all(|node| node.message.contains("assword"))).await;
+        match once(&locker, "k").acquire().await {
+            Err(error @ AcquireError::NoMajority { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (user, password) in [("redislease", "wrong"), ("absent", "p@ss:word/%")] {
+        let text = refused(new().credentials(user, password)).await;
+        assert!(text.contains("in credentials() or in the URLs"), "{text}");
+        assert!(text.starts_with(r#"key "k" cannot be taken, because no majority"#), "{text}");
+        assert!(!text.contains("p@ss") && !text.contains("wrong"), "{text}");
+    }
+    // They replace those of the URLs.
+    let with_wrong = servers.iter().map(|server| format!("redis://redislease:wrong@{}", server.address()));
+    let right = Locker::builder(with_wrong).longest_lease(LONGEST).credentials("redislease", "p@ss:word/%");
+    right.build().unwrap().ready(PATIENCE).await.unwrap();
+    guard.verify().await.unwrap();
 }
