@@ -176,7 +176,8 @@ impl Guard {
         let asked_for = Millis::from(ttl);
         if asked_for > longest || asked_for < self.config.ttl {
             return Err(AcquireError::Invalid(format!(
-                "extend({ttl:?}): use {:?}, the present ttl, to {:?}, the longest_lease of the Locker",
+                "key {:?} cannot be extended to {ttl:?}: use {:?}, the present ttl, to {:?}, the longest_lease of the Locker",
+                self.status().key(),
                 Duration::from(self.config.ttl),
                 Duration::from(longest),
             )));

@@ -44,6 +44,7 @@ mod error;
 mod guard;
 pub mod guide;
 mod inspect;
+mod interval;
 mod local;
 mod locker;
 mod node;

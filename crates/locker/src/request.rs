@@ -12,6 +12,7 @@ use redislease_core::time::{Drift, Millis};
 use redislease_lock::clock;
 
 use crate::acquire::{self, Plan};
+use crate::interval::{MIN_RENEW, renewal, shortest};
 use crate::{AcquireError, Guard, Locker, Retry, inspect};
 
 /// The most keys of one request.
@@ -23,8 +24,6 @@ const MAX_OWNER: usize = 256;
 
 /// The longest metadata, in bytes.
 const MAX_METADATA: usize = 1024;
-/// The shortest interval of the renewals. A round has no longer than this to be answered.
-const MIN_RENEW: Duration = Duration::from_millis(10);
 /// The longest `longest_lease`.
 const LONGEST_LEASE: Duration = Duration::from_hours(1);
 /// How many bytes of a key an error shows.
@@ -256,7 +255,7 @@ impl Request {
     /// let request = locker.lock("report").ttl(Duration::from_secs(10)).stop_budget(Duration::from_secs(2));
     /// request.check().expect("two renewals and the stop budget fit into 10 s");
     /// let error = request.ttl(Duration::from_mins(2)).check().unwrap_err();
-    /// assert!(error.to_string().starts_with("ttl is 2m: use 200ms to 30s, the longest_lease of the Locker"));
+    /// assert!(error.to_string().starts_with("key \"report\": ttl is 2m: use 200ms to 30s, the longest_lease of the Locker"));
     /// # Ok::<(), redislease_locker::InvalidConfig>(())
     /// ```
     ///
@@ -273,29 +272,10 @@ impl Request {
         if inner.is_closed() {
             return Err(AcquireError::Closed);
         }
+        let lease = self
+            .check_values()
+            .map_err(|text| AcquireError::Invalid(format!("key {}: {text}", shown(&self.keys[0]))))?;
         let owner = self.owner.as_ref().unwrap_or(&inner.owner);
-        if owner.len() > MAX_OWNER || owner.contains(['\n', '\r']) {
-            return invalid(format!("owner has {} bytes: use up to {MAX_OWNER}, without line breaks", owner.len()));
-        }
-        if self.metadata.len() > MAX_METADATA {
-            return invalid(format!("metadata has {} bytes: use up to {MAX_METADATA}", self.metadata.len()));
-        }
-        let longest = Duration::from(inner.nodes.longest_lease());
-        if self.hold_at_least > longest {
-            return invalid(format!(
-                "hold_at_least is {}: use up to {}, the longest_lease of the Locker; a longer one needs a longer longest_lease in \
-                 all programs",
-                show(self.hold_at_least),
-                show(longest),
-            ));
-        }
-        if let Some(longest) = self.max_hold.filter(|longest| *longest < Duration::from_millis(1)) {
-            return invalid(format!("max_hold is {}: use at least 1ms", show(longest)));
-        }
-        if self.attempts == Some(0) {
-            return invalid("attempts is 0: use at least 1".to_owned());
-        }
-        let lease = self.lease()?;
         Ok(Plan {
             keys: self.keys.iter().map(|key| inner.nodes.keyspace().lock(&inner.namespace, key)).collect(),
             request: lock::Request {
@@ -311,6 +291,34 @@ impl Request {
         })
     }
 
+    /// Checks the values other than the keys. The text of an error names the value.
+    fn check_values(&self) -> Result<Config, String> {
+        let inner = &self.locker.0;
+        let owner = self.owner.as_ref().unwrap_or(&inner.owner);
+        if owner.len() > MAX_OWNER || owner.contains(['\n', '\r']) {
+            return Err(format!("owner has {} bytes: use up to {MAX_OWNER}, without line breaks", owner.len()));
+        }
+        if self.metadata.len() > MAX_METADATA {
+            return Err(format!("metadata has {} bytes: use up to {MAX_METADATA}", self.metadata.len()));
+        }
+        let longest = Duration::from(inner.nodes.longest_lease());
+        if self.hold_at_least > longest {
+            return Err(format!(
+                "hold_at_least is {}: use up to {}, the longest_lease of the Locker; a longer one needs a longer longest_lease in \
+                 all programs",
+                show(self.hold_at_least),
+                show(longest),
+            ));
+        }
+        if let Some(longest) = self.max_hold.filter(|longest| *longest < Duration::from_millis(1)) {
+            return Err(format!("max_hold is {}: use at least 1ms", show(longest)));
+        }
+        if self.attempts == Some(0) {
+            return Err("attempts is 0: use at least 1".to_owned());
+        }
+        self.lease()
+    }
+
     fn check_keys(&self) -> Result<(), AcquireError> {
         let count = self.keys.len();
         if !(1..=MAX_KEYS).contains(&count) {
@@ -318,9 +326,7 @@ impl Request {
         }
         for (index, key) in self.keys.iter().enumerate() {
             if key.is_empty() || key.len() > MAX_KEY {
-                let shown = &key[..key.floor_char_boundary(SHOWN_KEY)];
-                let more = if shown.len() < key.len() { "..." } else { "" };
-                return invalid(format!("key {shown:?}{more} has {} bytes: use 1 to {MAX_KEY}", key.len()));
+                return invalid(format!("key {} has {} bytes: use 1 to {MAX_KEY}", shown(key), key.len()));
             }
             if self.keys[..index].contains(key) {
                 return invalid(format!("key {key:?} is named twice: name each key once"));
@@ -329,12 +335,12 @@ impl Request {
         Ok(())
     }
 
-    fn lease(&self) -> Result<Config, AcquireError> {
+    fn lease(&self) -> Result<Config, String> {
         let nodes = &self.locker.0.nodes;
         let longest = Duration::from(nodes.longest_lease());
         let ttl = self.ttl.unwrap_or(Duration::from_secs(30).min(longest));
         if ttl < Duration::from_millis(200) || ttl > longest {
-            return invalid(format!(
+            return Err(format!(
                 "ttl is {}: use 200ms to {}, the longest_lease of the Locker; a longer one needs a longer longest_lease in all \
                  programs",
                 show(ttl),
@@ -342,7 +348,7 @@ impl Request {
             ));
         }
         if let Some(renew) = self.renew_every.filter(|renew| *renew < MIN_RENEW) {
-            return invalid(format!("renew_every is {}: use at least {}", show(renew), show(MIN_RENEW)));
+            return Err(format!("renew_every is {}: use at least {}", show(renew), show(MIN_RENEW)));
         }
         let stop_budget = self.stop_budget.unwrap_or(ttl / 10);
         let Some(renew) = renewal(ttl, self.renew_every, stop_budget) else {
@@ -359,7 +365,7 @@ impl Request {
             } else {
                 format!("use a shorter {shorter}")
             };
-            return invalid(format!(
+            return Err(format!(
                 "ttl is {}, which has no room for two renewals{renewals} and the stop_budget {}: {advice}",
                 show(ttl),
                 show(stop_budget),
@@ -380,31 +386,16 @@ impl Request {
     }
 }
 
-/// The interval of the renewals, the one asked for or a third of what the stop budget leaves. `None` if two renewals and the stop
-/// budget do not fit into the validity.
-fn renewal(ttl: Duration, asked_for: Option<Duration>, stop_budget: Duration) -> Option<Duration> {
-    let renew = asked_for.unwrap_or(ttl.saturating_sub(stop_budget) / 3);
-    let valid = Duration::from(Drift::STANDARD.least(ttl.into()));
-    let needed = renew.saturating_mul(2).saturating_add(stop_budget);
-    (renew >= MIN_RENEW && needed < valid).then_some(renew)
-}
-
-/// The shortest ttl with room for the renewals, in whole seconds.
-fn shortest(asked_for: Option<Duration>, stop_budget: Duration) -> Duration {
-    // Every longer one has room too.
-    let (mut short, mut long) = (0, u64::from(u32::MAX));
-    while short + 1 < long {
-        let middle = short.midpoint(long);
-        let has_room = renewal(Duration::from_secs(middle), asked_for, stop_budget).is_some();
-        if has_room { long = middle } else { short = middle }
-    }
-    Duration::from_secs(long)
-}
-
 /// In whole milliseconds as the options of a command line, and otherwise exactly: a value that is too long must not look as its limit.
 fn show(span: Duration) -> String {
     let millis = Millis::from(span);
     if Duration::from(millis) == span { redislease_core::duration::text(millis) } else { format!("{span:?}") }
+}
+
+/// A key in quotes. Only the beginning of a long one.
+fn shown(key: &str) -> String {
+    let begin = &key[..key.floor_char_boundary(SHOWN_KEY)];
+    format!("{begin:?}{}", if begin.len() < key.len() { "..." } else { "" })
 }
 
 fn invalid<T>(text: String) -> Result<T, AcquireError> {
@@ -432,18 +423,5 @@ mod tests {
         assert_eq!((request.wait, request.max_hold, request.hold_at_least), (lease.ttl, None, Millis::ZERO));
         assert_eq!((request.retry, &*request.holder.0), (Retry::default().backoff(), &*owner));
         assert_eq!(plan(s(10)).0.lease.ttl, Millis(10_000), "the longest lease is shorter");
-    }
-
-    #[test]
-    fn the_shortest_ttl_has_room_and_one_second_less_has_none() {
-        assert_eq!(renewal(s(30), None, s(11)), Some(s(19) / 3));
-        for (renew, budget, shortest_ttl) in [(None, s(11), s(12)), (Some(s(8)), s(6), s(23)), (None, s(0), s(1))] {
-            assert_eq!(shortest(renew, budget), shortest_ttl);
-            assert!(renewal(shortest_ttl, renew, budget).is_some());
-            assert!(renewal(shortest_ttl.saturating_sub(s(1)), renew, budget).is_none());
-        }
-        assert!(renewal(s(30), Some(Duration::MAX), Duration::MAX).is_none(), "nothing overflows");
-        assert!(renewal(s(30), Some(Duration::ZERO), s(1)).is_none());
-        assert!(shortest(Some(Duration::MAX), s(1)) > s(1_000_000));
     }
 }

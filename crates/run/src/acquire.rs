@@ -216,7 +216,16 @@ pub fn check(locker: &Locker, options: &RunOptions, owner: &str) -> Result<(), S
             "--on-acquire: it has {bytes} bytes: use at most {LONGEST_HOOK}, for example the name of a script"
         ));
     }
-    request(locker, options, owner).check().map_err(|error| of_option(&error.to_string()))
+    request(locker, options, owner)
+        .check()
+        .map_err(|error| of_option(without_key(&error.to_string(), &options.lease.name)))
+}
+
+/// What is wrong with a value of a request, without the key before it: the lock has the name of an option. Of a long key, the library
+/// shows the beginning.
+fn without_key<'a>(text: &'a str, key: &str) -> &'a str {
+    let value = text.strip_prefix(&format!("key {key:?}: "));
+    value.or_else(|| text.split_once("\"...: ").map(|(_, value)| value)).unwrap_or(text)
 }
 
 /// Waits for the lock, and says now and then why it does.
@@ -309,7 +318,7 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
         AcquireError::Invalid(_) => exit::USAGE,
         _ => exit::FAILED,
     };
-    let why = format!("lease {lease}: {}", for_options(&last.to_string()));
+    let why = format!("lease {lease}: {}", for_options(without_key(&last.to_string(), &lease.name)));
     NotAcquired {
         code,
         why,

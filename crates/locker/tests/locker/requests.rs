@@ -12,23 +12,29 @@ async fn invalid_values_are_refused_with_a_sentence() {
     let keys = || (0..9).map(|key| key.to_string());
     for (request, part) in [
         (locker.lock("k").ttl(LONGEST + ms(1)), "longest_lease"),
-        (locker.lock("k").ttl(ms(1)), "ttl is 1ms"),
+        (locker.lock("k").ttl(ms(1)), r#"key "k": ttl is 1ms: use 200ms"#),
         (locker.lock("k").renew_every(LONGEST / 2), "renew_every 750ms"),
         (locker.lock("k").stop_budget(LONGEST), "stop_budget"),
         (locker.lock(""), "0 bytes"),
         (locker.lock("k".repeat(513)), "513 bytes"),
-        (locker.lock("k").owner("a\nb"), "line breaks"),
+        (locker.lock("k").owner("a\nb"), r#"key "k": owner has 3 bytes: use up to 256, without line breaks"#),
         (locker.lock_all(keys()), "9 keys"),
         (locker.lock_all(["a", "a"]), "named twice"),
-        (locker.lock("k").ttl(LONGEST + Duration::from_nanos(1)), "ttl is 1.500000001s: use 200ms to 1s500ms"),
+        (
+            locker.lock("k").ttl(LONGEST + Duration::from_nanos(1)),
+            r#"key "k": ttl is 1.500000001s: use 200ms to 1s500ms"#,
+        ),
         (locker.lock("k").renew_every(Duration::ZERO), "renew_every is 0s: use at least 10ms"),
-        (locker.lock("k").renew_every(ms(9)), "renew_every is 9ms: use at least 10ms"),
+        (locker.lock("k").renew_every(ms(9)), r#"key "k": renew_every is 9ms: use at least 10ms"#),
         (locker.lock("k").renew_every(Duration::MAX), ": use a shorter renew_every or stop_budget"),
         (
             locker.lock("k").stop_budget(LONGEST),
             ": use a shorter stop_budget, or a ttl of at least 2s and a longer longest_lease",
         ),
-        (locker.lock("k").max_hold(Duration::ZERO), "max_hold is 0s: use at least 1ms"),
+        (locker.lock("k").max_hold(Duration::ZERO), r#"key "k": max_hold is 0s: use at least 1ms"#),
+        (locker.lock("k").attempts(0), r#"key "k": attempts is 0: use at least 1"#),
+        (locker.lock_all(["b", "a"]).stop_budget(LONGEST), r#"key "b": ttl is 1s500ms, which has no room"#),
+        (locker.lock("n".repeat(512)).ttl(ms(1)), "n\"...: ttl is 1ms"),
         (locker.lock("é".repeat(1_000_000)), "é\"... has 2000000 bytes: use 1 to 512"),
     ] {
         match request.clone().acquire().await {
@@ -112,7 +118,7 @@ async fn a_request_makes_as_many_attempts_as_it_may() {
     // Two delays of half to all of 200 ms.
     assert!((ms(200)..PATIENCE / 4).contains(&began.elapsed()), "{:?}", began.elapsed());
     let error = locker.lock("k").attempts(0).check().unwrap_err();
-    assert_eq!(error.to_string(), "attempts is 0: use at least 1");
+    assert_eq!(error.to_string(), r#"key "k": attempts is 0: use at least 1"#);
 }
 
 #[tokio::test]
