@@ -9,6 +9,7 @@ mod faults;
 mod gate;
 #[path = "../demo/narrator.rs"]
 mod narrator;
+mod run;
 mod setup;
 mod story;
 mod upkeep;

@@ -17,7 +17,7 @@ pub const WORKLOAD: &str = "billing";
 pub const REPLICAS: usize = 3;
 
 /// Every node gets the image of the operator under the reference that the chart uses by default.
-const OPERATOR_IMAGE: &str = concat!("docker.io/library/redislease:", env!("CARGO_PKG_VERSION"));
+pub const OPERATOR_IMAGE: &str = concat!("docker.io/library/redislease:", env!("CARGO_PKG_VERSION"));
 pub const WORKLOAD_IMAGE: &str = "docker.io/library/workload:1";
 /// How long a pod of the workload finishes its work after SIGTERM.
 pub const STOP_SECONDS: u64 = 3;
@@ -27,7 +27,7 @@ const NODES: usize = 2;
 const HOSTS: &[IpAddr] = Cluster::SERVERS.split_at(3).0;
 const COLUMNS: &str = "--output=custom-columns=NAME:.metadata.name,KUBELET:.status.nodeInfo.kubeletVersion,\
                        RUNTIME:.status.nodeInfo.containerRuntimeVersion,ADDRESS:.status.addresses[0].address";
-const PASSWORD: &str = "only-for-this-run";
+pub const PASSWORD: &str = "only-for-this-run";
 /// The secrets in the operator's namespace.
 pub const PASSWORD_SECRET: &str = "redis-password";
 pub const TLS_SECRET: &str = "redis-tls";

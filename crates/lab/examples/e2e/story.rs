@@ -82,6 +82,7 @@ impl<'a> Story<'a> {
         self.container_is_killed()?;
         self.holders_pod_is_deleted()?;
         self.only_the_elected_pod_starts()?;
+        self.run_is_the_first_process_of_pods()?;
         self.operator_is_rolled_out()?;
         self.certificates_are_rotated()?;
         self.kubelet_is_stopped()?;

@@ -1,5 +1,6 @@
 /* The program of the containers that the lab makes: the workload, and the sandbox of each pod. It works until SIGTERM,
- * finishes its work for STOP_SECONDS, and exits. It prints what it does, so `kubectl logs` shows it. */
+ * finishes its work for STOP_SECONDS, and exits. It prints what it does, so `kubectl logs` shows it, and the token that it
+ * has from `redislease run`. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,9 @@ int main(void) {
     sigaddset(&stop, SIGTERM);
     sigaddset(&stop, SIGINT);
     sigprocmask(SIG_BLOCK, &stop, NULL);
+    const char *token = getenv("REDISLEASE_TOKEN");
+    if (token)
+        printf("token %s\n", token);
     say("started");
     sigwait(&stop, &signal);
     say("stopping");

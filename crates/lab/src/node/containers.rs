@@ -14,7 +14,7 @@ use rustix::{
 
 use crate::{Error, Result};
 
-/// The first process of a running container.
+/// A process of a running container.
 #[derive(Debug)]
 pub struct Container {
     pid: Pid,
@@ -31,11 +31,11 @@ pub struct Exit {
 }
 
 impl Container {
-    /// The container of a pod that runs this program (`/redislease`); `None` if none runs.
+    /// A process in a container of a pod, whose command line begins with these words (`/redislease run`); `None` if none runs.
     ///
     /// # Errors
     /// [`Error::Io`] when the list of processes cannot be read.
-    pub fn find(pod_uid: &str, program: &str) -> Result<Option<Self>> {
+    pub fn find(pod_uid: &str, words: &str) -> Result<Option<Self>> {
         let failed = || Error::io("read /proc");
         for entry in fs::read_dir("/proc").map_err(failed())? {
             let name = entry.map_err(failed())?.file_name();
@@ -46,7 +46,7 @@ impl Container {
             let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
                 continue;
             };
-            if is_of(pid, pod_uid, program).unwrap_or_default() {
+            if is_of(pid, pod_uid, words).unwrap_or_default() {
                 return Ok(Some(Self { pid, handle }));
             }
         }
@@ -92,9 +92,9 @@ impl Container {
 const LONGEST: Duration = Duration::from_mins(3);
 
 /// The cgroup of a container has the UID of its pod in its path.
-fn is_of(pid: Pid, pod_uid: &str, program: &str) -> io::Result<bool> {
+fn is_of(pid: Pid, pod_uid: &str, words: &str) -> io::Result<bool> {
     let folder = format!("/proc/{}", pid.as_raw_nonzero());
     let command = fs::read(format!("{folder}/cmdline"))?;
-    let runs = command.split(|byte| *byte == 0).next() == Some(program.as_bytes());
+    let runs = command.starts_with(format!("{words} ").replace(' ', "\0").as_bytes());
     Ok(runs && fs::read_to_string(format!("{folder}/cgroup"))?.contains(&format!("pod{pod_uid}")))
 }
