@@ -14,12 +14,15 @@ use crate::engine::{Config, Effect, Engine, Input, Machine, Surroundings, Watche
 use crate::index::{Index, LeaseId};
 use crate::plan::calls::{Request, RoleAnswer};
 use crate::plan::{
-    Allowed, Authority, CandidateFacts, Effect as Planned, Event, Identity, News, PERMITS, PermitUses, Permitted,
-    PodKnowledge, RoleOutcome,
+    Allowed, Authority, CandidateFacts, Effect as Planned, Event, Facts, Identity, News, PERMITS, PermitUses,
+    Permitted, PodKnowledge, RoleOutcome,
 };
 
 /// The text of a warning that panics when it is carried out.
 pub const PANICS: &str = "panic";
+
+/// What the operator may use.
+pub const ALLOWED: Allowed = Allowed { scheduling_gate: false, scale: false, suspend: true };
 
 /// The events that a machine received, and its next steps.
 #[derive(Debug, Default)]
@@ -32,6 +35,8 @@ pub struct Script {
     pub permits: PermitUses,
     pub panics: bool,
     pub finished: bool,
+    /// The last facts.
+    pub facts: Option<Box<Facts>>,
     /// How many machines there were.
     pub machines: u32,
 }
@@ -61,6 +66,9 @@ impl Machine for Scripted {
     }
 
     fn handle(&mut self, _: Time, event: Event) {
+        if let Event::Facts(facts) = &event {
+            script(&self.0, |script| script.facts = Some(facts.clone()));
+        }
         let text = match event {
             Event::Facts(facts) => {
                 let candidates = match facts.candidates {
@@ -124,6 +132,9 @@ pub struct Outside {
     pub news: BTreeMap<LeaseId, News>,
     /// The authority of this replica; `None`: it leads.
     pub authority: Option<Authority>,
+    /// When the API server answered last.
+    pub api_answered_at: Option<Time>,
+    pub wall: jiff::Timestamp,
     /// Whether reports on pods are refused.
     pub refuses_reports: bool,
     /// Whether withdrawing a status panics.
@@ -145,7 +156,7 @@ impl<M: Machine<Config = ()>> World<M> {
     pub fn empty() -> Self {
         SCRIPTS.take();
         let cluster = Arc::new(Cluster { name: "c".into(), uid: "u".into() });
-        let config = Config { cluster, allowed: Allowed::default(), permits: PERMITS, machines: () };
+        let config = Config { cluster, allowed: ALLOWED, permits: PERMITS, machines: () };
         Self { engine: Engine::new(config, Index::new("system")), state: Outside::default() }
     }
 
@@ -217,8 +228,8 @@ impl<M: Machine<Config = ()>> World<M> {
         let surroundings = Surroundings {
             news: self.state.news.remove(&id).unwrap_or_default(),
             authority: self.state.authority.unwrap_or(Authority::Lead),
-            api_answered_at: None,
-            wall: jiff::Timestamp::UNIX_EPOCH,
+            api_answered_at: self.state.api_answered_at,
+            wall: self.state.wall,
         };
         let turn = AssertUnwindSafe(|| self.engine.turn(self.state.now, id, surroundings));
         if catch_unwind(turn).is_err() {

@@ -52,6 +52,18 @@ fn a_turn_takes_answers_then_the_view_then_the_facts() {
 }
 
 #[test]
+fn the_facts_of_a_turn_contain_what_the_shell_and_the_configuration_say() {
+    let mut world = World::listed();
+    let id = world.lease("n", "a");
+    let (wall, at) = (jiff::Timestamp::MAX, [Some(Time(8)), Some(Time(9))]);
+    world.state.news.insert(id, News { stop_at: at[0], ..News::default() });
+    (world.state.wall, world.state.api_answered_at) = (wall, at[1]);
+    world.work();
+    let facts = script("a", |script| script.facts.take()).unwrap();
+    assert_eq!((facts.wall, facts.allowed, [facts.stop_at, facts.api_answered_at]), (wall, ALLOWED, at));
+}
+
+#[test]
 fn a_holder_that_a_new_list_could_not_read_is_still_there() {
     let mut world = World::listed();
     let id = world.lease("n", "a");
