@@ -35,7 +35,7 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     let removed = "gone on p: None None";
     assert_eq!(world.done(), ["floors complete", "broken on p: Some(Standby) Some(\"8\")", removed]);
     let key = OrphanKey { namespace: "n".into(), lease: "gone".into(), object: "uid-p".into() };
-    let answer = |outcome| Input::OrphanWritten(key.clone(), role(outcome));
+    let answer = |outcome| Caller::Orphan(key.clone()).input(Outcome::Role("uid-p".into(), role(outcome))).unwrap();
     world.take(answer(RoleOutcome::Conflict));
     assert_eq!(world.done(), [removed], "again");
     world.take(answer(RoleOutcome::Written(None)));

@@ -66,3 +66,20 @@ impl Refused {
         .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_removed_only_after_its_pause_whatever_causes_the_write() {
+        let key = OrphanKey { namespace: "n".into(), lease: "gone".into(), object: "uid-p".into() };
+        let mut refused = Refused::default();
+        assert!(refused.may_write(Time(0), &key));
+        refused.add(Time(0), key.clone());
+        assert!(!refused.may_write(Time(999), &key));
+        assert_eq!(refused.next_deadline(), Some(Time(1000)));
+        assert!(refused.may_write(Time(1000), &key));
+        assert_eq!((refused.next_deadline(), refused.take_due(Time(2000))), (None, vec![]), "a write is under way");
+    }
+}
