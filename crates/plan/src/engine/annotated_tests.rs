@@ -362,3 +362,29 @@ fn a_workload_that_cannot_be_read_keeps_its_lease_after_a_new_list() {
     world.work();
     assert_eq!(world.writes, ["create a", "keep a"]);
 }
+
+#[test]
+fn an_older_state_of_a_lease_counts_only_if_the_lease_was_created_again() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    let old = world.leases["a"].clone();
+    world.apply(workload("a", &[("lease", "true"), ("lease-duration", "40s")]));
+    assert_eq!(world.written(), ["create a", "patch a"]);
+    world.state.lease(Watched::Seen(Box::new(old.clone())));
+    world.work();
+    assert_eq!(world.written(), [""; 0]);
+    world.leases.insert("a".into(), LeaseFacts { uid: "again".into(), ..old });
+    world.show();
+    assert_eq!(world.written(), ["patch a"]);
+}
+
+#[test]
+fn a_workload_is_told_when_its_lease_is_given_to_another_one() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    let lease = world.leases.get_mut("a").unwrap();
+    (lease.created_for, lease.version) = (Some("Deployment/b".into()), Some("50".into()));
+    world.version = 50;
+    world.show();
+    assert!(world.reports[0].1.contains("RedisLease shop/a belongs to Deployment/b"), "{:?}", world.reports);
+}
