@@ -133,8 +133,9 @@ fn pods_that_are_replaced_because_of_their_label_are_left_alone() {
     assert_eq!(write(&mut story, &first), [standby("a"), standby("b")]);
     story.pods();
     let CandidateFacts::Known(known) = &story.facts.candidates else { panic!() };
-    let mut pods: Vec<PodFacts> = known.pods().map(|pod| PodFacts { released: true, ..PodFacts::clone(pod) }).collect();
-    pods.push(of_template("c"));
+    let mut pods: Vec<PodFacts> = known.pods().map(|pod| PodFacts::clone(pod)).chain([of_template("c")]).collect();
+    assert_eq!(write(&mut story.clone(), &pods), [standby("c")], "their controller still owns them");
+    pods[..2].iter_mut().for_each(|pod| pod.released = true);
     assert_eq!(write(&mut story, &pods), []);
     let status = story.status_write().unwrap().status;
     let ready = status.condition(ConditionType::Ready).unwrap();
@@ -216,4 +217,94 @@ fn the_pod_that_was_active_does_not_wait_for_the_writes_to_the_others() {
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
     let writes = story.role_writes();
     assert!(writes.iter().any(|write| write.uid == "uid-a" && write.role == Some(PodRole::Standby)), "{writes:?}");
+}
+
+/// Another replica may have changed the status meanwhile.
+#[test]
+fn a_later_token_is_checked_again_after_the_end_of_the_term() {
+    let mut story = Story::held_by_a();
+    let mut b = pod("b");
+    b.annotations.set("token.redislease.io/billing", Some("99"));
+    let CandidateFacts::Known(electorate) = &story.facts.candidates else { panic!("they are known") };
+    let a = electorate.find("uid-a").unwrap().as_ref().clone();
+    story.candidates(&[a, b]);
+    story.turn();
+    story.read_lease();
+    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Conflict });
+    assert!(!story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
+}
+
+#[test]
+fn a_holder_gets_active_while_the_candidates_are_unknown() {
+    let mut story = Story::publishing_by_a();
+    story.holder(pod("a"));
+    story.write();
+    let mut b = pod("b");
+    b.labels.insert("lease.redislease.io/billing".into(), "standby".into());
+    b.annotations.set("token.redislease.io/billing", Some("7"));
+    story.facts.candidates = CandidateFacts::Unknown;
+    story.facts.strays = vec![Arc::new(b)];
+    story.view(held(term(1, 7, "a")));
+    let roles: Vec<_> = story.role_writes().into_iter().map(|write| (write.pod, write.role)).collect();
+    assert_eq!(roles, [("a".to_owned(), Some(PodRole::Active))]);
+}
+
+/// Nothing but its label would be written to it.
+#[test]
+fn a_request_ends_the_term_of_a_pod_that_was_not_read_yet() {
+    let mut story = Story::held_by_a();
+    story.facts.holder = PodKnowledge::Unseen;
+    story.suspend();
+    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+}
+
+/// The watch has not shown the label of `a`, which is no candidate any more.
+#[test]
+fn no_pod_gets_active_while_a_write_of_active_to_a_pod_that_left_is_under_way() {
+    let mut story = Story::publishing_by_a();
+    story.write();
+    story.view(held(term(1, 7, "a")));
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    story.candidates(&[pod("b")]);
+    story.holder(pod("b"));
+    story.view(publishing(term(2, 8, "b")));
+    story.write();
+    let mut gets_active = |event: Event| {
+        story.event(event);
+        story.role_writes().iter().any(|write| write.role == Some(PodRole::Active))
+    };
+    assert!(!gets_active(Event::View(held(term(2, 8, "b")))));
+    let conflict = |pod: &str| Event::RoleWritten { uid: format!("uid-{pod}"), outcome: RoleOutcome::Conflict };
+    assert!(!gets_active(conflict("b")));
+    assert!(gets_active(conflict("a")));
+}
+
+#[test]
+fn no_pod_gets_active_when_its_term_must_have_stopped() {
+    let mut story = Story::publishing_by_a();
+    story.write();
+    for (stop_at, gets_active) in [(story.now, false), (story.now + Millis(1), true)] {
+        story.facts.stop_at = Some(stop_at);
+        story.view(held(term(1, 7, "a")));
+        let is_active = |write: &RoleWrite| write.role == Some(PodRole::Active);
+        assert_eq!(story.role_writes().iter().any(is_active), gets_active, "{:?}", story.effects);
+    }
+}
+
+#[test]
+fn another_reason_to_refuse_a_label_is_reported() {
+    let mut story = Story::publishing_by_a();
+    story.write();
+    story.view(held(term(1, 7, "a")));
+    for why in ["a webhook", "a policy"] {
+        story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Refused(why.into()) });
+        assert_eq!(
+            story.reported(NoticeReason::WriteRefused).note,
+            format!("b cannot get its label and its token: {why}")
+        );
+        story.pass(1000);
+    }
 }
