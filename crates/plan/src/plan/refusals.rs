@@ -134,3 +134,23 @@ fn said(change: PodChange, dry_run: bool) -> (NoticeReason, &'static str) {
         PodChange::None | PodChange::Fence(_) => (NoticeReason::WriteRefused, "cannot get its label and its token"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_runs_on_only_if_its_own_deletion_was_refused() {
+        for (uid, change, dry_run, runs_on) in [
+            ("a", PodChange::Delete, false, true),
+            ("a", PodChange::Delete, true, false),
+            ("a", PodChange::None, false, false),
+            ("b", PodChange::Delete, false, false),
+        ] {
+            let why = "a policy".to_owned();
+            let refusal = Refusal { uid: uid.to_owned(), change, dry_run, why, forbidden_until: None };
+            let refusals = Refusals(Some(Box::new(refusal)));
+            assert_eq!(refusals.of_deletion("a").is_some(), runs_on, "{refusals:?}");
+        }
+    }
+}
