@@ -398,3 +398,22 @@ fn a_pod_that_is_no_candidate_any_more_keeps_its_label_until_it_is_deleted() {
         assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
     }
 }
+
+/// Refused deletions leave room for other writes.
+#[test]
+fn at_most_four_pods_of_a_lease_are_deleted_at_a_time() {
+    let mut story = Story::started_a();
+    let lost = |number| {
+        let mut pod = pod(&format!("p{number}"));
+        pod.labels.insert(GATE.into(), "standby".into());
+        pod.annotations.set("token.redislease.io/billing", Some("7"));
+        pod.annotations.set(STARTED, Some(&format!("5.{}", pod.uid)));
+        pod
+    };
+    let known = [story.pod("a"), story.pod("b")];
+    story.candidates(&known.into_iter().chain((0..6).map(lost)).collect::<Vec<_>>());
+    story.turn();
+    story.write();
+    let delete = |number| (format!("p{number}"), PodChange::Delete);
+    assert_eq!(story.changes(), (0..4).map(delete).collect::<Vec<_>>());
+}
