@@ -14,7 +14,7 @@ use redislease_core::op::{Stage, Stored};
 use super::*;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::PodRole;
-use crate::api::validated::WorkloadKind;
+use crate::api::validated::{ClusterActivation, WorkloadKind};
 use crate::election::{Annotations, Run};
 
 const ROLE: &str = "lease.redislease.io/billing";
@@ -391,4 +391,34 @@ fn a_workload_that_is_not_the_candidate_any_more_blocks_no_attempt() {
     story.event(Event::RoleWritten { uid, outcome: RoleOutcome::Refused(why) });
     story.answer();
     assert_eq!(story.wanted(), Some("a".to_owned()), "{:?}", story.effects);
+}
+
+#[test]
+fn each_way_of_activation_needs_its_flag() {
+    let scale = Allowed { scale: true, ..Allowed::default() };
+    let suspend = Allowed { suspend: true, ..Allowed::default() };
+    for (version, kind, activation, flag) in [
+        ("apps/v1", "Deployment", json!({"scale": {"replicas": 3}}), scale),
+        ("batch/v1", "CronJob", json!({"suspend": true}), suspend),
+    ] {
+        let mut wanted = spec();
+        wanted["candidates"]["workloadRef"] = json!({"apiVersion": version, "kind": kind, "name": "billing"});
+        wanted["activation"] = activation;
+        let mut story = Story::of_cluster(0);
+        story.store(&wanted, &json!(null));
+        for allowed in [Allowed::default(), scale, suspend] {
+            story.facts.allowed = allowed;
+            story.turn();
+            let obstacle = crate::plan::activation::obstacle(&story.facts);
+            assert_eq!(obstacle.is_none(), allowed == flag, "{kind} {allowed:?}: {obstacle:?}");
+        }
+    }
+}
+
+#[test]
+fn a_workload_is_suspended_unless_it_is_active() {
+    for (role, is_suspended) in [(PodRole::Active, false), (PodRole::Standby, true)] {
+        let switched = crate::plan::activation::switched(ClusterActivation::Suspend, &deployment(1), role, None);
+        assert_eq!(switched.change, PodChange::Run(Run::Suspended(is_suspended)));
+    }
 }

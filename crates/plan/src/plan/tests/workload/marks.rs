@@ -246,3 +246,15 @@ fn a_token_that_no_redis_node_gave_reaches_no_workload_after_a_restart() {
     assert!(writes.iter().all(|write| write.token.as_deref() == Some("7")), "{writes:?}");
     assert_eq!(story.run(), (Some("active".to_owned()), Run::Replicas(3)));
 }
+
+/// The status was lost, and then a tool has replaced all annotations and the replicas.
+#[test]
+fn a_workload_that_had_the_mark_is_stopped_after_a_tool_has_removed_it() {
+    let mut story = Story::running();
+    story.store(&spec(), &json!(null));
+    let mut story = story.restarted();
+    story.workload_is(WorkloadFacts { resource_version: Some("30".into()), ..deployment(2) });
+    story.view(idle(story.now.0 + 5000));
+    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Conflict });
+    assert!(story.stops(), "{:?}", story.effects);
+}
