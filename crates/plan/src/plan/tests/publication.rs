@@ -250,3 +250,29 @@ fn an_event_tells_once_that_the_api_server_refuses_the_status() {
     story.event(Event::StatusWritten(StatusOutcome::AtFault("late".into())));
     assert!(story.reported(NoticeReason::WriteRefused).note.ends_with("late"));
 }
+
+#[test]
+fn a_pending_status_is_withdrawn_only_if_it_contradicts_the_term() {
+    let mut story = Story::publishing_by_a();
+    assert!(story.status_write().is_some());
+    story.candidates(&[pod("a")]);
+    story.turn();
+    assert!(!story.wants(&Effect::WithdrawStatus), "only the counts differ");
+    story.view(publishing(term(2, 8, "a")));
+    assert!(story.wants(&Effect::WithdrawStatus), "{:?}", story.effects);
+}
+
+#[test]
+fn counts_are_written_every_five_seconds() {
+    let mut story = Story::held_by_a();
+    story.candidates(&[pod("a"), pod("b"), pod("c")]);
+    story.turn();
+    story.write();
+    story.candidates(&[pod("a"), pod("b")]);
+    story.turn();
+    assert_eq!(story.status_write(), None);
+    story.pass(4999);
+    assert_eq!(story.status_write(), None);
+    story.pass(1);
+    assert!(story.status_write().is_some(), "{:?}", story.effects);
+}
