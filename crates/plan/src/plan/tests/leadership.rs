@@ -111,10 +111,12 @@ fn a_replica_contends_only_while_the_api_server_answers() {
     let mut replica = Replica::new();
     replica.turn();
     assert!(replica.effects.contains(&LeadershipEffect::Probe) && !replica.wants(), "{:?}", replica.effects);
+    assert!(replica.machine.awaits_api_answer());
     replica.pass(10_000);
     assert!(!replica.wants());
     replica.answer();
-    assert!(replica.wants());
+    assert!(replica.wants() && !replica.machine.awaits_api_answer());
+    assert_eq!(replica.machine.next_deadline(), Some(replica.now + Millis(1000)), "the attempt may be dropped");
     assert_eq!(replica.machine.authority(), Authority::Follow, "not before the lock is held");
 }
 
