@@ -72,6 +72,12 @@ fn a_term_that_stays_unconfirmed_for_one_lease_is_dropped_by_a_replica_that_does
     let mut story = Story::held_by_a();
     story.facts.authority = Authority::Renew;
     story.view(unconfirmed.clone());
+    story.now = story.reconciler.next_deadline().unwrap();
+    story.turn();
+    assert!(story.wants(&Effect::Keeper(Command::Close)), "at its deadline");
+    let mut story = Story::held_by_a();
+    story.facts.authority = Authority::Renew;
+    story.view(unconfirmed.clone());
     story.pass(LEASE - 1);
     story.view(held(term(1, 7, "a")));
     story.view(unconfirmed);

@@ -60,8 +60,9 @@ fn a_failed_attempt_and_a_publication_without_success_give_the_permit_back() {
 #[test]
 fn a_lease_that_may_not_begin_a_term_needs_no_permit() {
     type Change = fn(&mut Story);
-    let cases: [(&str, Change); 4] = [
+    let cases: [(&str, Change); 5] = [
         ("no candidate", |story| story.candidates(&[])),
+        ("the quorums were not read", |story| story.facts.quorum = Arc::default()),
         ("another replica leads", |story| story.facts.authority = Authority::Follow),
         ("this replica only renews", |story| story.facts.authority = Authority::Renew),
         ("deleted", |story| story.facts.lease = None),

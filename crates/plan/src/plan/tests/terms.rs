@@ -402,3 +402,11 @@ fn a_token_that_no_redis_node_gave_is_reported_and_reaches_no_pod() {
     story.answer();
     assert_eq!(story.wanted(), None, "its term could not be published");
 }
+
+#[test]
+fn the_holder_is_the_pod_of_the_running_term() {
+    let a = Some(("a".to_owned(), "uid-a".to_owned()));
+    for (story, holder) in [(Story::new(), None), (Story::publishing_by_a(), a.clone()), (Story::held_by_a(), a)] {
+        assert_eq!(story.reconciler.holder(), holder);
+    }
+}
