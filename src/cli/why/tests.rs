@@ -319,21 +319,6 @@ fn a_peer_cluster_that_took_over_is_named_beside_the_term_that_it_followed() {
 }
 
 #[test]
-fn a_held_lease_with_an_error_promises_no_next_holder() {
-    for reason in ["InvalidSpec", "InvalidReference"] {
-        let mut situation = Situation::held();
-        situation.conditions(("False", reason, "why."), ("True", "HeldHere", "billing-0 holds the lease."));
-        assert_eq!(
-            situation.explained().next,
-            [
-                "No change is due. No other pod can take over, because none can be elected.",
-                "The operator elects a pod when the error above is corrected."
-            ]
-        );
-    }
-}
-
-#[test]
 fn unheld_lease_says_why_and_what_ends_it() {
     let table = [
         ("Suspended", "spec.suspend is true: no pod is elected until it is false.", "when spec.suspend is false"),

@@ -38,18 +38,18 @@ fn each_call_for_those_who_come_from_another_lock_exists() {
     let known: Vec<&str> = sources.iter().flat_map(|source| public(source)).collect();
     let page = read("docs/coming-from.md");
     let cells = page.lines().filter_map(|line| line.strip_suffix(" |")?.rsplit(" | ").next());
-    let mut calls = 0;
+    let mut found = 0;
     for code in cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)) {
         for before in code.split('(').rev().skip(1) {
             let call = before.rsplit(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap();
             // `Duration` is not of this crate.
             if !call.is_empty() && !["from_secs"].contains(&call) {
                 assert!(known.contains(&call), "{call} in `{code}`");
-                calls += 1;
+                found += 1;
             }
         }
     }
-    assert!(calls > 40, "{calls} calls");
+    assert!(found > 40, "{found} calls");
 }
 
 #[test]

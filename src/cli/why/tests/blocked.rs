@@ -80,3 +80,11 @@ fn no_pod_takes_over_a_lease_that_is_suspended_or_deleted() {
     let unheld = Situation::unheld("Unheld", "No pod holds the lease. The operator is electing one.");
     assert_eq!(deleted(unheld), ["The operator elects no pod for a lease that is being deleted."]);
 }
+
+#[test]
+fn a_held_lease_with_an_error_promises_no_next_holder() {
+    let mut situation = Situation::held();
+    situation.conditions(("False", "InvalidSpec", "why."), ("True", "HeldHere", "billing-0 holds the lease."));
+    let next = situation.explained().next;
+    assert!(!next[0].contains("billing-1") && next[1].ends_with("when the error above is corrected."), "{next:?}");
+}

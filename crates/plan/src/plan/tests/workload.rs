@@ -409,7 +409,7 @@ fn each_way_of_activation_needs_its_flag() {
         for allowed in [Allowed::default(), scale, suspend] {
             story.facts.allowed = allowed;
             story.turn();
-            let obstacle = crate::plan::activation::obstacle(&story.facts);
+            let obstacle = activation::obstacle(&story.facts);
             assert_eq!(obstacle.is_none(), allowed == flag, "{kind} {allowed:?}: {obstacle:?}");
         }
     }
@@ -418,7 +418,7 @@ fn each_way_of_activation_needs_its_flag() {
 #[test]
 fn a_workload_is_suspended_unless_it_is_active() {
     for (role, is_suspended) in [(PodRole::Active, false), (PodRole::Standby, true)] {
-        let switched = crate::plan::activation::switched(ClusterActivation::Suspend, &deployment(1), role, None);
+        let switched = activation::switched(ClusterActivation::Suspend, &deployment(1), role, None);
         assert_eq!(switched.change, PodChange::Run(Run::Suspended(is_suspended)));
     }
 }
