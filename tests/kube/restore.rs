@@ -9,8 +9,9 @@ use crate::granularity::{replicas, scaled, switching, workload};
 use crate::holder::held;
 use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, count, keys, throughout};
 
-/// Limit until everything is right again: the term that the backup does not know ends with its keys, and a new one begins.
-const CONVERGED: Duration = Duration::from_secs(30);
+/// Limit until everything is right again: the term that the backup does not know ends with its keys, and a new one begins. A write that
+/// is repeated because its answer was lost can wait for 31 s.
+const CONVERGED: Duration = Duration::from_mins(1);
 
 /// The resource versions move so far ahead of the backup that no later write of this test reaches them.
 fn write_much(installation: &Installation) -> Result<()> {
