@@ -7,7 +7,8 @@
 //! A replica contends only while the API server answers it, and releases leadership when it does not: a leader must be
 //! able to write. When no replica can lead because the quorum is lost, the replica that the status names still ends its
 //! terms and writes their status, because ending needs no lock. Before that it reads the RedisQuorum again, because the
-//! replica itself may be disconnected.
+//! replica itself may be disconnected. It does the same when its lock has ended and no majority answers its attempts: the
+//! nodes count as lost only after `commandTimeout`, and its terms may end before.
 
 mod claim;
 mod interface;
