@@ -144,9 +144,9 @@ impl Pods {
     ///
     /// A list that began after the call was sent decides whether the pod exists: the pod may have been deleted before the
     /// list was made, and then no event reports the deletion. Such an answer neither adds a pod nor restores a deleted
-    /// one.
+    /// one. An answer that is older than what is known does not replace what a list in progress shows: etcd may have been
+    /// restored from a backup.
     pub fn answered(&mut self, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
-        self.list.answered(PodUid::from(facts.uid.as_str()));
         let is_current = self.is_current(asked);
         let (is_known, version) = match self.known(&facts) {
             Some(known) => (true, known.facts.resource_version.as_deref()),
@@ -156,6 +156,7 @@ impl Pods {
         if is_gone || is_older(facts.resource_version.as_deref(), version) || !(is_known || is_current) {
             return BTreeSet::new();
         }
+        self.list.answered(PodUid::from(facts.uid.as_str()));
         self.replace(facts, now)
     }
 

@@ -236,6 +236,20 @@ fn a_complete_list_counts_even_with_lower_versions() {
     index.pod_seen(pod("n", "p", 31, &[]), NOW);
     index.pod_list_ends(NOW);
     assert_eq!(version(&index).as_deref(), Some("60"));
+    // After another restore, a write conflicts, and the read that follows is answered before and after the list shows the pod.
+    index.pod_list_begins();
+    answered_now(&mut index, pod("n", "p", 35, &[]));
+    index.pod_seen(pod("n", "p", 35, &[]), NOW);
+    answered_now(&mut index, pod("n", "p", 35, &[]));
+    index.pod_list_ends(NOW);
+    assert_eq!(version(&index).as_deref(), Some("35"), "each later write would conflict");
+    // The backup knows a pod that was deleted since.
+    index.pod_deleted(&pod("n", "p", 36, &[]), NOW);
+    index.pod_list_begins();
+    index.pod_seen(pod("n", "p", 35, &[]), NOW);
+    answered_now(&mut index, pod("n", "p", 35, &[]));
+    index.pod_list_ends(NOW);
+    assert_eq!(version(&index).as_deref(), Some("35"));
 
     let a = index.lease_seen(lease("n", "a", 50, &app("a")), NOW).unwrap();
     let version = |index: &Index| index.lease(a).unwrap().object.as_ref().unwrap().metadata.resource_version.clone();
