@@ -292,7 +292,6 @@ mod tests {
             message: String::new(),
             last_refusal: None,
             version: String::new(),
-            run_id: None,
             clock_offset_ms: None,
         }
     }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, STOP_BUDGET, installation_on, is, keys, no_pod_is_active, options,
-    secret, shared, the_term_is_kept, throughout, two_control_planes,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, LONGER_THAN_A_LEASE, SOON, STOP_BUDGET, installation_on, is, keys,
+    no_pod_is_active, options, secret, shared, the_term_is_kept, throughout, two_control_planes,
 };
 
 #[test]
@@ -305,4 +305,39 @@ fn after_a_quorum_change_no_term_begins_for_an_hour_even_after_restarts() -> Res
     // The configuration is the earlier one again, so the operator can read the keys.
     replace(&json!({"maxLeaseDuration": "10s"}))?;
     lease.wait("held again", FIRST_ELECTION, |now| now.is_active() && now.token() > first.token()).map(drop)
+}
+
+#[test]
+fn a_wrong_address_that_leads_to_the_server_of_another_node_costs_one_vote() -> Result<()> {
+    let installation = &shared().installation;
+    let mut object = quorum(installation, "astray", &json!({"keyPrefix": "astray", "maxLeaseDuration": "10s"}));
+    installation.apply(&object)?;
+    installation.deployment("astray", "billing", 1)?;
+    let lease = installation.lease("astray", "billing", &json!({"quorumRef": {"name": "astray"}}))?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let get = ["get", "redisquorum", "astray", "--namespace", SYSTEM, "--output=jsonpath={.status.nodes}"];
+    let shown = |part: &'static str, count: usize| {
+        installation.wait_for(part, SOON, || {
+            let nodes = installation.control_plane().kubectl(&get).map_err(|error| error.to_string())?;
+            if nodes.matches(part).count() == count { Ok(()) } else { Err(nodes) }
+        })
+    };
+    shown(r#""state":"Up""#, 3)?;
+
+    let correct = object["spec"]["nodes"][2]["address"].clone();
+    object["spec"]["nodes"][2]["address"] = json!(format!("localhost:{}", installation.redis()[0].address().port()));
+    installation.apply(&object)?;
+    shown("leads to the same server as node redis-0", 1)?;
+    throughout(LONGER_THAN_A_LEASE, |after| {
+        assert!(found(installation, "astray", "astray") >= 2, "after {after:?}");
+        Ok(())
+    })?;
+    let kept = lease.state()?;
+    assert!(kept.is_active() && kept.token() == first.token(), "{kept}");
+
+    object["spec"]["nodes"][2]["address"] = correct;
+    installation.apply(&object)?;
+    shown(r#""state":"Up""#, 3)?;
+    assert_eq!(lease.state()?.token(), first.token());
+    Ok(())
 }

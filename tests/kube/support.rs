@@ -22,7 +22,7 @@ pub const AFTER_ONE_LEASE: Duration = Duration::from_secs(15);
 pub const STOP_BUDGET: Duration = Duration::from_secs(4);
 
 /// A term that is not renewed is lost within this time.
-const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(12);
+pub const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(12);
 /// The interval between two checks of a state that must not change. It leaves CPU time to the processes under test.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 

@@ -13,6 +13,7 @@
 //! | [`lock`] | the machine of one lock in a program: request, wait, hold, let go; it stands above a driver |
 //! | [`wire`] | the machine of one node in a process: owns its admission, gathers requests into calls, and takes their replies apart into votes |
 //! | [`admission`], [`seed`], [`clock`] | the machine of one Redis node: when it may vote, with which counter, and whether its clock stepped |
+//! | [`servers`] | which node of a quorum votes with which server, when two addresses lead to one |
 //! | [`invariants`] | the invariants that the simulator, the model checker, the unit tests and the debug assertions share |
 //! | `check` | planted bugs and the reference node, for the checkers; compiled with the feature `check` only |
 //!
@@ -57,5 +58,6 @@ pub mod marker;
 pub mod op;
 pub mod quorum;
 pub mod seed;
+pub mod servers;
 pub mod time;
 pub mod wire;

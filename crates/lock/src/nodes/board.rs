@@ -26,7 +26,6 @@ impl Board {
             reason: None,
             last_refusal: None,
             version: String::new(),
-            run_id: None,
             clock_offset_ms: None,
         });
         let board = Self { statuses: watch::Sender::new(statuses.collect()), observer };
@@ -57,13 +56,9 @@ impl Board {
         });
     }
 
-    /// Another node whose address leads to the same server process, as `name (address)`.
-    pub fn duplicate(&self, node: Node) -> Option<String> {
-        let statuses = self.statuses.borrow();
-        let own = statuses.get(node.index())?.run_id.as_ref()?;
-        let same =
-            |(index, status): &(usize, &NodeStatus)| *index != node.index() && status.run_id.as_ref() == Some(own);
-        statuses.iter().enumerate().find(same).map(|(_, status)| named(&status.name, &status.address))
+    /// The name of a node with its address.
+    pub fn named(&self, node: Node) -> String {
+        self.statuses.borrow().get(node.index()).map(|status| named(&status.name, &status.address)).unwrap_or_default()
     }
 }
 
@@ -103,16 +98,5 @@ mod tests {
         assert_eq!(watch.borrow()[0].clock_offset_ms, Some(7));
         board.update(Node(0), |status| status.state = NodeState::Up);
         assert!(watch.has_changed().unwrap());
-    }
-
-    #[test]
-    fn two_names_of_one_server_are_found() {
-        let board = board();
-        board.update(Node(0), |status| status.run_id = Some("r1".into()));
-        assert_eq!(board.duplicate(Node(0)), None);
-        board.update(Node(1), |status| status.run_id = Some("r1".into()));
-        assert_eq!(board.duplicate(Node(0)).as_deref(), Some("b (b:6379)"));
-        board.update(Node(1), |status| status.run_id = Some("r2".into()));
-        assert_eq!(board.duplicate(Node(0)), None);
     }
 }

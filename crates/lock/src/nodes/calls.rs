@@ -1,10 +1,8 @@
 //! The calls that a node's task sends to its server.
 
 use redislease_core::admission;
-use redislease_core::seed::FenceReport;
 use redislease_core::time::Time;
 use redislease_core::wire::{self, Effect, Input, Why};
-use tokio::sync::oneshot;
 
 use super::brief::brief;
 use super::failure::Failure;
@@ -114,13 +112,6 @@ impl NodeTask {
     fn load(&mut self) {
         for script in Script::ALL {
             self.call(Call::Load(*script));
-        }
-    }
-
-    pub(super) fn fence(&mut self, answer: oneshot::Sender<FenceReport>) {
-        // The same server must not count as two nodes.
-        if self.context.shared.board.duplicate(self.context.node).is_none() {
-            self.call(Call::Fence(answer));
         }
     }
 

@@ -58,7 +58,6 @@ impl Context {
             status.state = NodeState::Down;
             status.reason = Some(reason);
             status.message = message;
-            status.run_id = None;
         });
     }
 }

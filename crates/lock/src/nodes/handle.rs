@@ -87,6 +87,7 @@ impl Nodes {
             command_timeout: AtomicU64::new(config.command_timeout.0),
             ports,
             board: Board::new(&config.nodes, observer.clone()),
+            servers: Mutex::default(),
             judge: Mutex::new(Judge::new(quorum, config.longest_lease, Drift::STANDARD)),
             void_at: watch::Sender::new(None),
             floor: Floor::new(config.has_statuses),

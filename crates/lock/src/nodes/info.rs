@@ -26,6 +26,11 @@ pub(super) struct Process {
 }
 
 impl Process {
+    /// The identity that the server took at its start.
+    pub fn server(&self) -> RunId {
+        self.run_id.as_str().into()
+    }
+
     /// The name of this process in markers.
     ///
     /// A process that was a replica and is a master again gets a new name: it lost its earlier writes when it copied the

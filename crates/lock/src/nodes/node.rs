@@ -26,7 +26,7 @@ use super::info::Process;
 use super::link::{End, Link, Open, Pending, Trial, Wire};
 use super::message::{Call, Message};
 use super::random::{Random, nonce};
-use super::status::{Misconfiguration, NodeState, NodeStatus};
+use super::status::{Misconfiguration, NodeState};
 use crate::clock::{self, Alarm};
 
 /// How often the marker is read.
@@ -47,7 +47,6 @@ const AT_ONCE: usize = 1000;
 pub(super) struct NodeTask {
     pub context: Arc<Context>,
     pub address: Address,
-    pub others: watch::Receiver<Vec<NodeStatus>>,
     access: watch::Receiver<Access>,
     pub wire: Wire,
     pub alarm: Alarm,
@@ -70,7 +69,6 @@ enum Event {
     Answer(RedisResult<RedisResult<Value>>),
     Seeding(admission::Input),
     Messages,
-    OthersChanged,
     AccessChanged,
     Tried(Result<Accepted, Failure>),
     Alarm(io::Result<()>),
@@ -98,7 +96,6 @@ impl NodeTask {
         });
         Ok(Self {
             address: context.address(),
-            others: context.shared.board.subscribe(),
             access: context.shared.access.subscribe(),
             wire: Wire::new(admission, Limits::STANDARD, context.shared.command_timeout()),
             alarm: Alarm::new()?,
@@ -131,7 +128,6 @@ impl NodeTask {
                 Event::Answer(answer) => self.take_answers(answer),
                 Event::Seeding(answer) => self.answer_admission(answer),
                 Event::Messages => self.receive(),
-                Event::OthersChanged => self.look_for_duplicate(),
                 Event::AccessChanged => self.access_changed(),
                 Event::Tried(result) => self.tried(result),
                 Event::Alarm(Ok(())) => self.tick(),
@@ -167,7 +163,6 @@ impl NodeTask {
             biased;
             event = link => event,
             expired = self.alarm.expired() => Event::Alarm(expired),
-            Ok(()) = self.others.changed() => Event::OthersChanged,
             Ok(()) = self.access.changed() => Event::AccessChanged,
             result = finished(&mut self.trial.running) => Event::Tried(result),
             () = self.context.inbox().filled() => Event::Messages,
@@ -206,7 +201,7 @@ impl NodeTask {
         for message in received.drain(..) {
             match message {
                 Message::Vote(request, reply) => self.feed(now, Input::Request(request, reply)),
-                Message::Fence(answer) => self.fence(answer),
+                Message::Fence(answer) => self.call(Call::Fence(answer)),
                 Message::Read(reading) => self.call(Call::Read(reading)),
                 Message::Clock(finding) => self.take_finding(finding),
                 Message::Moved => self.move_to(self.context.address()),
@@ -285,11 +280,9 @@ impl NodeTask {
             self.context.observer.restarted(self.context.node);
         }
         self.last_process = Some(info.process.clone());
-        self.context.update(|status| {
-            status.version.clone_from(&info.version);
-            status.run_id = Some(run_id.clone());
-        });
-        if let Some((why, sentence)) = info.misconfiguration.or_else(|| self.duplicate()) {
+        self.context.update(|status| status.version.clone_from(&info.version));
+        let taken = self.server_is_taken(now, &info.process);
+        if let Some((why, sentence)) = info.misconfiguration.or(taken) {
             return self.close(End::Misconfigured(why, sentence));
         }
         self.connected_with(now, refused);
@@ -311,19 +304,19 @@ impl NodeTask {
         }
     }
 
-    /// Another node whose address leads to the same server.
-    fn duplicate(&self) -> Option<(Misconfiguration, String)> {
-        let other = self.context.shared.board.duplicate(self.context.node)?;
-        let sentence = format!("leads to the same server as node {other}: use a separate server for each node");
+    /// The server votes for another node.
+    fn server_is_taken(&self, now: Time, process: &Process) -> Option<(Misconfiguration, String)> {
+        let Context { node, shared, .. } = &*self.context;
+        let taken = shared.servers().reached(now, *node, &process.server(), shared.longest_lease).err()?;
+        let other = shared.board.named(taken.by);
+        let sentence = if taken.has_left {
+            format!(
+                "leads to the server that voted for node {other} shortly before: it has no vote until those votes have ended"
+            )
+        } else {
+            format!("leads to the same server as node {other}: use a separate server for each node")
+        };
         Some((Misconfiguration::SharedServer, sentence))
-    }
-
-    fn look_for_duplicate(&mut self) {
-        if matches!(self.link, Link::Open(_))
-            && let Some((why, sentence)) = self.duplicate()
-        {
-            self.close(End::Misconfigured(why, sentence));
-        }
     }
 
     /// Nothing more is sent to the old address.
@@ -332,6 +325,7 @@ impl NodeTask {
             return;
         }
         self.address = address;
+        self.context.shared.servers().moved(clock::now(), self.context.node);
         // Another server gets no password that was removed.
         self.accepted = None;
         self.context.update(|status| status.address = self.address.to_string());

@@ -7,6 +7,7 @@ use redislease_core::driver::Proposals;
 use redislease_core::judge::Judge;
 use redislease_core::op::{Op, Vote};
 use redislease_core::quorum::Quorum;
+use redislease_core::servers::Servers;
 use redislease_core::time::{Millis, Time};
 use tokio::sync::watch;
 
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     /// By node.
     pub ports: Vec<Port>,
     pub board: Board,
+    /// Which node votes with which server.
+    pub servers: Mutex<Servers>,
     /// Tells a step of a node's clock from a jump of this process's clock.
     pub judge: Mutex<Judge>,
     /// When everything that had begun became void last.
@@ -71,6 +74,10 @@ impl Shared {
     pub fn judge(&self) -> MutexGuard<'_, Judge> {
         // The state is consistent between any two statements that change it.
         self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn servers(&self) -> MutexGuard<'_, Servers> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn proposals(&self) -> MutexGuard<'_, Proposals> {

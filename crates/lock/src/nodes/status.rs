@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use redislease_core::marker::RunId;
 use redislease_core::time::Time;
 
 use super::Reason;
@@ -24,8 +23,6 @@ pub struct NodeStatus {
     pub last_refusal: Option<String>,
     /// The version that the server last reported.
     pub version: String,
-    /// The process name of the server in markers; `None` while the node is disconnected.
-    pub run_id: Option<RunId>,
     /// Its wall clock minus this process's, in milliseconds. A change of this value alone notifies no receiver.
     pub clock_offset_ms: Option<i64>,
 }
@@ -78,7 +75,7 @@ pub enum Misconfiguration {
     Eviction,
     /// It is older than Redis 7.0.
     Version,
-    /// The address of another node of this quorum leads to the same server.
+    /// The address of another node of this quorum leads, or led shortly before, to the same server, which votes for that node.
     SharedServer,
     /// Its marker names another configuration of the quorum.
     ConfigMismatch,

@@ -121,8 +121,7 @@ async fn servers_that_cannot_be_used() {
     let port = server.address().port();
     let same =
         [format!("redis://127.0.0.1:{port}"), format!("redis://localhost:{port}"), format!("redis://[::1]:{port}")];
-    says(Locker::builder(same), &format!("leads to the same server as node localhost:{port}: use a separate server"))
-        .await;
+    says(Locker::builder(same), &format!(":{port}: use a separate server for each node")).await;
     refused(one("redis://h:0".into()), "node h:0: the address `h:0` in its URL is not `host:port`: write a host name");
     refused(one("redis://::1:1".into()), "an IPv6 address in brackets");
 }
