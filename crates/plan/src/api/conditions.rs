@@ -171,6 +171,8 @@ reasons! {
         ConfigMismatch => False,
         /// Another cluster on this quorum uses the cluster name of this cluster.
         ClusterNameConflict => False,
+        /// The operator cannot use the RedisQuorum, as its condition Ready says, and is connected to no node.
+        NotConnected => Unknown,
     }
 }
 

@@ -375,6 +375,7 @@ impl Reconciler {
                     majority: quorum.quorum.majority(),
                     mismatch: facts.quorum.mismatch.as_deref(),
                 }),
+            is_quorum_unused: facts.quorum.read && facts.quorum.open.is_none() && facts.quorum.obstacle.is_some(),
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
             takeover_risk: takeover_risk.as_deref(),
             start: self.roles.start_waits(),

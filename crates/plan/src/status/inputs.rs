@@ -37,6 +37,8 @@ pub struct Inputs<'a> {
     pub electorate: Option<&'a Electorate>,
     /// The quorum of the lease; `None` until each of its nodes was reached or timed out. A published term has a quorum.
     pub quorum: Option<QuorumOutlook<'a>>,
+    /// Whether this process cannot use the quorum of the lease and is not connected to it.
+    pub is_quorum_unused: bool,
     /// How long no pod held the lease before the running term, for the event. It is more precise than the timestamps in status,
     /// which are whole seconds. `None` if another cluster held it.
     pub leaderless: Option<Duration>,

@@ -161,12 +161,17 @@ impl LeaseConditions<'_> {
     }
 
     pub fn quorum(&mut self) {
+        let term_runs = matches!(self.term, TermState::Held(_) | TermState::Adopting);
         let Some(quorum) = self.inputs.quorum else {
-            self.conditions.keep(ConditionType::QuorumHealthy);
+            if self.inputs.is_quorum_unused && !term_runs {
+                let message = "The operator is not connected to the nodes of the quorum. The condition Ready says why.";
+                self.conditions.set(QuorumHealth::NotConnected, message);
+            } else {
+                self.conditions.keep(ConditionType::QuorumHealthy);
+            }
             return;
         };
         // An outage that ends before the term is lost must not cost each lease two writes.
-        let term_runs = matches!(self.term, TermState::Held(_) | TermState::Adopting);
         if self.quorum_is_lost() && !(term_runs && self.conditions.previous(ConditionType::QuorumHealthy).is_some()) {
             self.conditions.set(QuorumHealth::Lost, self.quorum_lost());
         } else if self.quorum_is_lost()

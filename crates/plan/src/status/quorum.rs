@@ -173,6 +173,11 @@ fn ready(inputs: &QuorumInputs<'_>, conditions: &mut Conditions<'_>) {
 /// Sets `QuorumHealthy`, unless nothing is known about the nodes yet.
 fn health(inputs: &QuorumInputs<'_>, conditions: &mut Conditions<'_>) -> Option<QuorumHealth> {
     let (up, all, majority) = (up(inputs), inputs.nodes.len(), inputs.majority);
+    if inputs.nodes.is_empty() && inputs.obstacle.is_some() {
+        conditions
+            .set(QuorumHealth::NotConnected, "The operator is connected to no node. The condition Ready says why.");
+        return None;
+    }
     if inputs.nodes.is_empty() || (up < majority && !inputs.evaluated) {
         conditions.keep(ConditionType::QuorumHealthy);
         return None;
@@ -224,7 +229,7 @@ const fn severity(health: QuorumHealth) -> u8 {
     match health {
         QuorumHealth::AllReachable | QuorumHealth::MajorityReachable => 0,
         QuorumHealth::Degraded | QuorumHealth::ConfigMismatch | QuorumHealth::ClusterNameConflict => 1,
-        QuorumHealth::AtRisk => 2,
+        QuorumHealth::AtRisk | QuorumHealth::NotConnected => 2,
         QuorumHealth::Lost => 3,
     }
 }

@@ -129,6 +129,20 @@ fn first_start_reports_quarantined_nodes() {
 }
 
 #[test]
+fn the_health_of_a_quorum_that_is_not_opened_is_unknown() {
+    let mut scenario = Scenario::of(&[Up, Up, Up]);
+    scenario.step();
+    // Another process starts while the spec is invalid.
+    scenario.obstacle = Some((QuorumReady::InvalidSpec, "spec.nodes: two nodes have one name"));
+    scenario.step_to(&[]);
+    assert_eq!(scenario.conditions(), "Ready=False/InvalidSpec QuorumHealthy=Unknown/NotConnected");
+    assert_eq!(scenario.status.votes, None);
+    scenario.obstacle = None;
+    scenario.step_to(&[Up, Up, Up]);
+    assert_eq!(scenario.conditions(), "Ready=True/QuorumAvailable QuorumHealthy=True/AllReachable");
+}
+
+#[test]
 fn each_change_of_health_has_an_event() {
     let mut scenario = Scenario::of(&[Up; 5]);
     assert_eq!(scenario.step(), [""; 0]);
@@ -177,7 +191,7 @@ fn obstacle_is_shown_with_an_event() {
     {
         scenario.obstacle = Some((reason, "Secret redis does not exist."));
         assert_eq!(scenario.step(), [format!("Warning {event} Secret redis does not exist.")]);
-        assert_eq!(scenario.conditions(), format!("Ready=False/{event}"));
+        assert_eq!(scenario.conditions(), format!("Ready=False/{event} QuorumHealthy=Unknown/NotConnected"));
     }
 }
 

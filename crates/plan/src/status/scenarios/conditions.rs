@@ -274,6 +274,17 @@ fn other_holder_of_a_key_is_named() {
 }
 
 #[test]
+fn the_health_of_a_quorum_that_is_not_opened_is_unknown_unless_a_term_runs() {
+    let mut scenario = Scenario::held_by_a();
+    (scenario.up, scenario.is_quorum_unused) = (None, true);
+    scenario.step();
+    assert_eq!(scenario.condition(ConditionType::QuorumHealthy).reason, "MajorityReachable");
+    scenario.step_to(View::default());
+    let condition = scenario.condition(ConditionType::QuorumHealthy);
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("Unknown", "NotConnected"));
+}
+
+#[test]
 fn config_mismatch_is_shown_while_a_majority_votes() {
     let mut scenario = Scenario::held_by_a();
     scenario.mismatch = Some("node r3: its marker names another configuration".into());

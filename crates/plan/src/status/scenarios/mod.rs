@@ -70,6 +70,7 @@ struct Scenario {
     observed_terms: ObservedTerms,
     withheld: bool,
     reads_keys: bool,
+    is_quorum_unused: bool,
     obstacle: Option<(LeaseReady, String)>,
     pods: Option<Vec<PodFacts>>,
     /// The number of nodes that vote, of three.
@@ -88,6 +89,7 @@ impl Scenario {
             observed_terms: ObservedTerms::default(),
             withheld: false,
             reads_keys: true,
+            is_quorum_unused: false,
             obstacle: None,
             pods: Some(vec![pod("a", true), pod("b", true)]),
             up: Some(3),
@@ -129,6 +131,7 @@ impl Scenario {
                 majority: 2,
                 mismatch: self.mismatch.as_deref(),
             }),
+            is_quorum_unused: self.is_quorum_unused,
             leaderless: self.leaderless,
             takeover_risk: None,
             runs_on: None,
