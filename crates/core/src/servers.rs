@@ -114,6 +114,7 @@ mod tests {
         assert_eq!(at(&mut servers, 0, A, "s"), Ok(()));
         servers.moved(Time(1), A);
         assert_eq!(at(&mut servers, 2, A, "s"), Ok(()), "the same server under another address");
+        assert_eq!(at(&mut servers, 3, B, "t"), Ok(()));
         assert_eq!(at(&mut servers, 100_000, B, "s"), taken(A, false));
     }
 }
