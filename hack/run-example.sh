@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the operator and one example of the lab together, so that they share dependencies, and runs the example.
+# Builds the operator and one example of the lab, and runs the example. With the features of the whole workspace, a debug build uses the
+# dependencies that the tests have built.
 #
 #   hack/run-example.sh demo
 #   hack/run-example.sh scale --release
@@ -15,7 +16,7 @@ while (($#)) && [[ $1 != -- ]]; do
     shift
 done
 [[ ${1:-} != -- ]] || shift
-build=(cargo build --locked ${options[@]+"${options[@]}"} --package redislease --package redislease-lab --bin redislease --example "$example")
+build=(cargo build --locked ${options[@]+"${options[@]}"} --workspace --bin redislease --example "$example")
 echo "build the operator and the example $example ..." >&2
 "${build[@]}"
 # Everything is built: the second call only prints the paths, which depend on the user's settings.
