@@ -7,6 +7,9 @@ use redislease_core::lock;
 use crate::Node;
 use crate::node::{no_majority, not_voting};
 
+/// How many bytes of a key an error shows.
+const SHOWN_KEY: usize = 64;
+
 /// The configuration cannot be used. The text names the value and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -109,12 +112,28 @@ pub enum AcquireError {
         /// Why it was lost.
         why: Lost,
     },
-    /// A value of the request is invalid. The text names it and says what to do.
-    #[error("{0}")]
-    Invalid(String),
+    /// The request is invalid.
+    #[error("{}{problem}", key.as_deref().map(before).unwrap_or_default())]
+    Invalid {
+        /// The first key of the request, unless the problem is about a key itself or about all requests.
+        key: Option<String>,
+        /// Names what is invalid and says what to do, without `key`.
+        problem: String,
+    },
     /// The [`Locker`](crate::Locker) was shut down.
     #[error("the Locker was shut down: build another one")]
     Closed,
+}
+
+/// The key before a problem.
+fn before(key: &str) -> String {
+    format!("key {}: ", shown(key))
+}
+
+/// A key in quotes. Only the beginning of a long one.
+pub fn shown(key: &str) -> String {
+    let begin = &key[..key.floor_char_boundary(SHOWN_KEY)];
+    format!("{begin:?}{}", if begin.len() < key.len() { "..." } else { "" })
 }
 
 /// Why a lock is not valid any more.

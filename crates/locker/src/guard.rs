@@ -175,12 +175,12 @@ impl Guard {
         let longest = self.locker.0.nodes.longest_lease();
         let asked_for = Millis::from(ttl);
         if asked_for > longest || asked_for < self.config.ttl {
-            return Err(AcquireError::Invalid(format!(
-                "key {:?} cannot be extended to {ttl:?}: use {:?}, the present ttl, to {:?}, the longest_lease of the Locker",
-                self.status().key(),
+            let problem = format!(
+                "it cannot be extended to {ttl:?}: use {:?}, the present ttl, to {:?}, the longest_lease of the Locker",
                 Duration::from(self.config.ttl),
                 Duration::from(longest),
-            )));
+            );
+            return Err(AcquireError::Invalid { key: Some(self.status().key().to_owned()), problem });
         }
         self.config.ttl = asked_for;
         self.session.0.command(Command::Configure(Box::new(self.config.clone())));

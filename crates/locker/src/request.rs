@@ -12,6 +12,7 @@ use redislease_core::time::{Drift, Millis};
 use redislease_lock::clock;
 
 use crate::acquire::{self, Plan};
+use crate::error::shown;
 use crate::interval::{MIN_RENEW, renewal, shortest};
 use crate::{AcquireError, Guard, Locker, Retry, inspect};
 
@@ -26,8 +27,6 @@ const MAX_OWNER: usize = 256;
 const MAX_METADATA: usize = 1024;
 /// The longest `longest_lease`.
 const LONGEST_LEASE: Duration = Duration::from_hours(1);
-/// How many bytes of a key an error shows.
-const SHOWN_KEY: usize = 64;
 
 /// The answer to a request.
 type Acquired = Result<Guard, AcquireError>;
@@ -274,7 +273,7 @@ impl Request {
         }
         let lease = self
             .check_values()
-            .map_err(|text| AcquireError::Invalid(format!("key {}: {text}", shown(&self.keys[0]))))?;
+            .map_err(|problem| AcquireError::Invalid { key: self.keys.first().cloned(), problem })?;
         let owner = self.owner.as_ref().unwrap_or(&inner.owner);
         Ok(Plan {
             keys: self.keys.iter().map(|key| inner.nodes.keyspace().lock(&inner.namespace, key)).collect(),
@@ -392,14 +391,8 @@ fn show(span: Duration) -> String {
     if Duration::from(millis) == span { redislease_core::duration::text(millis) } else { format!("{span:?}") }
 }
 
-/// A key in quotes. Only the beginning of a long one.
-fn shown(key: &str) -> String {
-    let begin = &key[..key.floor_char_boundary(SHOWN_KEY)];
-    format!("{begin:?}{}", if begin.len() < key.len() { "..." } else { "" })
-}
-
-fn invalid<T>(text: String) -> Result<T, AcquireError> {
-    Err(AcquireError::Invalid(text))
+fn invalid<T>(problem: String) -> Result<T, AcquireError> {
+    Err(AcquireError::Invalid { key: None, problem })
 }
 
 #[cfg(test)]

@@ -216,16 +216,12 @@ pub fn check(locker: &Locker, options: &RunOptions, owner: &str) -> Result<(), S
             "--on-acquire: it has {bytes} bytes: use at most {LONGEST_HOOK}, for example the name of a script"
         ));
     }
-    request(locker, options, owner)
-        .check()
-        .map_err(|error| of_option(without_key(&error.to_string(), &options.lease.name)))
+    request(locker, options, owner).check().map_err(|error| of_option(&problem(&error)))
 }
 
-/// What is wrong with a value of a request, without the key before it: the lock has the name of an option. Of a long key, the library
-/// shows the beginning.
-fn without_key<'a>(text: &'a str, key: &str) -> &'a str {
-    let value = text.strip_prefix(&format!("key {key:?}: "));
-    value.or_else(|| text.split_once("\"...: ").map(|(_, value)| value)).unwrap_or(text)
+/// An error without the key that is the name of the lease.
+fn problem(error: &AcquireError) -> String {
+    if let AcquireError::Invalid { problem, .. } = error { problem.clone() } else { error.to_string() }
 }
 
 /// Waits for the lock, and says now and then why it does.
@@ -315,15 +311,15 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
         AcquireError::TooSlow { .. } | AcquireError::ClockStoodStill { .. } | AcquireError::AlreadyHeldHere { .. } => {
             options.conflict_exit_code
         }
-        AcquireError::Invalid(_) => exit::USAGE,
+        AcquireError::Invalid { .. } => exit::USAGE,
         _ => exit::FAILED,
     };
-    let why = format!("lease {lease}: {}", for_options(without_key(&last.to_string(), &lease.name)));
+    let why = format!("lease {lease}: {}", for_options(&problem(last)));
     NotAcquired {
         code,
         why,
         is_error: true,
-        is_final: matches!(last, AcquireError::Invalid(_) | AcquireError::Foreign { .. }),
+        is_final: matches!(last, AcquireError::Invalid { .. } | AcquireError::Foreign { .. }),
         is_undecided: matches!(last, AcquireError::TooSlow { .. }),
     }
 }

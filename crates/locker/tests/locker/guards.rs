@@ -66,9 +66,9 @@ async fn a_lock_can_be_extended_up_to_the_longest_lease() {
     assert!(guard.valid_for() > ms(500), "{:?}", guard.valid_for());
     for ttl in [LONGEST + ms(1), ms(1499)] {
         match guard.extend(ttl).await {
-            Err(AcquireError::Invalid(text)) => {
-                let begin = format!("key \"k\" cannot be extended to {ttl:?}: use 1.5s, the present ttl, to 1.5s");
-                assert!(text.starts_with(&begin), "{text}");
+            Err(error @ AcquireError::Invalid { .. }) => {
+                let begin = format!("key \"k\": it cannot be extended to {ttl:?}: use 1.5s, the present ttl, to 1.5s");
+                assert!(error.to_string().starts_with(&begin), "{error}");
             }
             other => panic!("{other:?}"),
         }

@@ -124,9 +124,9 @@ async fn a_lock_that_the_program_never_got_is_not_kept() {
 async fn the_time_must_fit_the_longest_lease() {
     let (_servers, locker) = three().await;
     match once(&locker, "k").hold_at_least(LONGEST + ms(1)).acquire().await {
-        Err(AcquireError::Invalid(text)) => {
+        Err(error @ AcquireError::Invalid { .. }) => {
             let begin = r#"key "k": hold_at_least is 1s501ms: use up to 1s500ms, the longest_lease"#;
-            assert!(text.starts_with(begin), "{text}");
+            assert!(error.to_string().starts_with(begin), "{error}");
         }
         other => panic!("{other:?}"),
     }

@@ -26,7 +26,9 @@ async fn a_lock_is_shown_with_owner_metadata_token_and_time() {
     assert_eq!(guard.release().await, Released::Majority);
     assert_eq!(other.inspect("k").await, Inspection::Free);
     match once(&locker, "k").metadata("x".repeat(1025)).acquire().await {
-        Err(AcquireError::Invalid(text)) => assert_eq!(text, r#"key "k": metadata has 1025 bytes: use up to 1024"#),
+        Err(AcquireError::Invalid { key, problem }) => {
+            assert_eq!((key.as_deref(), &*problem), (Some("k"), "metadata has 1025 bytes: use up to 1024"));
+        }
         other => panic!("{other:?}"),
     }
 }

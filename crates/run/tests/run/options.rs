@@ -22,6 +22,7 @@ fn wrong_options_give_64_and_say_what_to_do() {
     let server = "redis://127.0.0.1:1";
     let three = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
     let long = format!("a/{}", "n".repeat(100));
+    let quoted = format!("a/x\"...: {}", "n".repeat(100));
     for (options, part) in [
         (vec!["--redis", three, "--lease", "a"], "such as shop/nightly-report"),
         (vec!["--lease", "a/b"], "--redis"),
@@ -33,6 +34,7 @@ fn wrong_options_give_64_and_say_what_to_do() {
         ),
         (vec!["--redis", three, "--lease", "a/b", "--ttl", "0"], "redislease run: --ttl is 0s: "),
         (vec!["--redis", three, "--lease", &long, "--ttl", "0"], "redislease run: --ttl is 0s: "),
+        (vec!["--redis", three, "--lease", &quoted, "--ttl", "0"], "redislease run: --ttl is 0s: "),
         (vec!["--redis", three, "--lease", "a/b", "--hold-at-least", "40s"], "--hold-at-least is 40s: use up to 30s"),
         (vec!["--redis", three, "--lease", "a/b", "--signal", "STOP"], "SIGSTOP suspends the command"),
         (vec!["--redis", three, "--lease", "a/b\nc"], "control characters"),
