@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::unistd::{Gid, getegid, getgroups};
 use redislease_locker::{AcquireError, Guard, Locker, LockerBuilder, NotReady, Request, Retry, Tls};
 
 use crate::clock::{BootTime, KILL_MARGIN};
@@ -106,10 +107,22 @@ fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
 
 fn warn_of_readers(options: &RunOptions, lines: &[String]) {
     let Some(file) = &options.redis_file else { return };
-    let others_read = fs::metadata(file).is_ok_and(|metadata| metadata.mode() & 0o044 != 0);
-    if others_read && !options.quiet && lines.iter().any(|line| line.contains('@')) {
-        say(&format!("other users can read the passwords in --redis-file {0}: run `chmod 600 {0}`", file.display()));
+    if fs::metadata(file).is_ok_and(|file| others_read(&file))
+        && !options.quiet
+        && lines.iter().any(|line| line.contains('@'))
+    {
+        say(&format!(
+            "other users can read the passwords in --redis-file {0}: run `chmod 600 {0}`, or set `defaultMode: 0440` of its Secret volume",
+            file.display()
+        ));
     }
+}
+
+/// Whether all users can read a file, or a group that this process does not belong to. In a pod with `fsGroup`, a group of this
+/// process can read the files of a Secret volume: that is how it reads them.
+fn others_read(file: &fs::Metadata) -> bool {
+    let is_own = |group: Gid| group == getegid() || getgroups().is_ok_and(|own| own.contains(&group));
+    file.mode() & 0o004 != 0 || (file.mode() & 0o040 != 0 && !is_own(Gid::from_raw(file.gid())))
 }
 
 /// The parts of a list. A comma separates what begins as a server; another comma is a part of a password.
