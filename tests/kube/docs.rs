@@ -1,11 +1,12 @@
-//! Runs the commands of docs/annotations.md, in their order.
+//! Runs the commands of docs/annotations.md, in their order, and applies the manifest of docs/run.md.
 
 use std::fs;
+use std::process::Command;
 
 use redislease_lab::{Block, Reader, Result, read};
 use serde_json::json;
 
-use crate::support::{Cluster, FIRST_ELECTION, SOON, options};
+use crate::support::{Cluster, FIRST_ELECTION, SOON, options, shared};
 
 #[test]
 fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
@@ -51,4 +52,41 @@ fn the_commands_of_the_page_on_annotations_work() -> Result<()> {
         reader.run(&check, cluster, &[]).unwrap_or_else(|error| panic!("{error}"));
     }
     operator.stop().map(drop)
+}
+
+/// `make e2e` runs its pods.
+#[test]
+fn the_manifest_of_the_page_on_run_is_accepted() -> Result<()> {
+    let page = read("docs/run.md");
+    let block = Block::of(&page).into_iter().find(|block| block.language == "yaml").expect("a manifest");
+    let (reader, cluster) = (Reader::new()?, shared().installation.control_plane());
+    fs::write(reader.folder().join(block.file().expect("the file's name")), block.text).expect("the file is written");
+    let run = |command: &str| reader.run(command, cluster, &[]).unwrap_or_else(|error| panic!("{error}"));
+    run("kubectl create namespace importer");
+    run("kubectl label namespace importer pod-security.kubernetes.io/warn=restricted");
+    let printed = run("kubectl apply --namespace importer --dry-run=server --validate=strict --filename importer.yaml");
+    assert_eq!(
+        printed,
+        "secret/importer created (server dry run)\ndeployment.apps/importer created (server dry run)\n"
+    );
+
+    let show = |path: &str| {
+        run(&format!("kubectl create --dry-run=client --filename importer.yaml --output=jsonpath='{path}'"))
+    };
+    fs::write(reader.folder().join("urls"), show("{.stringData.urls}")).expect("the file is written");
+    let words = |name: &str| -> Vec<String> {
+        serde_json::from_str(&show(&format!("{{.spec.template.spec.containers[0].{name}}}"))).expect("a list of words")
+    };
+    let command = words("command").into_iter().chain(words("args")).skip(1);
+    // The servers of the page do not exist.
+    let output = Command::new(env!("CARGO_BIN_EXE_redislease"))
+        .args(command.map(|word| word.replace("/servers/", "./")))
+        .current_dir(reader.folder())
+        .env("REDISLEASE_RUN_WAIT", "0")
+        .output()
+        .expect("the program starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{errors}");
+    assert!(errors.contains("no majority of the 3 Redis nodes votes"), "{errors}");
+    Ok(())
 }

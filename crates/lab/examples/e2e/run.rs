@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use redislease_lab::node::Container;
+use redislease_lab::{Block, node::Container, read};
 use serde_json::{Value, json};
 
 use crate::{
@@ -32,15 +32,21 @@ impl Story<'_> {
     pub fn run_is_the_first_process_of_pods(&mut self) -> Outcome {
         self.narrator.chapter("`redislease run` is the first process of three pods");
         self.installation.apply(&self.servers()?)?;
+        let spec = self.pod_spec()?;
         for name in PODS {
-            self.installation.apply(&pod(name))?;
+            let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": {"app": NAME}});
+            self.installation
+                .apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": &spec}))?;
         }
         let first = self.next_command()?;
         let held = format!("lease {NAMESPACE}/{NAME} is held by {}/", first.pod);
         for name in PODS.into_iter().filter(|name| *name != first.pod) {
             self.wait_until("the other pods wait for the lock", SOON, || self.printed(name, &held))?;
         }
-        self.printed(&first.pod, "isolation none")?;
+        let log = self.printed(&first.pod, "isolation none")?;
+        if log.contains("other users can read") {
+            return Err(format!("Only the group of the pod can read the Secret: {log}").into());
+        }
         // The others have tried since it began.
         let first = self.next_command()?;
         self.narrator.say(&format!("{} runs its command, token {}. The others wait for it.", first.pod, first.token));
@@ -139,6 +145,41 @@ impl Story<'_> {
         if log.contains(text) { Ok(log) } else { Err(format!("{name} has not printed {text:?}: {log}")) }
     }
 
+    /// The pods of docs/run.md, which run the command of this story once, with the servers of the operator.
+    fn pod_spec(&self) -> Outcome<Value> {
+        const OPTIONS: [&str; 7] = [
+            "--tls-ca=/servers/ca.crt",
+            "--tls-certificate=/servers/tls.crt",
+            "--tls-key=/servers/tls.key",
+            "--beside-operator",
+            "--longest-lease=15s",
+            "--ttl=15s",
+            "--grace=5s",
+        ];
+        let page = read("docs/run.md");
+        let block = Block::of(&page).into_iter().find(|block| block.language == "yaml");
+        let block = block.ok_or("docs/run.md has no manifest.")?.text;
+        let show = ["create", "--dry-run=client", "--filename=-", "--output=jsonpath={.spec.template.spec}"];
+        let shown = self.installation.control_plane().kubectl_with_input(&show, block)?;
+        let mut spec: Value = serde_json::from_str(&shown)?;
+        spec["restartPolicy"] = "Never".into();
+        // Longer than this program waits: what ends before it has ended by SIGTERM.
+        spec["terminationGracePeriodSeconds"] = (2 * SOON.as_secs()).into();
+        let tools = json!({"name": "tools", "image": {"reference": WORKLOAD_IMAGE}});
+        spec["volumes"].as_array_mut().ok_or("no volumes")?.push(tools);
+        let container = &mut spec["containers"][0];
+        container["image"] = OPERATOR_IMAGE.into();
+        container["env"] = json!([{"name": "STOP_SECONDS", "value": STOP_SECONDS.to_string()}]);
+        container["args"] = json!([COMMAND]);
+        let tools = json!({"name": "tools", "mountPath": "/tools"});
+        container["volumeMounts"].as_array_mut().ok_or("no volumeMounts")?.push(tools);
+        let command = container["command"].as_array_mut().ok_or("no command")?;
+        command[0] = "/redislease".into();
+        let mode = command.iter().position(|word| word == "--mode=service").ok_or("no service")?;
+        command.splice(mode..=mode, OPTIONS.map(Value::from));
+        Ok(spec)
+    }
+
     /// What `run` needs to reach the operator's servers.
     fn servers(&self) -> Outcome<Value> {
         let client = self.authority.sign(&[NAME])?;
@@ -165,45 +206,4 @@ fn begin(log: &str) -> Option<(u64, SystemTime)> {
     let seconds = log.lines().find_map(|line| line.strip_suffix(" started"))?;
     let began = SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds.parse().ok()?);
     Some((token.parse().ok()?, began))
-}
-
-/// A pod as the pod security standard `restricted` wants it.
-fn pod(name: &str) -> Value {
-    let lease = format!("--lease={NAMESPACE}/{NAME}");
-    let args = ["--redis-file=/servers/urls", "--tls-ca=/servers/ca.crt", "--tls-certificate=/servers/tls.crt"];
-    let args =
-        [&["run"], &args[..], &["--tls-key=/servers/tls.key", "--beside-operator", "--longest-lease=15s"]].concat();
-    let args = [&args[..], &["--ttl=15s", "--grace=5s", &lease, "--", COMMAND]].concat();
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": NAME}},
-        "spec": {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": false,
-            // Longer than this program waits: what ends before it has ended by SIGTERM.
-            "terminationGracePeriodSeconds": 2 * SOON.as_secs(),
-            "securityContext": {"runAsNonRoot": true, "fsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [{
-                "name": "main",
-                "image": OPERATOR_IMAGE,
-                "args": args,
-                "env": [{"name": "STOP_SECONDS", "value": STOP_SECONDS.to_string()}],
-                "securityContext": {
-                    "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
-                },
-                "volumeMounts": [
-                    {"name": "servers", "mountPath": "/servers"},
-                    {"name": "tools", "mountPath": "/tools"},
-                    // For the deadline file.
-                    {"name": "tmp", "mountPath": "/tmp"},
-                ],
-            }],
-            "volumes": [
-                {"name": "servers", "secret": {"secretName": NAME, "defaultMode": 0o440}},
-                {"name": "tools", "image": {"reference": WORKLOAD_IMAGE}},
-                {"name": "tmp", "emptyDir": {}},
-            ],
-        },
-    })
 }
