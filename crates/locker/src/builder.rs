@@ -6,12 +6,12 @@ use std::time::Duration;
 use redislease_core::marker::{Membership, fingerprint};
 use redislease_core::quorum::{MAX_NODES, Quorum};
 use redislease_core::time::Millis;
-use redislease_lock::nodes::{self, Config, Credentials, NodeConfig, TlsFiles};
+use redislease_lock::nodes::{Config, Credentials, NodeConfig};
 
 use crate::node::PROGRAM;
 use crate::observer::Observed;
 use crate::url::{Server, credentials, named};
-use crate::{InvalidConfig, Locker, Observer};
+use crate::{InvalidConfig, Locker, Observer, Tls};
 
 /// The generation of every configuration.
 const GENERATION: u64 = 1;
@@ -19,7 +19,7 @@ const GENERATION: u64 = 1;
 /// The longest namespace and the longest prefix, in bytes.
 const MAX_NAME: usize = 128;
 
-/// Collects the configuration of a [`Locker`], see [`Locker::builder`].
+/// Collects the configuration of a [`Locker`]. See the example of [`Locker::builder`].
 #[derive(Clone)]
 pub struct LockerBuilder {
     /// Name and URL.
@@ -50,54 +50,24 @@ impl fmt::Debug for LockerBuilder {
     }
 }
 
-/// The certificates for connections with TLS, in PEM.
-///
-/// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
-/// # fn main() -> Done {
-/// # let authority = redislease_lab::Authority::new("ours")?;
-/// # let (ca, client) = (authority.certificate(), authority.sign(&["client"])?);
-/// # let tls = redislease_lab::RedisTls { identity: authority.sign(&["redis"])?, client_ca: Some(ca.clone()) };
-/// # let server = RedisServer::start_with(&redislease_lab::RedisOptions { tls: Some(tls), ..Default::default() })?;
-/// # let url = format!("rediss://{}", server.tls_address().expect("TLS"));
-/// let tls = redislease_locker::Tls::new(ca).client(client.certificate, client.key).server_name("redis");
-/// let locker = Locker::builder([url]).single_node().tls(tls).longest_lease(Duration::from_millis(500)).build()?;
-/// # runtime().block_on(locker.ready(Duration::from_secs(20)))?;
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct Tls(TlsFiles);
-
-impl fmt::Debug for Tls {
-    /// Shows no key.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("server_name", &self.0.server_name).finish_non_exhaustive()
-    }
-}
-
-impl Tls {
-    /// `ca` has the certificates of the authorities that signed the servers' certificates.
-    pub fn new(ca: impl Into<Vec<u8>>) -> Self {
-        Self(TlsFiles { ca: ca.into(), client: None, server_name: None })
-    }
-
-    /// The certificate of this program and its private key, for servers that ask for one.
-    pub fn client(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.0.client = Some((certificate.into(), key.into()));
-        self
-    }
-
-    /// The name in the certificate of every server. Default: the host of its URL.
-    pub fn server_name(mut self, name: impl Into<String>) -> Self {
-        self.0.server_name = Some(name.into());
-        self
-    }
-}
-
 impl Locker {
     /// Begins the configuration with the URLs of the servers, `redis://host:port` or `rediss://host:port`: 3 or 5 independent Redis
     /// masters. Each can have a name, as in `a=redis://host:port`, see [`LockerBuilder::node`]. A URL can have a user and a password,
     /// as in `redis://user:password@host:port`, where `%40` is `@` and `%25` is `%`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redislease_locker::{InvalidConfig, Locker, LockerBuilder};
+    /// let builder: LockerBuilder = Locker::builder(["redis://a:6379", "redis://b:6379", "redis://c:6379"])
+    ///     .namespace("shop")
+    ///     .prefix("locks")
+    ///     .longest_lease(Duration::from_mins(1))
+    ///     .command_timeout(Duration::from_secs(1))
+    ///     .credentials("user", "password");
+    /// let locker = builder.build()?;
+    /// println!("{} takes locks on {} servers", locker.owner(), locker.nodes().len());
+    /// # Ok::<(), InvalidConfig>(())
+    /// ```
     pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> LockerBuilder {
         LockerBuilder::new(urls)
     }
@@ -161,45 +131,47 @@ impl LockerBuilder {
     }
 
     /// A first part of all keys, for example the name of the program, 1 to 128 bytes. Programs exclude each other only in the same
-    /// namespace. It contains no slash and no control character. Default: `default`.
+    /// namespace. It contains no slash and no control character. Default: `default`. See the example of [`Locker::builder`].
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
     /// The prefix of all keys on the servers, also of the token counter, 1 to 128 bytes. Each prefix has its own locks, tokens and
-    /// `longest_lease`. Default: `redislease`.
+    /// `longest_lease`. Default: `redislease`. See the example of [`Locker::builder`].
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
     /// The longest `ttl` of any lock, 200 ms to 1 h. All programs must use the same value: a server that restarts without its data
-    /// does not vote for this long, and a program with another value is refused. Default: 30 s.
+    /// does not vote for this long, and a program with another value is refused. Default: 30 s. See the example of
+    /// [`Locker::builder`].
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.longest_lease = longest;
         self
     }
 
-    /// The longest time for one command on one server, 10 ms to 10 s. Default: 500 ms.
+    /// The longest time for one command on one server, 10 ms to 10 s. Default: 500 ms. See the example of [`Locker::builder`].
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;
         self
     }
 
     /// The user and the password for all servers. An empty user is the default user of the server. It replaces the ones in the URLs.
+    /// See the example of [`Locker::builder`].
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some(credentials(&user.into(), &password.into()));
         self
     }
 
-    /// Uses TLS for the connections to all servers.
+    /// Uses TLS for the connections to all servers. See the example of [`Tls`].
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Allows a single server. Its loss is then the loss of every lock.
+    /// Allows a single server. Its loss is then the loss of every lock. See the example of [`build`](Self::build).
     pub const fn single_node(mut self) -> Self {
         self.single_node = true;
         self
@@ -207,12 +179,19 @@ impl LockerBuilder {
 
     /// Uses the servers of an operator of RedisLease. Node names, prefix and longest lease must be those of the operator. This
     /// program then lets no server vote that has lost its data, because only the operator knows the tokens in its resources.
+    ///
+    /// ```
+    /// # use redislease_locker::Locker;
+    /// let nodes = ["redis-0=redis://a:6379", "redis-1=redis://b:6379", "redis-2=redis://c:6379"];
+    /// let locker = Locker::builder(nodes).beside_operator().build()?;
+    /// # Ok::<(), redislease_locker::InvalidConfig>(())
+    /// ```
     pub const fn beside_operator(mut self) -> Self {
         self.beside_operator = true;
         self
     }
 
-    /// Reports what happens to the locks, for metrics and logs. Default: nobody.
+    /// Reports what happens to the locks, for metrics and logs. Default: nobody. See the example of [`Observer`].
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Observed::by(observer);
         self
@@ -255,8 +234,7 @@ impl LockerBuilder {
         if self.tls.is_some() && servers.iter().any(|server| !server.tls) {
             return invalid("tls() applies to all servers: write every URL with `rediss://`");
         }
-        let tls = self.tls.as_ref().map(|tls| nodes::Tls::new(tls.0.clone())).transpose();
-        let tls = tls.map_err(|error| InvalidConfig(format!("tls(): {}", certificates(&error))))?;
+        let tls = self.tls.as_ref().map(Tls::checked).transpose()?;
         let mut in_urls = servers.iter().map(|server| &server.credentials);
         let first = in_urls.next().cloned().flatten();
         if self.credentials.is_none() && in_urls.any(|other| *other != first) {
@@ -322,16 +300,6 @@ impl LockerBuilder {
         };
         Membership { generation: GENERATION, fingerprint: fingerprint.as_str().into() }
     }
-}
-
-/// What is wrong with certificates, in the words of [`Tls`].
-fn certificates(problem: &str) -> String {
-    let problem = problem.trim_start_matches("whose keys ").trim_start_matches("whose key ").trim_start_matches("but ");
-    problem
-        .replace("`ca.crt`", "the certificate authority")
-        .replace("`tls.crt` and `tls.key`", "the client's certificate and key")
-        .replace("`tls.crt`", "the client's certificate")
-        .replace("`tls.key`", "the client's key")
 }
 
 /// # Errors

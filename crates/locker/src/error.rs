@@ -10,12 +10,13 @@ use crate::node::{no_majority, not_voting};
 /// How many bytes of a key an error shows.
 const SHOWN_KEY: usize = 64;
 
-/// The configuration cannot be used. The text names the value and what to do.
+/// The configuration cannot be used. The text names the value and what to do. See the example of
+/// [`Locker::builder`](crate::Locker::builder).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidConfig(pub(crate) String);
 
-/// Why [`Locker::ready`](crate::Locker::ready) did not succeed.
+/// Why [`Locker::ready`](crate::Locker::ready) did not succeed. See the example of [`Locker::ready`](crate::Locker::ready).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReady {
@@ -33,6 +34,17 @@ pub enum NotReady {
 }
 
 /// Why a request did not get its lock.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+/// # fn main() { with_locker(async |locker| {
+/// match locker.lock("report").try_acquire().await {
+///     Ok(guard) => println!("write the report with token {}", guard.token()),
+///     Err(AcquireError::Held { by, .. }) => println!("{by} writes the report"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(()) }) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -136,7 +148,7 @@ pub fn shown(key: &str) -> String {
     format!("{begin:?}{}", if begin.len() < key.len() { "..." } else { "" })
 }
 
-/// Why a lock is not valid any more.
+/// Why a lock is not valid any more. See the example of [`Guard`](crate::Guard).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {

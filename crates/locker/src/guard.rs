@@ -52,7 +52,7 @@ pub struct Guard {
     is_let_go: bool,
 }
 
-/// What a release has done, see [`Guard::release`].
+/// What [`Guard::release`] has done. See the example of [`Request::hold_at_least`](crate::Request::hold_at_least).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Released {
@@ -105,13 +105,13 @@ impl Guard {
 
     /// The fencing token: greater than the tokens of all earlier locks on the same servers and prefix, and below 2^53. Send it with
     /// every write, see [`guide::fencing`](crate::guide::fencing). After a majority of the servers has lost its data, this depends
-    /// on clocks, see [`guide::limits`](crate::guide::limits).
+    /// on clocks, see [`guide::limits`](crate::guide::limits). See the example of [`Request::acquire`](crate::Request::acquire).
     pub const fn token(&self) -> u64 {
         self.term.token.0
     }
 
     /// How long the lock is still valid if it is not renewed again, less the [`stop_budget`](crate::Request::stop_budget). Zero if it
-    /// was lost.
+    /// was lost. See the example of [`extend`](Self::extend).
     pub fn valid_for(&self) -> Duration {
         let now = clock::now();
         let until = self.status().read(|lock| self.valid_at(lock, now).ok().and_then(|()| lock.valid_until()));
@@ -126,6 +126,7 @@ impl Guard {
     }
 
     /// Whether the lock is valid now, by the clock of this process. It is cheap: call it before each write. Returns the token.
+    /// See the example of [`Guard`].
     ///
     /// The process can be paused between this call and the write, see [`guide::limits`](crate::guide::limits). After a pause of a
     /// virtual machine only [`verify`](Self::verify) tells whether the lock is still held: the clock of this process stood still.
@@ -210,13 +211,24 @@ impl Guard {
         self.check()
     }
 
-    /// The renewals from now on, for a program that tells another process how long the lock is valid.
+    /// The renewals from now on, for a program that tells another process how long the lock is valid. See the example of [`Renewals`].
     pub fn renewals(&self) -> Renewals {
         let stop_at = self.status().read(|lock| lock.term().and_then(|term| term.stop_at));
         Renewals::new(self.status().clone(), stop_at)
     }
 
     /// Returns when the lock is lost.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").max_hold(Duration::from_millis(100)).acquire().await?;
+    /// tokio::select! {
+    ///     lost = guard.lost() => assert_eq!(lost, Lost::MaxHold),
+    ///     () = std::future::pending() => println!("the work is done"),
+    /// }
+    /// # Ok(()) }) }
+    /// ```
     pub async fn lost(&self) -> Lost {
         lost(self.status(), &self.locker.0.closed).await
     }
@@ -293,7 +305,7 @@ impl Guard {
     /// Releases the lock, and waits until a majority of the servers has deleted the keys, at most one
     /// [`command_timeout`](crate::LockerBuilder::command_timeout). The work must have stopped. Before the time of
     /// [`hold_at_least`](crate::Request::hold_at_least) has passed, the keys stay until then ([`Released::Kept`]). If the future is
-    /// dropped, the lock is released all the same.
+    /// dropped, the lock is released all the same. See the example of [`Request::hold_at_least`](crate::Request::hold_at_least).
     pub async fn release(mut self) -> Released {
         if !self.let_go(Input::Release) {
             self.status().wait_for(|lock| lock.has_ended().then_some(())).await;
@@ -310,12 +322,22 @@ impl Guard {
 
     /// The same as [`release`](Self::release), for a task that has not begun: the keys are deleted now, also before the time of
     /// [`hold_at_least`](crate::Request::hold_at_least) has passed.
+    /// See the example of [`Request::hold_at_least`](crate::Request::hold_at_least).
     pub async fn release_unused(self) -> Released {
         self.session.0.input(Input::Unused);
         self.release().await
     }
 
     /// Ends this guard and leaves the keys to expire with their TTL, without renewals. For a program whose work may go on after it.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").acquire().await?;
+    /// guard.abandon();
+    /// assert!(matches!(locker.inspect("report").await, Inspection::Held { .. }));
+    /// # Ok(()) }) }
+    /// ```
     pub fn abandon(self) {
         self.session.0.input(Input::Abandon);
     }

@@ -9,7 +9,7 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use redislease_lock::nodes::Shown;
 
-/// What the servers show about a key, see [`Locker::inspect`](crate::Locker::inspect).
+/// What the servers show about a key. See the example of [`Locker::inspect`](crate::Locker::inspect).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Inspection {

@@ -53,9 +53,10 @@ mod renewals;
 mod request;
 mod retry;
 mod state;
+mod tls;
 mod url;
 
-pub use builder::{LockerBuilder, Tls};
+pub use builder::LockerBuilder;
 pub use error::{AcquireError, InvalidConfig, Lost, NotReady};
 pub use guard::{Guard, Released};
 pub use inspect::Inspection;
@@ -65,4 +66,5 @@ pub use observer::Observer;
 pub use renewals::Renewals;
 pub use request::Request;
 pub use retry::Retry;
+pub use tls::Tls;
 pub use tokio_util::sync::CancellationToken;

@@ -18,7 +18,7 @@ use crate::{InvalidConfig, NotReady};
 /// The connections of a program to its servers, and the thread that renews its locks. Clones share them. The connections are closed
 /// when the last clone, request and guard is dropped.
 ///
-/// Create one for a program, not one for a lock.
+/// Create one for a program, not one for a lock. See the example of [`Locker::builder`].
 #[derive(Clone)]
 pub struct Locker(pub(crate) Arc<Inner>);
 
@@ -91,6 +91,19 @@ impl Locker {
     /// [`longest_lease`](crate::LockerBuilder::longest_lease) and 1 %: they may have been restarted without their data. Without this call,
     /// requests wait for a majority themselves, for as long as [`Request::wait`](crate::Request::wait) says.
     ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// # use redislease_locker::{Node, NodeState, NotReady};
+    /// match locker.ready(Duration::from_secs(35)).await {
+    ///     Err(NotReady::NoMajority { nodes, .. }) => panic!("no majority votes: {nodes:?}"),
+    ///     other => other?,
+    /// }
+    /// let is_waiting = |node: &Node| matches!(node.state, NodeState::Waits(_));
+    /// println!("{} servers will vote later", locker.nodes().into_iter().filter(is_waiting).count());
+    /// # Ok(()) }) }
+    /// ```
+    ///
     /// # Errors
     /// After `timeout`: the error names the servers that do not vote, why, and how long they will wait. [`NotReady::Closed`] after
     /// [`shutdown`](Self::shutdown).
@@ -117,7 +130,8 @@ impl Locker {
         if ready == Ok(true) { Ok(()) } else { Err(NotReady::NoMajority { waited: timeout, nodes: self.nodes() }) }
     }
 
-    /// The [owner](crate::Request::owner) of a request that names none: host, process ID and a random word.
+    /// The [owner](crate::Request::owner) of a request that names none: host, process ID and a random word. See the example of
+    /// [`Locker::builder`].
     pub fn owner(&self) -> &str {
         &self.0.owner
     }
@@ -155,15 +169,26 @@ impl Locker {
         inspect::decide(nodes.quorum(), &answers)
     }
 
-    /// The servers, in the order of the configuration.
+    /// The servers, in the order of the configuration. See the example of [`ready`](Self::ready).
     pub fn nodes(&self) -> Vec<Node> {
         self.0.node_list()
     }
 
     /// Ends all requests with [`AcquireError::Closed`](crate::AcquireError::Closed) and all guards with
-    /// [`Lost::Closed`](crate::Lost::Closed). After that, [`ready`](Self::ready) and [`inspect`](Self::inspect) say that it is closed. The keys of a guard that was not released expire with their TTL, because its work may
-    /// still go on: release guards before. Returns when the servers have answered, 2 s later at the latest. It does not close
-    /// the connections: they are closed with the last clone.
+    /// [`Lost::Closed`](crate::Lost::Closed). After that, [`ready`](Self::ready) and [`inspect`](Self::inspect) say
+    /// that it is closed. The keys of a guard that was not released expire with their TTL, because its work may still go on: release
+    /// guards before. Returns when the servers have answered, 2 s later at the latest. It does not close the connections: they are
+    /// closed with the last clone.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").acquire().await?;
+    /// guard.release().await;
+    /// locker.shutdown().await;
+    /// assert_eq!(locker.inspect("report").await, Inspection::Closed);
+    /// # Ok(()) }) }
+    /// ```
     pub async fn shutdown(&self) {
         self.0.closed.cancel();
         self.0.keeper.shutdown().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redislease_lock::clock;
 use redislease_lock::nodes::{Misconfiguration, NodeState as State, NodeStatus};
 
-/// One of the Redis servers.
+/// One of the Redis servers. See the example of [`Locker::ready`](crate::Locker::ready).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Node {
@@ -19,7 +19,7 @@ pub struct Node {
     pub message: String,
 }
 
-/// Whether a server votes.
+/// Whether a server votes. See the example of [`Locker::ready`](crate::Locker::ready).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeState {

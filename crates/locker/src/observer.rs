@@ -20,7 +20,7 @@ use crate::{AcquireError, Lost, Node};
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// use std::time::Duration;
 ///
-/// use redislease_locker::{Lost, Observer};
+/// use redislease_locker::{Locker, Lost, Observer};
 ///
 /// #[derive(Default)]
 /// struct Metrics {
@@ -38,6 +38,11 @@ use crate::{AcquireError, Lost, Node};
 ///         eprintln!("lost the lock of {key} with the token {token}: {why}");
 ///     }
 /// }
+///
+/// # fn main() -> Result<(), redislease_locker::InvalidConfig> {
+/// let urls = ["redis://a:6379", "redis://b:6379", "redis://c:6379"];
+/// let locker = Locker::builder(urls).observer(Metrics::default()).build()?;
+/// # Ok(()) }
 /// ```
 pub trait Observer: Send + Sync + 'static {
     /// A request got its lock after `waited`.

@@ -32,6 +32,7 @@ impl Renewals {
 
     /// Returns when the lock is valid for longer than at the previous call, or at the creation: then
     /// [`Guard::valid_for`](crate::Guard::valid_for) has grown. A call that is late reports several renewals once. Cancel-safe.
+    /// See the example of [`Renewals`].
     ///
     /// # Errors
     /// Why the lock was lost; [`Lost::Released`] after the end of its guard. An expiry is not reported here at the moment when it happens: use [`Guard::lost`](crate::Guard::lost).

@@ -8,7 +8,6 @@ use redislease_core::lease::{Config, OnDeadline};
 use redislease_core::lock;
 use redislease_core::op::Holder;
 use redislease_core::time::{Drift, Millis};
-
 use redislease_lock::clock;
 
 use crate::acquire::{self, Plan};
@@ -22,7 +21,6 @@ const MAX_KEYS: usize = 8;
 const MAX_KEY: usize = 512;
 /// The longest owner, in bytes.
 const MAX_OWNER: usize = 256;
-
 /// The longest metadata, in bytes.
 const MAX_METADATA: usize = 1024;
 /// The longest `longest_lease`.
@@ -32,6 +30,23 @@ const LONGEST_LEASE: Duration = Duration::from_hours(1);
 type Acquired = Result<Guard, AcquireError>;
 
 /// A request for a lock, see [`Locker::lock`]. It does nothing before [`acquire`](Self::acquire) or one of the similar methods.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+/// # use redislease_locker::Request;
+/// # fn main() { with_locker(async |locker| {
+/// let request: Request = locker
+///     .lock("report")
+///     .ttl(Duration::from_millis(900))
+///     .renew_every(Duration::from_millis(250))
+///     .stop_budget(Duration::from_millis(100))
+///     .owner("worker 1")
+///     .metadata("the report of May")
+///     .wait(Duration::from_secs(10))
+///     .attempts(5);
+/// let guard = request.acquire().await?;
+/// # Ok(()) }) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing before acquire()"]
 pub struct Request {
@@ -50,7 +65,7 @@ pub struct Request {
 }
 
 impl Locker {
-    /// A request for the lock of `key`: 1 to 512 bytes.
+    /// A request for the lock of `key`: 1 to 512 bytes. See the example of [`Request`].
     pub fn lock(&self, key: impl Into<String>) -> Request {
         Request::new(self.clone(), vec![key.into()])
     }
@@ -91,6 +106,7 @@ impl Request {
 
     /// How long the lock outlives its program, at least 200 ms, and at most the [`longest_lease`](crate::LockerBuilder::longest_lease).
     /// It is renewed until the guard is dropped, so the work may take longer. Default: 30 s, or the longest lease if it is shorter.
+    /// See the example of [`Request`].
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -98,27 +114,29 @@ impl Request {
 
     /// How often the lock is renewed, at least 10 ms. The servers must answer an attempt or a renewal within this time too, if it is
     /// shorter than the [`command_timeout`](crate::LockerBuilder::command_timeout). Two renewals and the stop budget must fit into the
-    /// validity, which is 0.99 of `ttl` less 52 ms. Default: a third of `ttl` less the stop budget.
+    /// validity, which is 0.99 of `ttl` less 52 ms. Default: a third of `ttl` less the stop budget. See the
+    /// example of [`Request`].
     pub const fn renew_every(mut self, interval: Duration) -> Self {
         self.renew_every = Some(interval);
         self
     }
 
     /// How long before its expiry the guard counts as lost, so that the work has time to stop. Default: a tenth of `ttl`.
+    /// See the example of [`Request`].
     pub const fn stop_budget(mut self, budget: Duration) -> Self {
         self.stop_budget = Some(budget);
         self
     }
 
     /// A name that other programs see in [`AcquireError::Held`]: up to 256 bytes without line breaks. It is never compared. Default:
-    /// host, process ID and a random word.
+    /// host, process ID and a random word. See the example of [`Request`].
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.owner = Some(Into::<String>::into(owner).into());
         self
     }
 
     /// A text that other programs see with [`Locker::inspect`]: up to 1 KiB, for example what the holder works on. It is stored in
-    /// the value of each key and never compared. Default: empty.
+    /// the value of each key and never compared. Default: empty. See the example of [`Request`].
     pub fn metadata(mut self, metadata: impl Into<String>) -> Self {
         self.metadata = metadata.into();
         self
@@ -126,20 +144,20 @@ impl Request {
 
     /// How long [`acquire`](Self::acquire) tries. Zero is one attempt. An attempt that has begun is not cut off: it usually takes less than
     /// one [`command_timeout`](crate::LockerBuilder::command_timeout) more, and at most four if the servers answer in the last moment. Default: `ttl`, which is enough after the crash of a holder with
-    /// the same `ttl`.
+    /// the same `ttl`. See the example of [`Request`].
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// When a refused request tries again. Default: [`Retry::default`].
+    /// When a refused request tries again. Default: [`Retry::default`]. See the example of [`Retry`].
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
     /// How many attempts are made at most, within [`wait`](Self::wait), at least 1. After the last one, [`acquire`](Self::acquire) returns
-    /// why it failed. Default: no limit.
+    /// why it failed. Default: no limit. See the example of [`Request`].
     pub const fn attempts(mut self, most: u32) -> Self {
         self.attempts = Some(most);
         self
@@ -169,6 +187,17 @@ impl Request {
     /// The keys get the longer of this time and `ttl` as their TTL. The validity of the guard, which is renewed, depends only on
     /// `ttl`. The time runs on the clocks of the servers. After a crash it begins one round trip earlier, and with a longer `ttl`
     /// the keys expire with that.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));
+    /// # fn main() { with_locker(async |locker| {
+    /// let guard = locker.lock("report").hold_at_least(Duration::from_secs(1)).acquire().await?;
+    /// assert!(matches!(guard.release().await, Released::Kept { .. }));
+    /// let guard = locker.lock("mail").hold_at_least(Duration::from_secs(1)).acquire().await?;
+    /// // There is no mail.
+    /// assert_eq!(guard.release_unused().await, Released::Majority);
+    /// # Ok(()) }) }
+    /// ```
     pub const fn hold_at_least(mut self, least: Duration) -> Self {
         self.hold_at_least = least;
         self
@@ -195,7 +224,7 @@ impl Request {
         report(acquire::acquire(plan).await)
     }
 
-    /// Makes one attempt. It replaces [`wait`](Self::wait) by zero.
+    /// Makes one attempt. It replaces [`wait`](Self::wait) by zero. See the example of [`AcquireError`].
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and never [`AcquireError::TimedOut`].

@@ -29,7 +29,8 @@ fn public(source: &str) -> Vec<&str> {
     public.collect()
 }
 
-const FILES: [&str; 9] = ["builder", "request", "retry", "guard", "renewals", "error", "node", "inspect", "locker"];
+const FILES: [&str; 10] =
+    ["builder", "tls", "request", "retry", "guard", "renewals", "error", "node", "inspect", "locker"];
 
 /// The last column of each table says what to write here.
 #[test]
@@ -66,4 +67,57 @@ fn the_page_names_every_method_and_result() {
         missing.extend(names.into_iter().filter(|name| !is_named(name)).map(str::to_owned));
     }
     assert!(missing.is_empty(), "docs/lock.md does not name {missing:?}");
+}
+
+/// The public types, and their public methods, with their documentation.
+fn documented<'a>(source: &'a str, exported: &[&str]) -> Vec<(&'a str, String)> {
+    let (mut items, mut documentation, mut of) = (Vec::new(), String::new(), "");
+    for line in source.split("#[cfg(test)]").next().unwrap().lines() {
+        if let Some(text) = line.trim_start().strip_prefix("///") {
+            documentation += text;
+        } else if !line.trim_start().starts_with("#[") {
+            let mut words =
+                line.trim_start().split(['(', '<', ':', ' ']).filter(|word| !["const", "async"].contains(word));
+            match (words.next(), words.next(), words.next()) {
+                (Some("impl"), Some(name), Some("{")) => of = name,
+                // A function beside the types is not public.
+                (Some("}"), ..) if line == "}" => of = "",
+                (Some("pub"), Some("fn"), Some(name)) if exported.contains(&of) => {
+                    items.push((name, documentation.clone()));
+                }
+                (Some("pub"), Some("struct" | "enum" | "trait"), Some(name)) if exported.contains(&name) => {
+                    items.push((name, documentation.clone()));
+                }
+                _ => {}
+            }
+            documentation.clear();
+        }
+    }
+    items
+}
+
+/// Where the example is that of another item, the documentation says "See the example of".
+#[test]
+fn every_type_and_every_method_has_an_example() {
+    let sources = FILES.iter().chain(&["observer"]).map(|file| read(&format!("crates/locker/src/{file}.rs")));
+    let sources: Vec<String> = sources.collect();
+    let lines = read("crates/locker/src/lib.rs");
+    let uses = lines.lines().filter_map(|line| line.strip_prefix("pub use "));
+    let exported: Vec<&str> = uses
+        .flat_map(|names| names.split(|letter: char| !letter.is_alphanumeric()))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let items: Vec<(&str, String)> = sources.iter().flat_map(|source| documented(source, &exported)).collect();
+    let code = |text: &str| text.split("```").skip(1).step_by(2).map(str::to_owned).collect::<String>();
+    let is_shown = |(name, documentation): &(&str, String)| {
+        let Some((_, link)) = documentation.split_once("See the example of [`") else {
+            return !code(documentation).is_empty();
+        };
+        let item = link.split('`').next().unwrap().rsplit("::").next().unwrap();
+        let is_type = name.starts_with(char::is_uppercase);
+        let call = if is_type { (*name).to_owned() } else { format!("{name}(") };
+        items.iter().any(|(other, documentation)| *other == item && code(documentation).contains(&call))
+    };
+    let without: Vec<&str> = items.iter().filter(|item| !is_shown(item)).map(|(name, _)| *name).collect();
+    assert!(without.is_empty() && items.len() > 60, "of {} items, no example shows {without:?}", items.len());
 }
