@@ -1,12 +1,16 @@
 //! Bugs that were found in other lock libraries. Each test names them.
 
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use redislease_locker::{AcquireError, Lost, NodeState, Released};
+use redislease_lab::{Cut, Proxy, RedisServer};
+use redislease_locker::{AcquireError, Locker, Lost, NodeState, Released};
+use tokio::sync::{Notify, mpsc};
 
-use crate::support::{LONGEST, PATIENCE, all_up, confirmed, eventually, locked, ms, on, once, servers, three};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, confirmed, eventually, locked, ms, on, once, servers, three};
 
 /// redisson#2515: the renewal dies on the first error of a connection.
 #[tokio::test]
@@ -116,7 +120,7 @@ async fn two_nodes_and_two_requests_do_not_hang() {
     let (first, second) = (on(&servers).await, on(&servers).await);
     for round in 0..20 {
         let key = format!("k{round}");
-        let ask = |locker: &redislease_locker::Locker| {
+        let ask = |locker: &Locker| {
             let request = locker.lock(&key).wait(PATIENCE);
             tokio::spawn(async move { request.acquire().await.unwrap().release().await })
         };
@@ -187,4 +191,81 @@ async fn the_next_holder_starts_a_stop_budget_after_the_work_was_dropped() {
     let (began, next) = next.await.unwrap().unwrap();
     assert!(began > stopped && began >= stops + budget, "{:?} after the end of the work", began - stopped);
     assert!(next > token);
+}
+
+/// A program that is active while it holds the lock, again and again.
+struct Program {
+    /// Its way to each server.
+    proxies: Vec<Proxy>,
+    /// Ends its work.
+    end: Arc<Notify>,
+}
+
+/// The beginning of the work of a program.
+struct Turn {
+    program: usize,
+    token: u64,
+    /// The other programs that are active.
+    others: usize,
+}
+
+impl Program {
+    fn start(program: usize, servers: &[RedisServer], active: Arc<AtomicUsize>, turns: mpsc::Sender<Turn>) -> Self {
+        let proxies: Vec<Proxy> = servers.iter().map(|server| Proxy::to(server.address()).unwrap()).collect();
+        let nodes = ["a", "b", "c"].into_iter().zip(&proxies);
+        let builder = nodes
+            .fold(builder(&[]), |builder, (name, proxy)| builder.node(name, format!("redis://{}", proxy.address())));
+        let (locker, end): (Locker, Arc<Notify>) = (builder.build().unwrap(), Arc::default());
+        let ended = end.clone();
+        tokio::spawn(async move {
+            loop {
+                let guard = locker.lock("k").stop_budget(ms(500)).wait(PATIENCE).acquire().await.unwrap();
+                let work = async {
+                    let label = Label(active.clone());
+                    let others = label.0.fetch_add(1, SeqCst);
+                    turns.send(Turn { program, token: guard.token(), others }).await.unwrap();
+                    ended.notified().await;
+                };
+                let _ = guard.run(work).await;
+            }
+        });
+        Self { proxies, end }
+    }
+}
+
+/// Says that a program is active.
+struct Label(Arc<AtomicUsize>);
+
+impl Drop for Label {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// vault#18117: two pods are labelled active at once. kuberhealthy#1533: after one failed renewal, a program never contends again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_is_cut_off_is_never_active_beside_another_one_and_contends_again() {
+    let (servers, active) = (servers(3), Arc::default());
+    let (sender, mut turns) = mpsc::channel(1);
+    let start = |number| Program::start(number, &servers, Arc::clone(&active), sender.clone());
+    let programs = [start(0), start(1)];
+    let mut next = async || {
+        let turn = tokio::time::timeout(PATIENCE, turns.recv()).await.expect("a turn").unwrap();
+        assert_eq!(turn.others, 0, "active beside program {}", turn.program);
+        turn
+    };
+    let mut turn = next().await;
+    for cut in [Some(Cut::Hang), Some(Cut::Reset), None].repeat(2) {
+        let Turn { program, token, .. } = turn;
+        match cut {
+            None => programs[program].end.notify_one(),
+            Some(cut) => programs[program].proxies.iter().for_each(|proxy| proxy.cut(cut)),
+        }
+        turn = next().await;
+        while cut.is_some() && turn.program == program {
+            turn = next().await;
+        }
+        programs[program].proxies.iter().for_each(Proxy::restore);
+        assert!(turn.token > token);
+    }
 }
