@@ -1,15 +1,14 @@
 //! What a user of the program sees, without a loss.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::{Running, Servers, eventually};
+use crate::support::{Running, Servers, ask, eventually, get};
 
 /// Runs a shell script under a lock.
 fn script(servers: &Servers, options: &[&str], script: &str) -> (Option<i32>, String, String) {
@@ -262,24 +261,17 @@ fn an_http_server_says_who_is_active() {
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
     let address = line.trim().rsplit_once("http://").unwrap().1.to_owned();
-    let ask = |path: &str| {
-        let mut stream = TcpStream::connect(&address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        stream
-    };
-    let get = |path: &str| {
-        let mut text = String::new();
-        ask(path).read_to_string(&mut text).unwrap();
-        text
-    };
+    let get = |path: &str| get(&address, path);
     // The command has its handler.
     BufReader::new(run.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(get("/active").starts_with("HTTP/1.1 200"));
     assert!(get("/").ends_with(r#"{"name":"me"}"#));
     let lease = get("/lease");
     assert!(lease.contains(r#""active":true"#) && lease.contains(r#""lease":"test/http""#), "{lease}");
-    let mut events =
-        BufReader::new(ask("/events")).lines().map_while(Result::ok).filter(|line| line.starts_with("data: "));
+    let mut events = BufReader::new(ask(&address, "/events"))
+        .lines()
+        .map_while(Result::ok)
+        .filter(|line| line.starts_with("data: "));
     assert!(events.next().unwrap().contains(r#""active":true"#));
     run.signal(Signal::TERM);
     assert!(events.any(|event| event.contains(r#""active":false"#)), "the end is an event");

@@ -1,7 +1,8 @@
 //! Real servers, and the program under test.
 
 use std::ffi::OsStr;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -200,6 +201,20 @@ impl Drop for Running {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Sends a request to the HTTP server of `--listen`.
+pub fn ask(address: &str, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    stream
+}
+
+/// Its answer.
+pub fn get(address: &str, path: &str) -> String {
+    let mut text = String::new();
+    ask(address, path).read_to_string(&mut text).unwrap();
+    text
 }
 
 /// The first child of a process, if it has one.
