@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result};
+use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM};
 use serde_json::{Value, json};
 
 use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, throughout, two_control_planes};
@@ -287,5 +287,35 @@ fn a_spelling_mistake_ends_no_term_and_a_deletion_that_lasts_does() -> Result<()
     kubectl("delete deployment billing --wait=false")?;
     lease.wait("given up", READ_AGAIN, |state| !state.is_active())?;
     kubectl(r#"patch deployment billing --type=merge --patch={"metadata":{"finalizers":null}}"#)?;
+    Ok(())
+}
+
+/// An edit of the RedisQuorum can make every spec invalid. A process that starts then has never read a valid one.
+#[test]
+fn a_workload_is_stopped_when_its_term_is_lost_although_the_spec_fits_no_more_since_a_restart() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::with_own_redis(&switching())?;
+    let lease = scaled(&installation, "unfit", "Deployment", 0)?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    replicas(&installation, "unfit", "active", 3)?;
+    let slow = r#"{"spec": {"commandTimeout": "5s"}}"#;
+    let patch = ["patch", "redisquorum", "default", "-n", SYSTEM, "--type=merge", "-p", slow];
+    installation.control_plane().kubectl(&patch)?;
+    lease.wait("unfit", SOON, |now| now.reason("Ready") == "InvalidSpec" && now.is_active())?;
+    operator.restart()?;
+    // The new process has adopted the term when it renews it.
+    throughout(AFTER_ONE_LEASE, |after| {
+        let now = lease.state()?;
+        assert_eq!((now.is_active(), now.token()), (true, first.token()), "{after:?}: {now}");
+        Ok(())
+    })?;
+    replicas(&installation, "unfit", "active", 3)?;
+    for server in &installation.redis()[..2] {
+        server.process().pause()?;
+    }
+    lease.wait("lost", FIRST_ELECTION, |now| now.reason("Active") != "HeldHere" && !now.is_active())?;
+    replicas(&installation, "unfit", "standby", 0)?;
+    for server in &installation.redis()[..2] {
+        server.process().resume()?;
+    }
     Ok(())
 }

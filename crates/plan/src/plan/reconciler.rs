@@ -19,7 +19,7 @@ use super::output::{Effects, Output};
 use super::publish::Publisher;
 use super::recorded::Recorded;
 use super::roles::Roles;
-use super::workload::is_of_earlier;
+use super::workload::{is_of_earlier, is_unproven};
 use super::{Authority, CandidateFacts, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge};
 use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
@@ -86,7 +86,7 @@ impl Machine for Reconciler {
     fn handle(&mut self, now: Time, event: Event) {
         match event {
             Event::Facts(mut facts) => {
-                if is_of_earlier(&facts) {
+                if is_of_earlier(&facts) || is_unproven(&facts) {
                     facts.candidates = CandidateFacts::Unknown;
                 }
                 self.turn(now, &facts);

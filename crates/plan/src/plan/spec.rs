@@ -15,6 +15,8 @@ pub struct SpecFacts {
     pub valid: Option<Arc<ValidLease>>,
     /// Why the spec in the resource is not used, as a sentence.
     pub problem: Option<String>,
+    /// This process has read no spec that fits the quorum: the term in the status may belong to an earlier spec.
+    pub is_unfit: bool,
 }
 
 /// The last read spec of a lease, and the one that it uses.
@@ -66,6 +68,7 @@ impl SpecCache {
             self.used.valid = Some(spec.clone());
         }
         self.fit = fit;
+        self.used.is_unfit = fit == Fit::Unfit;
         self.used.problem = mismatch.and_then(Result::err).map(|mismatch| mismatch.to_string());
     }
 
@@ -74,10 +77,11 @@ impl SpecCache {
         &self.used
     }
 
-    /// The spec whose candidates count. The candidates of a spec that never fitted the quorum are unknown: the term in the
-    /// status may belong to an earlier spec, which this process has not read.
+    /// The spec whose candidates count. The pods of a spec that never fitted the quorum are no candidates: the term in the status may
+    /// belong to an earlier spec, which this process has not read. If the candidate is a workload, the reconciler can tell whether the
+    /// term belongs to it.
     pub fn of_candidates(&self) -> Option<&ValidLease> {
-        self.used.valid.as_deref().filter(|_| self.fit != Fit::Unfit)
+        self.used.valid.as_deref().filter(|spec| self.fit != Fit::Unfit || spec.cluster.is_some())
     }
 }
 

@@ -46,7 +46,7 @@ impl Shared {
         let quorum = QuorumFacts { read: true, open: Some(Arc::new(open)), ..QuorumFacts::default() };
         Self {
             eligibility: Eligibility::from(&*spec),
-            spec: SpecFacts { valid: Some(spec), problem: None },
+            spec: SpecFacts { valid: Some(spec), problem: None, is_unfit: false },
             quorum: Arc::new(quorum),
             wall: jiff::Timestamp::from_second(1_795_238_400).unwrap(),
             bug,

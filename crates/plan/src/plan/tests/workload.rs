@@ -5,6 +5,7 @@ mod deleted;
 mod fence;
 mod guarded;
 mod marks;
+mod unfit;
 mod unstoppable;
 
 use kube::core::DynamicObject;

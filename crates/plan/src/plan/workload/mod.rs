@@ -35,10 +35,12 @@ use crate::election::{HolderName, WorkloadFacts};
 mod consent;
 mod heir;
 mod state;
+mod unfit;
 
 pub(super) use consent::{Missing, missing_consent};
 pub(super) use heir::{heir, is_made_for, is_of_earlier};
 pub(super) use state::WorkloadState;
+pub(super) use unfit::is_unproven;
 
 /// One turn of a workload.
 pub(super) struct Assignment<'a> {
@@ -174,7 +176,7 @@ impl Assignment<'_> {
     }
 
     fn owner_of(&self, workload: &WorkloadFacts) -> String {
-        format!("{}.{}", self.context.turn.identity.uid, workload.uid)
+        owner_of(&self.context.turn.identity.uid, workload)
     }
 
     /// Whether this lease has written this object. A tool that replaces all annotations removes the mark again and again; the
@@ -213,6 +215,11 @@ impl Assignment<'_> {
             self.out.emit(Command::TryNow);
         }
     }
+}
+
+/// The mark that the lease with this UID writes to a workload.
+fn owner_of(lease_uid: &str, workload: &WorkloadFacts) -> String {
+    format!("{lease_uid}.{}", workload.uid)
 }
 
 /// Removes label and annotations of the lease. Nothing else of the workload changes.

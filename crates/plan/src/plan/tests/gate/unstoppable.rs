@@ -165,3 +165,30 @@ fn a_term_that_the_status_names_ends_only_after_the_test_although_this_process_p
     story.suspend();
     assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })), "{:?}", story.effects);
 }
+
+/// After a restart, the spec does not fit the quorum, so that nobody knows the candidates.
+#[test]
+fn a_started_pod_is_deleted_when_its_term_is_lost_although_the_spec_has_never_fitted() {
+    let before = Story::started_a();
+    let status = serde_json::to_value(before.facts.lease.as_ref().unwrap().status.as_ref().unwrap()).unwrap();
+    let mut story = Story::new();
+    story.store(&json!({"activation": {"schedulingGate": true}}), &status);
+    story.unfit();
+    story.facts.candidates = CandidateFacts::Unknown;
+    story.facts.strays = vec![Arc::new(before.pod("a"))];
+    story.holder(before.pod("a"));
+    story.turn();
+    story.answer();
+    story.view(View { standing: Standing::Adopting(term_view(term(1, 7, "a"))), ..View::default() });
+    story.view(held(term(1, 7, "a")));
+    assert_eq!((story.changes(), story.commands()), (vec![], vec![]), "{:?}", story.effects);
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let standby = story.role_writes().remove(0);
+    assert_eq!((standby.pod.as_str(), standby.role), ("a", Some(PodRole::Standby)));
+    story.event(Event::StatusWritten(StatusOutcome::Withdrawn));
+    story.write();
+    story.facts.strays =
+        vec![Arc::new(PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..before.pod("a") })];
+    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written(None) });
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)], "{:?}", story.effects);
+}
