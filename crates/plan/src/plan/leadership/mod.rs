@@ -296,7 +296,7 @@ impl Leadership {
     /// write the same, so it does not matter which one does.
     fn without_quorum(&mut self) {
         self.seen_other = false;
-        self.name = Name::default();
+        self.name = self.name.unclaimed();
         self.probed_at = None;
         self.set(Authority::Lead);
     }

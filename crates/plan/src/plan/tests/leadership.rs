@@ -1,5 +1,7 @@
 //! One replica in the election of a leader.
 
+mod reads;
+
 use super::*;
 use redislease_core::lease::Publication;
 use redislease_core::op::{Stage, Stored};
@@ -219,31 +221,6 @@ fn a_leader_that_no_majority_answers_ends_its_terms_before_the_quorum_counts_as_
         replica.view(view);
         assert_eq!(replica.machine.authority(), authority);
     }
-}
-
-/// Both outages last, and the replica may be the only one that has them: what the API server said before is outdated.
-#[test]
-fn the_right_to_end_terms_lasts_one_lock_duration_after_the_read_that_confirmed_it() {
-    let mut replica = Replica::leading();
-    replica.facts.quorum_lost = true;
-    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
-    let read_at = replica.now;
-    replica.now += Millis(800);
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
-    assert_eq!(replica.machine.authority(), Authority::End);
-    let granted = replica.machine.granted();
-    assert_eq!(granted.at(read_at + Millis(4999), None), Authority::End);
-    assert_eq!(granted.at(read_at + Millis(5000), None), Authority::Renew, "also when it is paused and has no turn");
-    assert_eq!(replica.machine.next_deadline(), Some(read_at + Millis(2500)));
-    replica.pass(1700);
-    assert_eq!(replica.effects, [LeadershipEffect::ReadQuorum]);
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
-    assert_eq!(replica.machine.granted().named_until, Some(read_at + Millis(7500)));
-    replica.pass(2500);
-    assert_eq!(replica.effects, [LeadershipEffect::ReadQuorum]);
-    assert_eq!(replica.machine.next_deadline(), Some(read_at + Millis(7500)));
-    replica.pass(2500);
-    assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Renew)], "the API server does not answer");
 }
 
 /// Without a majority of its nodes, or when this replica cannot open it: then the named one may still lead.
