@@ -203,10 +203,11 @@ impl Contention {
             _ => limit,
         };
         self.unpublished = Some((attempt, ends_at));
-        if now < ends_at {
+        let is_too_long = now >= ends_at;
+        if !is_too_long {
             out.wake_at(ends_at);
         }
-        now >= ends_at
+        is_too_long
     }
 
     /// Ends the use of the permit when the attempt has failed, when its term is published, or after [`PERMIT`]. A refused or

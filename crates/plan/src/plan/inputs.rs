@@ -132,7 +132,7 @@ impl Inputs {
             deleting.then(|| (LeaseReady::Unheld, BEING_DELETED.to_owned())),
             is_running.then(|| goes_on(turn, is_off, stop_refused)).flatten(),
             // Until the test is over, the term goes on.
-            (suspended && !(tests_stop && is_running)).then(|| {
+            (suspended && !tests_stop).then(|| {
                 let runs_on = inputs.runs_on.iter().map(|runs_on| format!(" {runs_on}")).collect::<String>();
                 (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
             }),

@@ -92,18 +92,16 @@ fn must_be_read_before(unread: &View, next: &View) -> bool {
 /// Whether a change of the view needs a turn of the reconciler. A renewal changes only times and needs none.
 fn needs_turn(before: &View, now: &View) -> bool {
     let View { standing, ending, retry_at, refused_by, keys_read, refusal } = now;
-    let (was, is) = (before.standing.term(), standing.term());
     let same_standing = match (&before.standing, standing) {
         (Standing::Acquiring(attempt, holder), Standing::Acquiring(now, for_whom)) => {
             (attempt, holder) == (now, for_whom)
         }
         (before, now) => std::mem::discriminant(before) == std::mem::discriminant(now),
     };
-    // The second failure in a row causes a Kubernetes event, the third does not.
-    let same_term = match (was, is) {
-        (Some(was), Some(is)) => was.id == is.id && was.failed_rounds.min(2) == is.failed_rounds.min(2),
-        (was, is) => was.is_none() && is.is_none(),
-    };
+    // The same standing has a term before and now, or never. The second failure in a row causes a Kubernetes event, the third does not.
+    let terms = before.standing.term().zip(standing.term());
+    let same_term =
+        terms.is_none_or(|(was, is)| was.id == is.id && was.failed_rounds.min(2) == is.failed_rounds.min(2));
     let sooner = retry_at.is_some_and(|at| before.retry_at.is_some_and(|before| at < before));
     let same_retry = retry_at.is_some() == before.retry_at.is_some() && !sooner;
     let same_answer = *ending == before.ending && *refused_by == before.refused_by && *refusal == before.refusal;
@@ -114,8 +112,8 @@ fn needs_turn(before: &View, now: &View) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redislease_core::lease::{EndReason, EndingView, TermId, TermView};
-    use redislease_core::op::{Attempt, Holder, Token};
+    use redislease_core::lease::{EndReason, EndingView, Refusal, TermId, TermView};
+    use redislease_core::op::{Attempt, Holder, Stage, Stored, Token};
 
     fn term(attempt: u128) -> TermId {
         TermId { attempt: Attempt(attempt), token: Token(7), holder: Holder("c/u/n/l/p/uid".into()) }
@@ -124,6 +122,11 @@ mod tests {
     fn held(attempt: u128) -> View {
         let term = TermView { id: term(attempt), valid_until: None, stop_at: None, failed_rounds: 0 };
         View { standing: Standing::Held(term), ..View::default() }
+    }
+
+    fn ending() -> View {
+        let ending = EndingView { id: term(1), reason: EndReason::Misses, sealed: false, keys_until: Time(9) };
+        View { ending: Some(Box::new(ending)), ..View::default() }
     }
 
     fn renewed(stop_at: u64, failed_rounds: u32) -> View {
@@ -135,8 +138,10 @@ mod tests {
     #[test]
     fn the_newest_view_is_kept_and_wakes_once() {
         let mut views = Views::default();
-        let wakes = [View::default(), renewed(10, 0), renewed(20, 0)].map(|view| views.show(&view));
-        assert_eq!((wakes, views.stop_at()), ([false, true, false], Some(Time(20))));
+        let wakes =
+            [View::default(), renewed(10, 0), renewed(20, 0)].map(|view| (views.show(&view), views.is_awaited()));
+        assert_eq!(wakes, [(false, false), (true, true), (false, true)]);
+        assert_eq!(views.stop_at(), Some(Time(20)));
         let stop_at = Some(Time(20));
         assert_eq!(views.take(), News { view: Some(renewed(20, 0)), stop_at, ..News::default() });
         assert_eq!(views.take(), News { stop_at, ..News::default() });
@@ -169,9 +174,7 @@ mod tests {
 
     #[test]
     fn a_view_of_a_term_that_the_next_view_does_not_name_must_be_read() {
-        let id = term(1);
-        let ending = EndingView { id, reason: EndReason::Misses, sealed: false, keys_until: Time(9) };
-        let ending = View { ending: Some(Box::new(ending)), ..View::default() };
+        let ending = ending();
         assert!(!must_be_read_before(&View::default(), &held(1)));
         assert!(!must_be_read_before(&held(1), &ending), "the next one names it too");
         assert!(must_be_read_before(&ending, &View::default()));
@@ -189,7 +192,20 @@ mod tests {
             let term = TermView { id: term(1), valid_until: None, stop_at: Some(Time(stop_at)), failed_rounds };
             View { standing: Standing::Held(term), ..View::default() }
         };
+        let acquiring = |attempt| View {
+            standing: Standing::Acquiring(Attempt(attempt), Holder("c/u/n/l/p/uid".into())),
+            ..View::default()
+        };
+        let by = Stored { stage: Stage::Term, attempt: Attempt(9), number: 1, metadata: "?".into() };
+        let refusal = Some(Refusal { asked_at: Time(1), until: Time(2) });
         for (before, now, needs) in [
+            (acquiring(1), acquiring(1), false),
+            (acquiring(1), acquiring(2), true),
+            (View::default(), ending(), true),
+            (View::default(), View { refused_by: Some(Box::new(by)), ..View::default() }, true),
+            (View::default(), View { refusal, ..View::default() }, true),
+            (View::default(), View { keys_read: true, ..View::default() }, true),
+            (idle(10), idle(10), false),
             (idle(10), idle(20), false),
             (idle(20), idle(10), true),
             (idle(20), View::default(), true),

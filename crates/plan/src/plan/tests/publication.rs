@@ -72,6 +72,19 @@ fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_no
     }
 }
 
+#[test]
+fn each_unpublished_term_has_one_lease_duration() {
+    let mut story = Story::publishing_by_a();
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    story.pass(LEASE - 100);
+    story.view(publishing(term(2, 8, "a")));
+    story.pass(LEASE - 100);
+    let ends = |story: &Story| story.commands().iter().any(|command| matches!(command, Command::End { .. }));
+    assert!(!ends(&story), "{:?}", story.effects);
+    story.pass(1000);
+    assert!(ends(&story), "{:?}", story.effects);
+}
+
 /// Otherwise no alert tells of a lease that cannot be published.
 #[test]
 fn the_time_without_a_holder_counts_on_while_publications_are_refused() {
@@ -101,7 +114,8 @@ fn a_replica_that_does_not_lead_stops_renewing_an_unpublished_term_and_does_not_
     story.facts.authority = Authority::Renew;
     story.pass(LEASE - 100);
     assert!(!story.commands().contains(&Command::Close), "{:?}", story.commands());
-    story.pass(1000);
+    story.now = story.reconciler.next_deadline().expect("the end of the lease duration");
+    story.turn();
     assert_eq!(story.commands(), [Command::Close]);
     story.facts.authority = Authority::Lead;
     story.turn();
