@@ -136,7 +136,20 @@ fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
     assert_eq!(story.changes(), [], "it stops");
 }
 
-/// Another replica, whose list did not show the lease, has removed label and token from the running pod.
+/// Another replica may continue the term until the status says that it has ended.
+#[test]
+fn a_pod_that_lost_the_lease_is_not_deleted_while_the_status_waits_for_its_turn() {
+    let mut story = Story::started_a();
+    story.facts.permitted.end = false;
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.accept_standby("uid-a");
+    assert_eq!((story.status_write(), story.changes()), (None, vec![]), "{:?}", story.effects);
+    story.facts.permitted.end = true;
+    story.turn();
+    story.write();
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+}
+
 /// The mark was copied from a pod that had been started, by an earlier version of the operator or by this one: with its template,
 /// or with `kubectl debug --copy-to`.
 #[test]
@@ -171,6 +184,7 @@ fn a_pod_with_the_mark_of_the_start_of_another_pod_is_not_deleted() {
     }
 }
 
+/// Another replica, whose list did not show the lease, has removed label and token from the running pod.
 #[test]
 fn a_started_pod_without_a_token_gets_the_latest_one_and_is_deleted() {
     let mut story = Story::started_a();

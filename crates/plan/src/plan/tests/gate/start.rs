@@ -301,3 +301,50 @@ fn a_pod_starts_only_when_a_direct_read_of_the_status_names_the_term() {
     assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
     assert_eq!(story.role_writes()[0].version.as_deref(), Some("9"));
 }
+
+/// The status that the watch has shown may be old: another process may have published the term whose token the pod carries.
+#[test]
+fn no_started_pod_is_deleted_before_a_read_shows_that_the_status_names_no_term() {
+    let mut a = pod("a");
+    a.labels.insert(GATE.into(), "standby".into());
+    a.annotations.set("token.redislease.io/billing", Some("7"));
+    a.annotations.set(STARTED, Some("7.uid-a"));
+    let mut story = Story::gated();
+    story.candidates(&[a]);
+    story.turn();
+    story.write();
+    story.view(idle(0));
+    assert_eq!(story.changes(), [], "{:?}", story.effects);
+    story.read_lease();
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)], "{:?}", story.effects);
+}
+
+/// The fence of `a` was stored before its own start was sent.
+#[test]
+fn a_pod_whose_start_is_unanswered_is_fenced_again() {
+    let mut story = Story::gated();
+    story.turn();
+    story.answer();
+    story.holder(gated("b"));
+    story.view(publishing(term(1, 7, "b")));
+    story.write();
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(1, 7, "b")));
+    assert_eq!(story.changes(), [("a".into(), PodChange::Fence(1))]);
+    story.apply(&story.role_writes()[0]);
+    story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    story.view(ending(term(1, 7, "b"), EndReason::Deadline));
+    story.write();
+    story.holder(gated("a"));
+    story.view(publishing(term(2, 8, "a")));
+    story.write();
+    story.view(held(term(2, 8, "a")));
+    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Withdrawn });
+    story.accept("uid-b");
+    story.confirm();
+    assert_eq!(story.changes(), [("a".into(), PodChange::Start)], "{:?}", story.effects);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Unanswered("timeout".into()) });
+    story.view(ending(term(2, 8, "a"), EndReason::Deadline));
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Withdrawn });
+    assert_eq!(story.changes(), [("a".into(), PodChange::Fence(2))], "{:?}", story.effects);
+}

@@ -298,3 +298,16 @@ fn a_workload_whose_stop_is_refused_still_gets_its_label() {
     story.finish();
     assert_eq!((story.run(), story.commands()), ((Some("active".into()), Run::Replicas(3)), vec![]));
 }
+
+/// After a restart, the candidate is not read yet.
+#[test]
+fn a_term_whose_workload_is_not_read_yet_is_not_said_to_be_unstoppable() {
+    let mut story = Story::running();
+    story.suspend();
+    story.facts.candidates = CandidateFacts::Unknown;
+    let mut next = story.restarted();
+    let ready = next.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    assert_eq!(ready.message, "billing holds the lease with fencing token 7.");
+    next.view(held(held_by_here()));
+    assert_eq!(next.commands(), [], "it may run: {:?}", next.effects);
+}
