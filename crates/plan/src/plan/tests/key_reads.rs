@@ -99,3 +99,24 @@ fn the_time_without_a_holder_follows_what_was_read() {
         assert_eq!(story.is_unheld(), Some(is_unheld), "{holder:?}");
     }
 }
+
+/// Without an answer of the keys, what the status says about them is the best that is known, until nothing will read them.
+#[test]
+fn the_status_says_that_another_cluster_holds_the_lease_only_while_the_keys_will_be_read() {
+    let mut story = Story::new();
+    story.candidates(&[]);
+    story.turn();
+    story.write();
+    story.view(read(Some("there")));
+    story.write();
+    let is_held_by_peer = |story: &Story| {
+        let stored = story.facts.lease.as_ref().and_then(|lease| lease.status.clone()).map(Arc::new);
+        let status = story.status_write().map(|write| write.status).or(stored).unwrap();
+        status.condition(ConditionType::Active).unwrap().reason == "HeldByPeerCluster"
+    };
+    story.view(idle(0));
+    assert!(is_held_by_peer(&story), "{:?}", story.effects);
+    story.facts.quorum = Arc::new(QuorumFacts { open: None, ..quorum(1, "f00d") });
+    story.turn();
+    assert!(!is_held_by_peer(&story), "{:?}", story.effects);
+}

@@ -176,6 +176,33 @@ fn a_term_on_a_replaced_quorum_blocks_until_its_keys_expire_and_a_restart_contin
 }
 
 #[test]
+fn the_wait_for_a_term_on_a_replaced_quorum_is_not_extended_and_its_end_begins_an_attempt() {
+    let status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
+    let mut story = Story::new();
+    story.store(&json!({}), &status);
+    story.facts.quorum = Arc::new(quorum(2, "0ther"));
+    story.turn();
+    let until = story.reconciler.next_deadline().unwrap();
+    story.write();
+    story.view(ending(term(1, 7, "a"), EndReason::NeverConfirmed));
+    story.write();
+    story.view(idle(0));
+    for _ in 0..3 {
+        story.pass(600_000);
+        story.answer();
+        assert_eq!((story.wanted(), story.reconciler.next_deadline()), (None, Some(until)));
+    }
+    let mut restored = story.clone();
+    story.now = until;
+    story.answer();
+    assert_eq!(story.wanted().as_deref(), Some("a"), "{:?}", story.effects);
+
+    restored.facts.quorum = Arc::new(quorum(3, "f00d"));
+    restored.answer();
+    assert_eq!(restored.wanted().as_deref(), Some("a"), "{:?}", restored.effects);
+}
+
+#[test]
 fn a_deleted_lease_ends_its_term_and_loses_its_labels() {
     let mut story = Story::held_by_a();
     let CandidateFacts::Known(electorate) = story.facts.candidates.clone() else { panic!("they are known") };
