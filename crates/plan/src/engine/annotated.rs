@@ -18,7 +18,7 @@ use redislease_core::time::{Millis, Time};
 const AGAIN: Backoff = Backoff::exponential(1000, 60_000, 10);
 /// How long a lease must stay as it was written before a change by somebody else counts as the first one.
 const SETTLED: Millis = Millis(120_000);
-/// How many changes in a row are normal: for another name, one lease is created and one is deleted.
+/// How many writes in a row are normal: the lease follows its annotations, and one change by somebody else is reverted.
 const WRITES: u32 = 2;
 /// The pause before a decision that this replica may not carry out is made again.
 const FOLLOW: Millis = Millis(10_000);

@@ -246,12 +246,17 @@ fn a_lease_that_is_changed_back_each_time_is_written_with_growing_pauses() {
         world.state.lease(Watched::Seen(Box::new(lease)));
         world.work();
     };
+    for (patches, why) in [(1, "at once"), (1, "at once"), (0, "after a pause")] {
+        changes_back(&mut world);
+        assert_eq!(world.written(), vec!["patch billing"; patches], "{why}");
+        world.passes(100);
+    }
     for _ in 0..1000 {
         changes_back(&mut world);
         world.passes(100);
     }
     let written = world.written().len();
-    assert!((3..12).contains(&written), "{written} writes in 100 s");
+    assert!((1..10).contains(&written), "{written} writes in 100 s");
     assert!(!world.reports.is_empty());
     for (reason, note) in &world.reports {
         assert!(
@@ -291,6 +296,21 @@ fn a_refusal_is_reported_and_tried_again_later() {
     assert_eq!(*reason, NoticeReason::LeaseNotWritten);
     assert!(note.contains("Deployment/a could not be written") && note.contains("quota exceeded"), "{note}");
     assert!((6..=12).contains(&tries.len()), "with growing pauses: {tries:?}");
+}
+
+/// Its status changes with each term.
+#[test]
+fn a_change_of_the_status_of_a_lease_does_not_shorten_the_pause_after_a_refusal() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    let longer = workload("a", &[("lease", "true"), ("lease-duration", "40s")]);
+    world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(longer)));
+    assert!(matches!(world.decide(|_| true)[..], [Effect::Change(..)]));
+    world.state.changed(world.now, &key("a"), Changed::Refused("quota exceeded".into()), Entropy(1 << 63));
+    assert!(matches!(world.decide(|_| true)[..], [Effect::Report(..)]));
+    let lease = LeaseFacts { version: Some("50".into()), ..world.leases["a"].clone() };
+    world.state.lease(Watched::Seen(Box::new(lease)));
+    assert!(world.decide(|_| true).is_empty());
 }
 
 #[test]
