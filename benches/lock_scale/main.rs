@@ -119,6 +119,7 @@ impl Process {
             credentials: None,
             tls: None,
             has_statuses: false,
+            connect_last: Vec::new(),
         };
         let nodes = Nodes::start(&config, metrics.quorum(&config)).unwrap();
         let keeper = Keeper::start(panics.keeper_observer()).unwrap();

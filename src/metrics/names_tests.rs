@@ -84,6 +84,7 @@ fn config() -> Config {
         credentials: None,
         tls: None,
         has_statuses: false,
+        connect_last: Vec::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 use redislease_lab::{RedisOptions, RedisServer};
 use redislease_lock::clock;
-use redislease_lock::nodes::{Misconfiguration, NodeState, NodeStatus, Reason};
+use redislease_lock::nodes::{Config, Misconfiguration, NodeState, NodeStatus, Reason};
 
 use crate::support::{
     LONGEST, QUARANTINE, World, acquire, addresses, calls, config, confirm, eventually, get, membership, password,
@@ -266,7 +266,7 @@ async fn a_master_that_was_a_replica_waits_also_for_the_next_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_counter_is_seeded_before_every_status_was_read() {
     let servers = servers(1);
-    let world = World::start(&redislease_lock::nodes::Config { has_statuses: true, ..config(addresses(&servers)) });
+    let world = World::start(&Config { has_statuses: true, ..config(addresses(&servers)) });
     world.quarantined(0).await;
     let since = clock::now();
     clock::sleep_until(since + QUARANTINE + Millis(500)).await.unwrap();
@@ -290,7 +290,7 @@ async fn a_node_that_the_others_can_seed_needs_no_statuses() {
     let config = config(addresses(&servers));
     // Another process admits the nodes first.
     World::start(&config).all_up().await;
-    let world = World::start(&redislease_lock::nodes::Config { has_statuses: true, ..config });
+    let world = World::start(&Config { has_statuses: true, ..config });
     world.nodes.floor_complete();
     world.all_up().await;
     servers[2].restart_empty().unwrap();
@@ -359,12 +359,25 @@ async fn two_names_of_one_server_have_one_vote() {
     world.all_up().await;
 }
 
+/// The wrong address was known before a restart. Without that, the node whose name is resolved faster would be the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_misconfigured_does_not_take_the_server_of_another_one() {
+    let servers = servers(2);
+    let right = format!("localhost:{}", servers[0].address().port());
+    let config = Config { connect_last: vec!["a".into()], ..config(addresses(&servers).chain([right])) };
+    let world = World::start(&config);
+    let shared = NodeState::Misconfigured(Misconfiguration::SharedServer);
+    world.wait(0, "misconfigured", |status| status.state == shared).await;
+    world.up(1).await;
+    world.up(2).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_configuration_is_reported_permanently() {
     let servers = servers(1);
     World::on(&servers).up(0).await;
     let other = Membership { generation: 1, fingerprint: "beef".into() };
-    let world = World::start(&redislease_lock::nodes::Config { membership: other, ..config(addresses(&servers)) });
+    let world = World::start(&Config { membership: other, ..config(addresses(&servers)) });
     let mismatch = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
     let status = world.wait(0, "a mismatch", |status| status.state == mismatch).await;
     let sentence = "its marker names the configuration 1:f00d, ours is 1:beef";
@@ -388,7 +401,7 @@ async fn another_configuration_cannot_take_over_a_node_that_lost_data() {
         ours.up(node).await;
     }
     // Its longest lease is shorter, so its wait ends before that of this configuration.
-    let hasty = redislease_lock::nodes::Config {
+    let hasty = Config {
         membership: Membership { generation: 1, fingerprint: "beef".into() },
         longest_lease: Millis(200),
         ..config(addresses(&servers))
@@ -411,10 +424,8 @@ async fn another_configuration_cannot_take_over_a_node_that_lost_data() {
 async fn a_wrong_password_is_named_and_a_new_one_is_used() {
     let server =
         RedisServer::start_with(&RedisOptions { password: Some("right".into()), ..RedisOptions::default() }).unwrap();
-    let world = World::start(&redislease_lock::nodes::Config {
-        credentials: Some(password("wrong")),
-        ..config([server.address().to_string()])
-    });
+    let world =
+        World::start(&Config { credentials: Some(password("wrong")), ..config([server.address().to_string()]) });
     let refused = |status: &NodeStatus| status.reason == Some(Reason::Auth);
     let status = world.wait(0, "refused", refused).await;
     assert_eq!(status.state, NodeState::Down);
@@ -440,10 +451,8 @@ async fn a_wrong_password_is_named_and_a_new_one_is_used() {
 async fn a_password_is_tested_when_it_changes_and_the_connection_stays() {
     let server =
         RedisServer::start_with(&RedisOptions { password: Some("first".into()), ..RedisOptions::default() }).unwrap();
-    let world = World::start(&redislease_lock::nodes::Config {
-        credentials: Some(password("first")),
-        ..config([server.address().to_string()])
-    });
+    let world =
+        World::start(&Config { credentials: Some(password("first")), ..config([server.address().to_string()]) });
     world.up(0).await;
     let connections = || server.command(&["CLIENT", "LIST", "TYPE", "normal"]).unwrap().text().unwrap_or_default();
     let id = |list: &str| list.lines().find(|line| line.contains(" cmd=evalsha ")).map(|line| line[..8].to_owned());

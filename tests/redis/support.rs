@@ -94,6 +94,7 @@ pub fn config(addresses: impl IntoIterator<Item = String>) -> Config {
         credentials: None,
         tls: None,
         has_statuses: false,
+        connect_last: Vec::new(),
     }
 }
 

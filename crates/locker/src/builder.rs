@@ -253,6 +253,7 @@ impl LockerBuilder {
             credentials: self.credentials.clone().or(first),
             tls,
             has_statuses: self.beside_operator,
+            connect_last: Vec::new(),
         })
     }
 

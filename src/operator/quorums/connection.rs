@@ -52,6 +52,7 @@ impl Connection {
     pub fn open(
         id: u64,
         valid: &ValidQuorum,
+        connect_last: Vec<String>,
         login: Login,
         node_metrics: &NodeMetrics,
         renewal_metrics: &RenewalMetrics,
@@ -69,6 +70,7 @@ impl Connection {
             credentials: login.credentials,
             tls: login.tls,
             has_statuses: true,
+            connect_last,
         };
         let nodes = Nodes::start(&config, node_metrics.quorum(&config))?;
         let quorum = OpenQuorum {

@@ -254,7 +254,8 @@ impl Controller {
                 Step::Open(valid, login) => {
                     self.next_id += 1;
                     let (nodes, renewals, unused) = (&self.node_metrics, &self.renewal_metrics, self.unused.clone());
-                    let opened = Connection::open(self.next_id, &valid, login, nodes, renewals, unused);
+                    let opened =
+                        Connection::open(self.next_id, &valid, entry.misconfigured(), login, nodes, renewals, unused);
                     if let Some(connection) = entry.opened(opened) {
                         self.follow(name, &connection);
                     }

@@ -207,6 +207,14 @@ impl QuorumEntry {
         }
     }
 
+    /// The nodes that are misconfigured according to the status.
+    pub fn misconfigured(&self) -> Vec<String> {
+        let nodes =
+            self.resource.iter().filter_map(|resource| resource.status.as_ref()).flat_map(|status| &status.nodes);
+        let misconfigured = nodes.filter(|node| node.state == NodeState::Misconfigured);
+        misconfigured.map(|node| node.name.clone()).collect()
+    }
+
     /// Takes the connections, or the error. Returns the connections if they are new.
     pub fn opened(&mut self, opened: Result<Connection, StartError>) -> Option<Arc<Connection>> {
         match opened {

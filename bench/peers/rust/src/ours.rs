@@ -54,6 +54,7 @@ impl Process {
             credentials: None,
             tls: None,
             has_statuses: false,
+            connect_last: Vec::new(),
         };
         let nodes = Nodes::start(&config, Arc::new(())).unwrap();
         Self { nodes, keeper: Keeper::start(Arc::new(())).unwrap(), size: addresses.len() }

@@ -30,6 +30,9 @@ pub struct Config {
     /// Whether statuses outside of Redis show tokens of this quorum. Then counters are seeded only after
     /// [`floor_complete`](super::Nodes::floor_complete), and the caller must answer [`floor_requests`](super::Nodes::floor_requests).
     pub has_statuses: bool,
+    /// The names of nodes that were misconfigured according to an earlier process. They connect a second after the others: if the
+    /// address of one leads to the server of another node, that server votes for the other one again.
+    pub connect_last: Vec<String>,
 }
 
 /// One node of a quorum.

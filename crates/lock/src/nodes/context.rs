@@ -18,6 +18,8 @@ use crate::mailbox::Mailbox;
 pub(super) struct Context {
     pub node: Node,
     pub name: String,
+    /// See [`Config::connect_last`](super::Config::connect_last).
+    pub connects_last: bool,
     pub membership: Membership,
     pub shared: Arc<Shared>,
     pub observer: Arc<dyn NodesObserver>,

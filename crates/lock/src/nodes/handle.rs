@@ -98,6 +98,7 @@ impl Nodes {
             Arc::new(Context {
                 node,
                 name: name.clone(),
+                connects_last: config.connect_last.contains(name),
                 membership: config.membership.clone(),
                 shared: shared.clone(),
                 observer: observer.clone(),

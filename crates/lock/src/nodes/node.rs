@@ -38,6 +38,9 @@ const CHECK_AGAIN: Millis = Millis(1000);
 /// The pause before a reconnect. [`Random::jitter`] shortens it.
 pub(super) const RECONNECT: Backoff = Backoff::exponential(50, 1000, 0);
 
+/// How long after the others a node connects that an earlier process has found misconfigured.
+const CONNECTS_LAST: Millis = Millis(1000);
+
 /// A connection that lasts as long as this has not failed: the next one is opened without a long pause.
 const LASTING: Millis = Millis(1000);
 
@@ -86,6 +89,7 @@ impl NodeTask {
     /// # Errors
     /// The operating system cannot create a timer.
     pub fn new(context: Arc<Context>) -> io::Result<Self> {
+        let first = if context.connects_last { clock::now() + CONNECTS_LAST } else { Time(0) };
         let admission = Admission::new(admission::Config {
             membership: context.membership.clone(),
             quorum: context.shared.quorum,
@@ -100,7 +104,7 @@ impl NodeTask {
             wire: Wire::new(admission, Limits::STANDARD, context.shared.command_timeout()),
             alarm: Alarm::new()?,
             random: Random::new(),
-            link: Link::Pause(Time(0)),
+            link: Link::Pause(first),
             failures: 0,
             last_process: None,
             refusal: None,

@@ -45,6 +45,7 @@ fn operator(servers: &[RedisServer]) -> Operator {
             credentials: None,
             tls: None,
             has_statuses: true,
+            connect_last: Vec::new(),
         },
         Arc::new(()),
     );
