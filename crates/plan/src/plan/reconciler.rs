@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redislease_core::lease::{Standing, TermId, View};
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 
 use super::block::Block;
 use super::contend::Contention;
@@ -24,7 +24,7 @@ use super::{Authority, CandidateFacts, Effect, Event, Facts, Identity, Machine, 
 use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::election::{Electorate, EndCause, Situation, Step, decide, takeover};
-use crate::status::{self, Composed, Obstacle, QuorumOutlook, compose};
+use crate::status::{self, Composed, Obstacle, QuorumOutlook, TermEnd, compose};
 
 /// One lease of this cluster, identified by the resource's UID: a resource that was created again is another lease.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub struct Reconciler {
     is_for_workload: bool,
     /// Since when no pod has held the lease.
     pub(super) unheld_since: Option<Time>,
+    /// Whether this process has looked at that since it may decide.
+    has_measured: bool,
     /// The resource is deleted, and this process must not remove the labels before it decides again.
     clears_later: bool,
     out: Effects,
@@ -65,6 +67,7 @@ impl Machine for Reconciler {
             metrics: Metrics::default(),
             is_for_workload: false,
             unheld_since: None,
+            has_measured: false,
             clears_later: false,
             out: Output::new(),
         }
@@ -158,7 +161,7 @@ impl Reconciler {
         self.keeper.configure(facts.authority, turn.spec, &mut self.out);
         if facts.authority == Authority::Renew {
             self.roles.authority_lost();
-            self.unheld_since = None;
+            (self.unheld_since, self.has_measured) = (None, false);
             self.metrics.forget();
             self.give_up_unpublished(now);
             return self.keeper.drop_unconfirmed(now, &mut self.out);
@@ -198,7 +201,7 @@ impl Reconciler {
         self.holder = HolderReads::default();
         self.handover = Handovers::default();
         self.block = Block::default();
-        self.unheld_since = None;
+        (self.unheld_since, self.has_measured) = (None, false);
         self.metrics.forget();
         self.status.forget(&mut self.out);
         self.roles.forget(&mut self.out);
@@ -343,7 +346,17 @@ impl Reconciler {
         let yields = self.handover.obstacle().is_some();
         let unwanted = lease.spec.suspend || turn.inputs.deleting;
         let no_gap = held || elsewhere || unwanted || yields || is_between_runs(turn);
-        self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or(*now)) };
+        let begin = || if self.has_measured { *now } else { Self::begin_of_gap(turn) };
+        self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or_else(begin)) };
+        self.has_measured = true;
+    }
+
+    /// When the last term was lost, if another process, or this one before it lost the right to decide, has seen that.
+    fn begin_of_gap(turn: &Turn<'_>) -> Time {
+        let last = turn.lease.status.as_ref().and_then(|status| status.history.first());
+        let lost = last.filter(|past| TermEnd::from_word(&past.reason).is_some_and(TermEnd::is_loss));
+        let since = lost.and_then(|past| u64::try_from(turn.facts.wall.duration_since(past.end_time.0).as_millis()).ok());
+        turn.now - Millis(since.unwrap_or(0))
     }
 
     fn compose(&self, turn: &Turn<'_>) -> Composed {

@@ -102,3 +102,35 @@ fn a_replica_that_decides_again_says_again_that_a_term_is_unconfirmed() {
         assert_eq!(story.wants(&says), authority == Authority::End);
     }
 }
+
+/// A process that could not decide, or that has just started, does not count the gap from zero.
+#[test]
+fn a_gap_is_counted_from_the_loss_of_the_term_whoever_has_seen_it() {
+    for returns in [true, false] {
+        let mut story = Story::held_by_a();
+        story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+        story.write();
+        story.facts.wall += core::time::Duration::from_secs(42);
+        story.view(idle(0));
+        if returns {
+            story.facts.authority = Authority::Renew;
+            story.turn();
+            story.facts.authority = Authority::Lead;
+        } else {
+            let lease = story.facts.lease.clone();
+            story = Story::new();
+            story.facts.wall += core::time::Duration::from_secs(42);
+            story.spec.read(lease.as_ref().unwrap());
+            story.facts.lease = lease;
+        }
+        story.turn();
+        story.answer();
+        story.view(publishing(term(2, 8, "b")));
+        story.write();
+        let leaderless = story.effects.iter().find_map(|effect| match effect {
+            Effect::Measure(Measure::Handover { graceful: false, leaderless }) => Some(*leaderless),
+            _ => None,
+        });
+        assert!(leaderless.is_some_and(|gap| gap.as_secs() == 42), "{returns}: {leaderless:?} {:?}", story.effects);
+    }
+}
