@@ -9,7 +9,8 @@ use redislease_lab::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{SOON, options, secret};
+use crate::holder::held;
+use crate::support::{Cluster, FIRST_ELECTION, SOON, options, secret};
 use crate::wrong_clock::WrongClock;
 
 /// The names of the servers in their certificates.
@@ -351,4 +352,25 @@ fn each_fault_is_found_and_has_an_instruction() -> Result<()> {
         if has(&found, "Problem", "crd", "lacks spec.tls") { Ok(()) } else { Err(format!("{found:#?}")) }
     })?;
     Ok(())
+}
+
+/// Nothing in the API server tells whether the operator still works.
+#[test]
+fn an_operator_that_is_dead_and_a_quorum_that_is_missing_are_found() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::of(&options())?;
+    let admin = installation.control_plane().kubeconfig();
+    held(&installation, "dead")?;
+    let until = |what: &str, code: i32, fits: &dyn Fn(&[Value]) -> bool| {
+        installation.wait_for(what, FIRST_ELECTION, || {
+            let (found_code, found) = findings(admin, &[]);
+            if found_code == Some(code) && fits(&found) { Ok(()) } else { Err(format!("{found:#?}")) }
+        })
+    };
+    until("the operator leads", 0, &|_| true)?;
+    operator.pause()?;
+    until("no operator leads", 1, &|found| has(found, "Problem", "operator", "No replica of the operator leads"))?;
+    operator.resume()?;
+    until("it leads again", 0, &|_| true)?;
+    installation.control_plane().kubectl(&["delete", "redisquorum", "default", "-n", SYSTEM])?;
+    until("the quorum is missing", 1, &|found| has(found, "Warning", "leases", "does not exist"))
 }

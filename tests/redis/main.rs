@@ -10,6 +10,7 @@ mod keeper;
 mod reference;
 mod refusals;
 mod scripts;
+mod shared_server;
 mod support;
 mod tls;
 mod votes;

@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{
     SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config, ResourceExt};
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Probe, Unreachable};
-use redislease_plan::api::quorum::{NodeState, NodeStatus};
-use redislease_plan::api::{ConditionType, RedisQuorum, ValidQuorum};
+use redislease_plan::api::quorum::{NodeState, NodeStatus, QuorumNode};
+use redislease_plan::api::{ConditionStatus, ConditionType, RedisQuorum, ValidQuorum};
 use rustls::pki_types::CertificateDer;
 
 use super::certificates::Certificate;
@@ -25,6 +25,9 @@ use super::scope::Scope;
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
 use crate::operator::published;
+
+/// After this time, another replica leads if one works.
+const ELECTED_WITHIN: Duration = Duration::from_secs(6);
 
 /// The least timeout for a request to a node: a person may be far from the nodes.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,7 +53,8 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
             // The doctor reads the secrets with the rights of its own user.
             let needed: Vec<Right> = found.iter().flat_map(|quorum| rights::of_secrets(scope, quorum)).collect();
             facts.rights.extend(join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await);
-            Ok(join_all(found.iter().map(|quorum| look_at(&client, quorum))).await)
+            let cluster = cluster_uid(&client).await;
+            Ok(join_all(found.iter().map(|quorum| look_at(&client, quorum, cluster.as_deref()))).await)
         }
         Err(error) => Err(error),
     });
@@ -124,7 +128,14 @@ async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<RedisQuorum>, Obs
     }
 }
 
-async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
+/// The UID of this cluster; `None` if it cannot be read.
+async fn cluster_uid(client: &Client) -> Option<String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    kube_api::call(namespaces.get("kube-system")).await.ok()?.metadata.uid
+}
+
+/// `cluster` is the UID of this cluster.
+async fn look_at(client: &Client, quorum: &RedisQuorum, cluster: Option<&str>) -> QuorumFacts {
     let spec = &quorum.spec;
     let mut facts = QuorumFacts {
         name: quorum.name_any(),
@@ -135,6 +146,7 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
         has_password: spec.auth.is_some(),
         report: report(quorum),
         nodes: Vec::new(),
+        is_led: None,
         authorities: Ok(Vec::new()),
         client_chain: Ok(Vec::new()),
     };
@@ -151,32 +163,54 @@ async fn look_at(client: &Client, quorum: &RedisQuorum) -> QuorumFacts {
         facts.client_chain = read_certificates(&tls.client_chain());
     }
     let timeout = Millis::from(valid.command_timeout.max(LEAST_TIMEOUT));
-    let nodes = spec.nodes.iter().map(async |node| {
-        let server = match &login {
-            Some(login) => {
-                let probe = Probe {
-                    address: node.address.clone(),
-                    credentials: login.credentials.clone(),
-                    tls: login.tls.clone(),
-                    key_prefix: valid.key_prefix.clone(),
-                    timeout,
-                };
-                Some(probe.run().await)
-            }
-            None => None,
-        };
-        let tls = login.as_ref().and_then(|login| login.tls.as_ref());
-        let chain = match tls.filter(|_| matches!(server, Some(Ok(_)))) {
-            Some(tls) => match tls.server_chain(&node.address, timeout).await {
-                Ok(chain) => read_certificates(&chain),
-                Err(Unreachable { text, .. }) => Err(text),
-            },
-            None => Ok(Vec::new()),
-        };
-        NodeFacts { name: node.name.clone(), address: node.address.clone(), zone: node.zone.clone(), server, chain }
-    });
-    facts.nodes = join_all(nodes).await;
+    let is_ready = facts.report.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::True.as_str());
+    let leader_of = cluster.filter(|_| is_ready).map(|cluster| (cluster.to_owned(), valid.name.clone()));
+    let probe = |address: &str| {
+        login.as_ref().map(|login| Probe {
+            address: address.to_owned(),
+            credentials: login.credentials.clone(),
+            tls: login.tls.clone(),
+            key_prefix: valid.key_prefix.clone(),
+            leader_of: leader_of.clone(),
+            timeout,
+        })
+    };
+    let look = async |node: &QuorumNode| look_at_node(node, probe(&node.address)).await;
+    facts.nodes = join_all(spec.nodes.iter().map(&look)).await;
+    facts.is_led = is_led(&facts.nodes, valid.majority());
+    if facts.is_led == Some(false) {
+        tokio::time::sleep(ELECTED_WITHIN).await;
+        let nodes = join_all(spec.nodes.iter().map(&look)).await;
+        facts.is_led = is_led(&nodes, valid.majority());
+    }
     facts
+}
+
+/// Looks at a node, unless a secret cannot be used.
+async fn look_at_node(node: &QuorumNode, probe: Option<Probe>) -> NodeFacts {
+    let server = match &probe {
+        Some(probe) => Some(probe.run().await),
+        None => None,
+    };
+    let tls = probe
+        .as_ref()
+        .filter(|_| matches!(server, Some(Ok(_))))
+        .and_then(|probe| Some((probe.tls.as_ref()?, probe.timeout)));
+    let chain = match tls {
+        Some((tls, timeout)) => match tls.server_chain(&node.address, timeout).await {
+            Ok(chain) => read_certificates(&chain),
+            Err(Unreachable { text, .. }) => Err(text),
+        },
+        None => Ok(Vec::new()),
+    };
+    NodeFacts { name: node.name.clone(), address: node.address.clone(), zone: node.zone.clone(), server, chain }
+}
+
+/// Whether one of the nodes has the lock of the leading replica; `None` if fewer than a majority tell.
+fn is_led(nodes: &[NodeFacts], majority: usize) -> Option<bool> {
+    let told = nodes.iter().filter_map(|node| node.server.as_ref()?.as_ref().ok()?.has_leader);
+    let told: Vec<bool> = told.collect();
+    (told.len() >= majority).then(|| told.contains(&true))
 }
 
 /// What the operator has written about the quorum.

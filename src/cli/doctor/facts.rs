@@ -35,7 +35,7 @@ pub(super) struct LeaseFacts {
     pub at_risk: Vec<(String, String)>,
     /// Those that this version cannot read.
     pub unreadable: Vec<(String, String)>,
-    /// Those whose condition `Ready` says that the spec is not valid.
+    /// Those whose condition `Ready` says that the spec is not valid, or that it names something that cannot be used.
     pub invalid: Vec<(String, String)>,
 }
 
@@ -76,6 +76,8 @@ pub(super) struct QuorumFacts {
     /// What the operator has written about it.
     pub report: Report,
     pub nodes: Vec<NodeFacts>,
+    /// Whether a replica of this cluster's operator leads; `None` if too few nodes have answered, or if none need lead.
+    pub is_led: Option<bool>,
     /// The certificates of `ca.crt`, or why they cannot be read.
     pub authorities: Result<Vec<Certificate>, String>,
     /// The certificates of `tls.crt`.

@@ -116,7 +116,7 @@ fn leases(found: &Result<LeaseFacts, String>) -> Vec<Finding> {
             "This version cannot read the lease, and its operator ignores it: {problem}. Correct the field, or update the operator."
         )
     });
-    findings.extend(named(Verdict::Warning, "leases", invalid, "have an invalid spec", str::to_owned));
+    findings.extend(named(Verdict::Warning, "leases", invalid, "have an invalid spec or reference", str::to_owned));
     if at_risk.is_empty() {
         let which = if unreadable.is_empty() { "No lease" } else { "No lease that can be read" };
         let message = format!("{which} moves when one of two replicas of the operator fails.");
@@ -211,11 +211,12 @@ fn quorum(quorum: &QuorumFacts, now: Timestamp) -> Vec<Finding> {
             "The nodes need no password: every client that can connect to them can take every lease. Set spec.auth.";
         add(Verdict::Warning, "login", message.to_owned());
     }
-    if let Some((verdict, message)) = report(&quorum.report) {
-        add(verdict, "status", message);
-    }
-    if let Some((verdict, message)) = zones(&quorum.nodes) {
-        add(verdict, "zones", message);
+    for (check, found) in
+        [("status", report(&quorum.report)), ("operator", leader(quorum)), ("zones", zones(&quorum.nodes))]
+    {
+        if let Some((verdict, message)) = found {
+            add(verdict, check, message);
+        }
     }
     for (run_id, nodes) in servers(&quorum.nodes).into_iter().filter(|(_, nodes)| nodes.len() > 1) {
         let process = run_id.get(..8).unwrap_or(run_id);
@@ -251,6 +252,13 @@ fn report(Report { ready, health, votes_soon }: &Report) -> Option<(Verdict, Str
         "False" => Some((Verdict::Problem, says(ready))),
         _ => Some((Verdict::Warning, says(ready))),
     }
+}
+
+/// Nobody decides about the leases of the quorum.
+fn leader(quorum: &QuorumFacts) -> Option<(Verdict, String)> {
+    let message = "No replica of the operator leads on this quorum, so nobody renews its leases, and their statuses are out of date: \
+                   check that the operator runs.";
+    (quorum.is_led == Some(false)).then(|| (Verdict::Problem, message.to_owned()))
 }
 
 /// Whether the loss of one zone loses the quorum. `None` if no node names a zone.

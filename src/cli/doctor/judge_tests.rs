@@ -12,6 +12,7 @@ fn server() -> Server {
         memory: (1000, 0),
         saves: true,
         clock_offset_ms: Some(3),
+        has_leader: Some(true),
     }
 }
 
@@ -56,6 +57,7 @@ fn healthy() -> QuorumFacts {
             votes_soon: true,
         },
         nodes: ["a", "b", "c"].map(|name| node(name, Some(name), server())).into(),
+        is_led: Some(true),
         authorities: Ok(vec![certificate(80)]),
         client_chain: Ok(vec![certificate(80)]),
     }
@@ -91,6 +93,12 @@ fn has_only_fault(quorum: &QuorumFacts, verdict: Verdict, says: &str) {
 fn a_healthy_quorum_has_no_fault() {
     assert_eq!(faults(&healthy()), []);
     assert!(quorum(&healthy(), now()).len() > 10);
+}
+
+#[test]
+fn a_quorum_without_a_leader_is_a_problem_unless_that_is_not_known() {
+    has_only_fault(&change(|quorum| quorum.is_led = Some(false)), Problem, "operator quorum default: No replica");
+    assert_eq!(faults(&change(|quorum| quorum.is_led = None)), []);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::operator::kube_api::{self, CallError};
 use crate::operator::published::{TRIES, TRY_AGAIN};
 use crate::operator::trimmed::{Malformed, Trimmed};
 
-/// The leases that this version cannot read, those that the operator calls invalid, and those whose durations let them move when a replica
+/// The leases that this version cannot read, those of which the operator says that the spec is invalid or names something that cannot be used, and those whose durations let them move when a replica
 /// of the operator fails. `None` without the kind: another finding says so.
 pub(super) async fn with_problems(client: &Client, scope: &Scope) -> Option<Result<LeaseFacts, String>> {
     let apis: Vec<Api<Trimmed<RedisLease>>> = match scope.watched.as_slice() {
@@ -40,7 +40,8 @@ async fn add_from(api: &Api<Trimmed<RedisLease>>, scope: &Scope, found: &mut Lea
             let name = name_of(&lease.metadata);
             let ready = lease.status.as_ref().and_then(|status| status.condition(ConditionType::Ready));
             let is_current = |ready: &&Condition| ready.observed_generation == lease.metadata.generation;
-            let invalid = ready.filter(is_current).filter(|ready| ready.reason == LeaseReady::InvalidSpec.as_str());
+            let invalid = [LeaseReady::InvalidSpec, LeaseReady::InvalidReference].map(LeaseReady::as_str);
+            let invalid = ready.filter(is_current).filter(|ready| invalid.contains(&ready.reason.as_str()));
             if let Some(ready) = invalid {
                 return found.invalid.push((name, ready.message.clone()));
             }

@@ -293,7 +293,10 @@ fn quorum(facts: &Facts) -> (Vec<String>, Vec<RedisNode>) {
             nodes.extend(status.iter().flat_map(|status| &status.nodes).map(node));
             if let Some(Leader { instance, since, .. }) = status.and_then(|status| status.leader.as_ref()) {
                 let since = ago(since.0, facts.now);
-                said.push(format!("Replica {instance} of the operator has decided about its leases since {since}."));
+                said.push(format!(
+                    "Replica {instance} of the operator has decided about its leases since {since}, as the status says. \
+                     `redislease doctor` tells whether it works."
+                ));
             }
         }
         Err(error) => {

@@ -160,7 +160,7 @@ Candidates
 
 Quorum
   RedisQuorum redislease-system/default: 3 of 3 nodes vote (2 required).
-  Replica operator-0 of the operator has decided about its leases since 2026-11-21T07:00:00Z (3h ago).
+  Replica operator-0 of the operator has decided about its leases since 2026-11-21T07:00:00Z (3h ago), as the status says. `redislease doctor` tells whether it works.
     a   votes
     b   votes
     c   votes

@@ -25,6 +25,8 @@ pub struct Probe {
     pub tls: Option<Tls>,
     /// The prefix of every key.
     pub key_prefix: String,
+    /// The cluster and the quorum whose leading replica is looked for.
+    pub leader_of: Option<(String, String)>,
     /// The timeout of each request.
     pub timeout: Millis,
 }
@@ -48,6 +50,8 @@ pub struct Server {
     pub saves: bool,
     /// Its wall clock minus that of this process, in milliseconds; `None` if it refuses TIME.
     pub clock_offset_ms: Option<i64>,
+    /// Whether it has the lock of the leading replica that was looked for; `None` if that is not known.
+    pub has_leader: Option<bool>,
 }
 
 /// Why a server cannot be examined.
@@ -90,6 +94,7 @@ impl Probe {
             memory: (number("used_memory"), number("maxmemory")),
             saves: field("rdb_last_bgsave_status") != "err" && field("aof_last_write_status") != "err",
             clock_offset_ms: None,
+            has_leader: None,
             misconfigurations,
         };
         // Other servers refuse commands because of their role.
@@ -101,7 +106,17 @@ impl Probe {
             }
         }
         server.clock_offset_ms = self.clock_offset(&mut connection).await?;
+        server.has_leader = self.has_leader(&mut connection).await?;
         Ok(server)
+    }
+
+    async fn has_leader(&self, connection: &mut Client) -> Result<Option<bool>, Failure> {
+        let Some((cluster, quorum)) = &self.leader_of else { return Ok(None) };
+        let mut command = redis::cmd("PTTL");
+        command.arg(Keyspace::new(&self.key_prefix).leader(cluster, quorum));
+        let answered = bounded(self.timeout, "PTTL", connection.answer(&command)).await?;
+        let left = answered.ok().and_then(|value| redis::from_redis_value::<i64>(value).ok());
+        Ok(left.map(|left| left > 0))
     }
 
     /// The server's error for a command; `None` if it executed the command.

@@ -353,9 +353,10 @@ impl Reconciler {
 
     /// When the last term was lost, if another process, or this one before it lost the right to decide, has seen that.
     fn begin_of_gap(turn: &Turn<'_>) -> Time {
-        let last = turn.lease.status.as_ref().and_then(|status| status.history.first());
-        let lost = last.filter(|past| TermEnd::from_word(&past.reason).is_some_and(TermEnd::is_loss));
-        let since = lost.and_then(|past| u64::try_from(turn.facts.wall.duration_since(past.end_time.0).as_millis()).ok());
+        let newest = turn.lease.status.as_ref().and_then(|status| status.history.first());
+        let lost = newest.filter(|past| TermEnd::from_word(&past.reason).is_some_and(TermEnd::is_loss));
+        let since =
+            lost.and_then(|past| u64::try_from(turn.facts.wall.duration_since(past.end_time.0).as_millis()).ok());
         turn.now - Millis(since.unwrap_or(0))
     }
 

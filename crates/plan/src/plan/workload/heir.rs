@@ -18,6 +18,11 @@ pub fn is_made_for(lease: &RedisLease, workload: &WorkloadFacts) -> bool {
     made_for == Some((workload.kind.as_str(), &workload.name))
 }
 
+/// The mark that the lease with this UID writes to a workload.
+pub fn owner_of(lease_uid: &str, workload: &WorkloadFacts) -> String {
+    format!("{lease_uid}.{}", workload.uid)
+}
+
 /// The workload to which a term of an earlier one of its name belongs.
 pub fn heir<'a>(turn: &'a Turn<'_>) -> Option<&'a WorkloadFacts> {
     let workload = turn.inputs.electorate.as_ref()?.workload()?;

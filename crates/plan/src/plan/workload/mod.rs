@@ -38,6 +38,7 @@ mod state;
 mod unfit;
 
 pub(super) use consent::{Missing, missing_consent};
+use heir::owner_of;
 pub(super) use heir::{heir, is_made_for, is_of_earlier};
 pub(super) use state::WorkloadState;
 pub(super) use unfit::is_unproven;
@@ -215,11 +216,6 @@ impl Assignment<'_> {
             self.out.emit(Command::TryNow);
         }
     }
-}
-
-/// The mark that the lease with this UID writes to a workload.
-fn owner_of(lease_uid: &str, workload: &WorkloadFacts) -> String {
-    format!("{lease_uid}.{}", workload.uid)
 }
 
 /// Removes label and annotations of the lease. Nothing else of the workload changes.

@@ -3,8 +3,7 @@
 //! An earlier spec, which this process has not read, may name another workload. But most edits change only durations, and an edit of the
 //! quorum changes no lease: if the term is that of the workload, it must be stopped when the term is lost.
 
-use super::heir::is_made_for;
-use super::owner_of;
+use super::heir::{is_made_for, owner_of};
 use crate::api::names;
 use crate::plan::recorded::Recorded;
 use crate::plan::{CandidateFacts, Facts};
