@@ -12,7 +12,23 @@ use crate::time::{Millis, Time};
 
 /// The servers that the nodes of a quorum have reached.
 #[derive(Clone, Debug, Default)]
-pub struct Servers(Vec<Claim>);
+pub struct Servers {
+    claims: Vec<Claim>,
+    waiting: Vec<Waiting>,
+}
+
+/// A node without a vote. A server that restarts is another one: the node lets the one that had the vote reach it first, so that the vote
+/// stays with that one.
+#[derive(Clone, Debug)]
+struct Waiting {
+    node: Node,
+    by: Node,
+    /// Until when, once it has reached another server.
+    until: Option<Time>,
+}
+
+/// How long a node lets another one reach a server first.
+const RETURNS: Millis = Millis(5000);
 
 #[derive(Clone, Debug)]
 struct Claim {
@@ -37,28 +53,45 @@ impl Servers {
     /// # Errors
     /// The server votes for another node: this one has no vote.
     pub fn reached(&mut self, now: Time, node: Node, server: &RunId, longest: Millis) -> Result<(), Taken> {
-        for claim in self.0.iter_mut().filter(|claim| claim.node == node && claim.server != *server) {
-            claim.left.get_or_insert(now);
+        let is_claimed = self.claims.iter().any(|claim| claim.server == *server);
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.node == node && !is_claimed)
+            && now < *waiting.until.get_or_insert(now + RETURNS)
+        {
+            return Err(Taken { by: waiting.by, has_left: false });
         }
-        self.0.retain(|claim| claim.left.is_none_or(|left| now < left + longest));
-        match self.0.iter_mut().find(|claim| claim.server == *server) {
-            Some(Claim { node: by, left, .. }) if *by != node => Err(Taken { by: *by, has_left: left.is_some() }),
+        self.leaves(now, node, Some(server));
+        self.claims.retain(|claim| claim.left.is_none_or(|left| now < left + longest));
+        match self.claims.iter_mut().find(|claim| claim.server == *server) {
+            Some(Claim { node: by, left, .. }) if *by != node => {
+                let by = *by;
+                let taken = Taken { by, has_left: left.is_some() };
+                self.waiting.push(Waiting { node, by, until: None });
+                Err(taken)
+            }
             Some(claim) => {
                 claim.left = None;
                 Ok(())
             }
             None => {
-                self.0.push(Claim { server: server.clone(), node, left: None });
+                self.claims.push(Claim { server: server.clone(), node, left: None });
                 Ok(())
             }
         }
     }
 
+    /// The node does not lead to any server but this one any more.
+    fn leaves(&mut self, now: Time, node: Node, but: Option<&RunId>) {
+        let mut has_left = false;
+        for claim in self.claims.iter_mut().filter(|claim| claim.node == node && Some(&claim.server) != but) {
+            claim.left.get_or_insert(now);
+            has_left = true;
+        }
+        self.waiting.retain(|waiting| waiting.node != node && !(has_left && waiting.by == node));
+    }
+
     /// The address of the node was changed.
     pub fn moved(&mut self, now: Time, node: Node) {
-        for claim in self.0.iter_mut().filter(|claim| claim.node == node) {
-            claim.left.get_or_insert(now);
-        }
+        self.leaves(now, node, None);
     }
 }
 
@@ -86,7 +119,8 @@ mod tests {
         // The connection breaks, and the other node is the first to connect again.
         assert_eq!(at(&mut servers, 90_000, A, "s"), taken(B, false));
         assert_eq!(at(&mut servers, 90_001, B, "s"), Ok(()));
-        assert_eq!(at(&mut servers, 90_002, A, "t"), Ok(()), "its address is corrected");
+        servers.moved(Time(90_002), A);
+        assert_eq!(at(&mut servers, 90_003, A, "t"), Ok(()), "its address is corrected");
     }
 
     #[test]
@@ -99,13 +133,40 @@ mod tests {
         assert_eq!(at(&mut servers, 60_009, B, "s"), taken(A, true));
         assert_eq!(at(&mut servers, 60_010, B, "s"), Ok(()));
         assert_eq!(at(&mut servers, 60_011, A, "s"), taken(B, false));
-        assert_eq!(servers.0.len(), 2);
+        assert_eq!(servers.claims.len(), 2);
 
         // The new address cannot be reached.
         servers.moved(Time(70_000), B);
         servers.moved(Time(80_000), B);
         assert_eq!(at(&mut servers, 129_999, A, "s"), taken(B, true));
         assert_eq!(at(&mut servers, 130_000, A, "s"), Ok(()));
+    }
+
+    #[test]
+    fn the_vote_stays_with_its_node_when_the_server_restarts() {
+        let mut servers = Servers::default();
+        assert_eq!(at(&mut servers, 0, A, "s"), Ok(()));
+        assert_eq!(at(&mut servers, 1, B, "s"), taken(A, false));
+        assert_eq!(at(&mut servers, 2, A, "s"), Ok(()), "its connection was lost");
+        assert_eq!(at(&mut servers, 2, B, "s again"), taken(A, false));
+        assert_eq!(at(&mut servers, 3, A, "s again"), Ok(()));
+        assert_eq!(at(&mut servers, 4, B, "s again"), taken(A, false));
+        // Whoever reaches another server, or whose address is changed, has nothing more to do with that one.
+        assert_eq!(at(&mut servers, 5, A, "t"), Ok(()));
+        assert_eq!(at(&mut servers, 6, B, "u"), Ok(()));
+        assert_eq!(at(&mut servers, 7, A, "u"), taken(B, false));
+        servers.moved(Time(8), A);
+        assert_eq!(at(&mut servers, 9, A, "v"), Ok(()));
+        assert_eq!(at(&mut servers, 10, A, "u"), taken(B, false));
+        servers.moved(Time(11), B);
+        assert_eq!(at(&mut servers, 12, A, "w"), Ok(()));
+        assert!(servers.waiting.is_empty());
+
+        // The name of its address leads to another server without a change here: it need not wait for long.
+        assert_eq!(at(&mut servers, 13, B, "w"), taken(A, false));
+        assert_eq!(at(&mut servers, 14, B, "x"), taken(A, false));
+        assert_eq!(at(&mut servers, 5013, B, "x"), taken(A, false));
+        assert_eq!(at(&mut servers, 5014, B, "x"), Ok(()));
     }
 
     #[test]
