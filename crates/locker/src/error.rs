@@ -97,7 +97,7 @@ pub enum AcquireError {
     },
     /// Another program has written to a key of the request. It blocks the lock until somebody deletes it.
     #[error(
-        "the Redis key {key:?} has a value that this library did not write: delete it on all servers if no other program needs it, \
+        "the Redis key {key:?} has a value that this library did not write, or no time to live: delete it on all servers if no other program needs it, \
          or choose another key, namespace or prefix"
     )]
     Foreign {

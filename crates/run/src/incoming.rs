@@ -26,6 +26,11 @@ impl Incoming {
         wanted.chain([Signal::SIGCHLD]).map(listen).collect::<io::Result<_>>().map(Self)
     }
 
+    /// From now on, Ctrl-Z and other requests to suspend do nothing: a lock is held, and must be renewed.
+    pub fn survive_suspends() -> io::Result<()> {
+        unix::signal(SignalKind::from_raw(Signal::SIGTSTP as i32)).map(drop)
+    }
+
     /// The next signal. Cancel-safe.
     pub async fn next(&mut self) -> Signal {
         std::future::poll_fn(|context| {

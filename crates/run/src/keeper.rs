@@ -253,6 +253,8 @@ impl Keeper {
                 self.token = held.token();
                 self.acquired_at = Some(BootTime::now());
                 self.held.0 = Some(held);
+                // Without the handler, SIGTSTP suspends this process, and the lock is lost.
+                let _ = Incoming::survive_suspends();
                 self.warn_of_servers();
                 Event::Acquired
             }

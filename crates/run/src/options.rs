@@ -134,7 +134,7 @@ pub struct RunOptions {
     #[arg(short = 'E', long, env = "REDISLEASE_RUN_CONFLICT_EXIT_CODE", value_name = "CODE", default_value_t = crate::exit::NOT_ACQUIRED)]
     pub conflict_exit_code: u8,
 
-    /// Print only errors, not who holds the lock and which isolation is used
+    /// Print only errors and warnings, not who holds the lock and which isolation is used
     #[arg(short, long, env = "REDISLEASE_RUN_QUIET", value_parser = BoolishValueParser::new())]
     pub quiet: bool,
 

@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+
 use crate::support::{Run, Running, Servers};
 
 /// Runs a line of a shell on a terminal, for at most 60 s. `script` stops itself when its child is stopped, and a stopped process ends only
@@ -65,6 +67,18 @@ fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
     typed.join().unwrap();
     assert!(rest.iter().any(|line| line.ends_with("done")), "{rest:?}");
     running.wait();
+}
+
+/// A shell that continues it with `fg` gives the terminal to `run`, and Ctrl-Z reaches it.
+#[test]
+fn a_run_that_holds_the_lock_is_not_suspended() {
+    let servers = Servers::short();
+    let mut run = servers.run(&["--lease", "test/tstp", "-q"], &["sh", "-c", "echo ready; sleep 4"]);
+    let mut running = Running::of(run.0.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "ready"));
+    running.signal(Signal::TSTP);
+    assert_eq!(running.wait().code(), Some(0), "it renews the lock");
 }
 
 /// Nobody else can do its work.
