@@ -78,6 +78,8 @@ else
         compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql)
         # Another one writes to an object store.
         command -v curl >/dev/null || packages+=(curl)
+        # Tests of `redislease run` start it in a container.
+        command -v runc >/dev/null || packages+=(runc)
         # hack/instructions.sh counts instructions.
         command -v valgrind >/dev/null || packages+=(valgrind)
     fi

@@ -341,6 +341,32 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
 mod tests {
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: RunOptions,
+    }
+
+    /// The table says what somebody who comes from another lock needs.
+    #[test]
+    fn the_options_of_the_page_are_accepted() {
+        let page = include_str!("../../locker/src/guide/coming_from/introduction.md");
+        let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once("| `--"));
+        let lines: Vec<&str> = cells.map(|(_, options)| options.split_once('`').unwrap().0).collect();
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        for line in lines {
+            let redis =
+                if line.contains("single-node") { "redis://a:1" } else { "redis://a:1,redis://b:1,redis://c:1" };
+            let before = ["redislease run", "--redis", redis, "--lease", "shop/report"].map(str::to_owned);
+            let words = format!("--{line} -- true");
+            let words = before.into_iter().chain(words.split_whitespace().map(str::to_owned));
+            let options = <Line as clap::Parser>::try_parse_from(words).map(|line| line.options);
+            let options = options.unwrap_or_else(|error| panic!("--{line}: {error}"));
+            let locker = locker(&options).unwrap();
+            assert_eq!(check(&locker, &options, "me"), Ok(()), "--{line}");
+        }
+    }
+
     #[test]
     fn a_comma_in_a_password_separates_no_servers() {
         assert_eq!(split("redis://h:1, a=redis://h:2,rediss://h:3"), ["redis://h:1", "a=redis://h:2", "rediss://h:3"]);
