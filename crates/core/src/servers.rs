@@ -83,8 +83,8 @@ impl Servers {
     fn leaves(&mut self, now: Time, node: Node, but: Option<&RunId>) {
         let mut has_left = false;
         for claim in self.claims.iter_mut().filter(|claim| claim.node == node && Some(&claim.server) != but) {
+            has_left |= claim.left.is_none();
             claim.left.get_or_insert(now);
-            has_left = true;
         }
         self.waiting.retain(|waiting| waiting.node != node && !(has_left && waiting.by == node));
     }
@@ -151,6 +151,8 @@ mod tests {
         assert_eq!(at(&mut servers, 2, B, "s again"), taken(A, false));
         assert_eq!(at(&mut servers, 3, A, "s again"), Ok(()));
         assert_eq!(at(&mut servers, 4, B, "s again"), taken(A, false));
+        assert_eq!(at(&mut servers, 4, A, "s again"), Ok(()), "its connection was lost");
+        assert_eq!(at(&mut servers, 4, B, "a third time"), taken(A, false));
         // Whoever reaches another server, or whose address is changed, has nothing more to do with that one.
         assert_eq!(at(&mut servers, 5, A, "t"), Ok(()));
         assert_eq!(at(&mut servers, 6, B, "u"), Ok(()));

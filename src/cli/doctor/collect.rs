@@ -206,11 +206,11 @@ async fn look_at_node(node: &QuorumNode, probe: Option<Probe>) -> NodeFacts {
     NodeFacts { name: node.name.clone(), address: node.address.clone(), zone: node.zone.clone(), server, chain }
 }
 
-/// Whether one of the nodes has the lock of the leading replica; `None` if fewer than a majority tell.
+/// Whether one of the nodes has the lock of the leading replica; `None` if fewer than a majority have answered.
 fn is_led(nodes: &[NodeFacts], majority: usize) -> Option<bool> {
-    let told = nodes.iter().filter_map(|node| node.server.as_ref()?.as_ref().ok()?.has_leader);
-    let told: Vec<bool> = told.collect();
-    (told.len() >= majority).then(|| told.contains(&true))
+    let answers = nodes.iter().filter_map(|node| node.server.as_ref()?.as_ref().ok()?.has_leader);
+    let answers: Vec<bool> = answers.collect();
+    (answers.len() >= majority).then(|| answers.contains(&true))
 }
 
 /// What the operator has written about the quorum.
