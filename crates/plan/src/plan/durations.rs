@@ -15,6 +15,9 @@ const COMMAND_TIMEOUT: Millis = Millis(500);
 
 /// The durations of `spec` on `quorum`.
 ///
+/// A request waits at most half a renewal interval, so that a lost packet does not end the term: an edit of the quorum can ask for
+/// more than the specs of its leases allow.
+///
 /// A Redis node that lost data does not vote for the quorum's longest lease, so no key may outlive that, regardless of
 /// the spec.
 pub(super) fn of(spec: Option<&ValidLease>, quorum: Option<&OpenQuorum>) -> Config {
@@ -28,7 +31,7 @@ pub(super) fn of(spec: Option<&ValidLease>, quorum: Option<&OpenQuorum>) -> Conf
         ttl,
         renew_interval,
         stop_budget,
-        command_timeout: quorum.map_or(COMMAND_TIMEOUT, |quorum| quorum.command_timeout),
+        command_timeout: command_timeout(quorum, renew_interval),
         drift: Drift::STANDARD,
         backoff: Backoff {
             strategy: match spec.retry.strategy {
@@ -47,16 +50,22 @@ pub(super) fn of(spec: Option<&ValidLease>, quorum: Option<&OpenQuorum>) -> Conf
 
 /// The longest durations that the API allows, for a term whose spec is not valid.
 pub(super) fn longest(quorum: Option<&OpenQuorum>) -> Config {
+    let renew_interval = Millis(5000);
     Config {
         quorum: size(quorum),
         ttl: Millis::from(MAX_LEASE),
-        renew_interval: Millis(5000),
+        renew_interval,
         stop_budget: Millis::from(REAP_MARGIN),
-        command_timeout: COMMAND_TIMEOUT,
+        command_timeout: command_timeout(quorum, renew_interval),
         drift: Drift::STANDARD,
         backoff: Backoff::one_attempt(1000),
         deadline: OnDeadline::Seal,
     }
+}
+
+fn command_timeout(quorum: Option<&OpenQuorum>, renew_interval: Millis) -> Millis {
+    let asked = quorum.map_or(COMMAND_TIMEOUT, |quorum| quorum.command_timeout);
+    asked.min(Millis((renew_interval.0 / 2).max(1)))
 }
 
 /// Without a quorum, a single node that never answers is used.

@@ -191,10 +191,14 @@ impl Keeper {
     }
 
     /// Durations of a held lease apply from the next successful extension that starts after the change.
-    pub fn configure(&mut self, authority: Authority, spec: Option<&ValidLease>, out: &mut Effects) {
+    pub fn configure(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         let Some(link) = &mut self.link else { return };
-        let mut config = durations::of(spec, link.quorum.as_deref());
-        config.deadline = match authority {
+        // An edit of `commandTimeout` keeps the connections.
+        if !turn.inputs.replaces(link) && turn.inputs.quorum.is_some() && link.quorum.is_some() {
+            link.quorum.clone_from(&turn.inputs.quorum);
+        }
+        let mut config = durations::of(turn.spec, link.quorum.as_deref());
+        config.deadline = match turn.facts.authority {
             Authority::Lead | Authority::End => OnDeadline::Seal,
             // Another replica may hold the term.
             Authority::Renew | Authority::Follow => OnDeadline::Unconfirm,

@@ -158,7 +158,7 @@ impl Reconciler {
         let (spec, inputs) = (facts.spec.valid.as_deref(), Inputs::default());
         let mut turn = Turn { now, identity: &identity, lease, facts, spec, inputs };
         turn.inputs = self.resolve(&turn);
-        self.keeper.configure(facts.authority, turn.spec, &mut self.out);
+        self.keeper.configure(&turn, &mut self.out);
         if facts.authority == Authority::Renew {
             self.roles.authority_lost();
             (self.unheld_since, self.has_measured) = (None, false);

@@ -13,6 +13,8 @@
 mod claim;
 mod interface;
 
+use std::sync::Arc;
+
 use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Config, OnDeadline, Publication, Standing, View};
 use redislease_core::op::Attempt;
@@ -28,8 +30,9 @@ pub use interface::{LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 /// The renewal interval of the lock.
 const LEADER_RENEW: Millis = Millis(1000);
-/// The maximum timeout of one request to a Redis node. With a longer one, a lost packet would lose the lock.
-const COMMAND_TIMEOUT: Millis = Millis(500);
+/// The maximum timeout of one request to a Redis node. With a longer one, a lost packet would lose the lock: a renewal begins 1 s after
+/// the last one, and the next renewal must be answered as late as this before the leader stops deciding.
+const COMMAND_TIMEOUT: Millis = Millis(1500);
 /// How often a replica checks that the API server answers, before it contends and while it leads.
 const HEARTBEAT: Millis = Millis(2000);
 /// How often a replica checks whether another replica's lock was released. A leader that stops hands over at once.
@@ -59,7 +62,7 @@ pub struct Leadership {
 /// The machine of the lock.
 #[derive(Clone, Debug)]
 struct Lock {
-    quorum: u64,
+    quorum: Arc<OpenQuorum>,
     view: View,
     wanted_at: Option<Time>,
     /// The start of the last attempt.
@@ -195,13 +198,21 @@ impl Leadership {
 
     /// Opens one machine for the lock on the quorum in its current configuration.
     fn open(&mut self, now: Time, facts: &LeadershipFacts) {
-        let current = facts.quorum.as_ref().map(|quorum| quorum.id);
-        if let Some(lock) = &self.lock
-            && Some(lock.quorum) != current
-        {
-            self.release();
-            self.lock = None;
-            self.out.emit(Command::Close);
+        if let Some(lock) = &mut self.lock {
+            match &facts.quorum {
+                Some(quorum) if quorum.id == lock.quorum.id => {
+                    let config = durations(quorum);
+                    if config != durations(&lock.quorum) {
+                        self.out.emit(Command::Configure(Box::new(config)));
+                    }
+                    lock.quorum.clone_from(quorum);
+                }
+                _ => {
+                    self.release();
+                    self.lock = None;
+                    self.out.emit(Command::Close);
+                }
+            }
         }
         if let (None, Some(quorum)) = (&self.lock, &facts.quorum) {
             if let Some(at) = self.restarts.waits_until(now) {
@@ -209,7 +220,7 @@ impl Leadership {
             }
             self.restarts.started(now);
             self.lock = Some(Lock {
-                quorum: quorum.id,
+                quorum: quorum.clone(),
                 view: View::default(),
                 wanted_at: None,
                 tried_at: Time(0),

@@ -47,6 +47,20 @@ fn the_lock_survives_a_failed_round_on_a_quorum_for_short_leases() {
     }
 }
 
+#[test]
+fn an_edit_of_the_command_timeout_reaches_the_lock() {
+    let mut replica = Replica::leading();
+    for (timeout, expected) in [(500, None), (100, Some(100)), (1000, Some(1000)), (1000, None), (5000, Some(1500))] {
+        Arc::make_mut(replica.facts.quorum.as_mut().expect("it is open")).command_timeout = Millis(timeout);
+        replica.turn();
+        let sent = replica.effects.iter().find_map(|effect| match effect {
+            LeadershipEffect::Keeper(Command::Configure(config)) => Some(config.command_timeout),
+            _ => None,
+        });
+        assert_eq!(sent, expected.map(Millis), "{timeout} ms");
+    }
+}
+
 impl Replica {
     fn new() -> Self {
         let cluster = Cluster { name: "here".into(), uid: "uid-here".into() };
