@@ -327,14 +327,15 @@ impl RoleWriter {
 
     /// Whether the pod is `standby` with the token of the latest term. Then this process knows that term: with an older status it
     /// could take a running term for one that has ended. A lease that was created again knows no term yet: it must have been read
-    /// since then.
+    /// since then. So must one whose label the API server refuses.
     pub fn is_fenced(&mut self, pod: &PodFacts, entitlement: &Entitlement, out: &mut Effects) -> bool {
         let token = Some(entitlement.latest).filter(|latest| *latest > Token(0));
-        let is_known = token.is_some() || self.verification.is_verified(entitlement);
+        let is_refused = self.is_refused(&pod.uid);
+        let is_known = token.is_some() && !is_refused || self.verification.is_verified(entitlement);
         if !is_known {
             self.verification.verify(Token(0), out);
         }
-        is_known && carries(pod.object(), &self.lease, &DesiredRole::standby(token))
+        is_known && (is_refused || carries(pod.object(), &self.lease, &DesiredRole::standby(token)))
     }
 
     /// Adds a fence to the write of each pod that an earlier start may still reach: before the next start, of every pod that has

@@ -332,8 +332,9 @@ impl Roles {
             let is_due = if ended.as_ref() == Some(&pod.uid) {
                 !writer.must_verify(entitlement, pod.object(), out)
             } else {
-                // Another pod gets `active` only after this one has lost it.
-                is_status_settled && !writer.may_be_active(pod.object()) && writer.is_fenced(pod, entitlement, out)
+                // Another pod gets `active` only after this one has lost it, or was deleted because its label is refused.
+                let has_lost_label = !writer.may_be_active(pod.object()) || writer.is_refused(&pod.uid);
+                is_status_settled && has_lost_label && writer.is_fenced(pod, entitlement, out)
             };
             if is_due && !writer.is_pending(&pod.uid) && writer.deletions() < DELETIONS {
                 writer.write(now, pod.object(), DesiredRole::DELETED, Priority::Active, None, out);

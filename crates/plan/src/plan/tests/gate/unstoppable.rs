@@ -136,6 +136,24 @@ fn a_pod_whose_term_a_request_has_ended_is_deleted_although_its_status_or_its_la
     }
 }
 
+/// Otherwise the next pod would wait for it for ever.
+#[test]
+fn a_pod_whose_term_was_lost_is_deleted_although_its_label_is_refused() {
+    let altered = Altered { path: vec!["metadata".into(), "labels".into()], wanted: None, stored: None, manager: None };
+    for outcome in [RoleOutcome::Refused("a policy".into()), RoleOutcome::Written(Some(Box::new(altered)))] {
+        let mut story = Story::started_a();
+        story.holder(story.pod("a"));
+        story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+        let standby = story.role_writes().remove(0);
+        assert_eq!((standby.pod.as_str(), standby.role), ("a", Some(PodRole::Standby)));
+        story.write();
+        story.event(Event::RoleWritten { uid: standby.uid, outcome });
+        assert_eq!(story.changes(), [], "the status may be that of an earlier term: {:?}", story.effects);
+        story.confirm();
+        assert_eq!(story.changes(), [("a".into(), PodChange::Delete)], "{:?}", story.effects);
+    }
+}
+
 #[test]
 fn a_refused_label_and_a_refused_deletion_wait_longer_each_time() {
     let mut story = Story::started_a();
