@@ -30,27 +30,35 @@ pub struct Plan {
     pub request: Request,
 }
 
-/// The result for the caller. If the caller drops it, what was acquired is released.
-type Answer = oneshot::Receiver<Result<Guard, AcquireError>>;
+/// The attempts that have won, or why there is no lock. If the caller drops it, what was acquired is released.
+type Answer = oneshot::Receiver<Result<Attempts, AcquireError>>;
 
 /// Makes the attempts. If the future is dropped, what was acquired is released.
 pub async fn acquire(plan: Plan) -> Result<Guard, AcquireError> {
-    let attempts = Attempts::open(plan);
+    let mut attempts = Attempts::open(plan);
     // The task of another thread and the way back cost as much as the attempt.
     attempts.status().wait_for(|lock| (lock.reports() > 0 || lock.has_ended()).then_some(())).await;
-    let term = attempts.status().read(|lock| lock.check(clock::now()).ok().map(|term| term.id.clone()));
-    if term.is_some() {
+    if attempts.status().read(|lock| lock.check(clock::now()).is_ok()) {
         attempts.wake(Entropy(0));
+    }
+    loop {
+        // The lock may have ended before this future was polled.
         if let Some(term) = attempts.won() {
             return Ok(attempts.into_guard(term));
         }
+        attempts = attempts.go_on().await.unwrap_or(Err(AcquireError::Closed))?;
     }
-    attempts.go_on().await.unwrap_or(Err(AcquireError::Closed))
 }
 
 /// The same. It blocks this thread.
 pub fn acquire_blocking(plan: Plan) -> Result<Guard, AcquireError> {
-    Attempts::open(plan).go_on().blocking_recv().unwrap_or(Err(AcquireError::Closed))
+    let mut attempts = Attempts::open(plan);
+    loop {
+        attempts = attempts.go_on().blocking_recv().unwrap_or(Err(AcquireError::Closed))?;
+        if let Some(term) = attempts.won() {
+            return Ok(attempts.into_guard(term));
+        }
+    }
 }
 
 struct Attempts {
@@ -103,19 +111,19 @@ impl Attempts {
                 () = closed.cancelled() => Err(AcquireError::Closed),
                 result = self.run() => result,
             };
-            // A guard that the caller does not want any more is dropped, which releases it.
-            let _ = answer.send(result.map(|term| self.into_guard(term)));
+            // What the caller does not want any more is dropped, which releases it.
+            let _ = answer.send(result.map(|()| self));
         });
         answered
     }
 
-    async fn run(&mut self) -> Result<TermId, AcquireError> {
+    async fn run(&mut self) -> Result<(), AcquireError> {
         let mut random = Random::new();
         loop {
             self.wait().await;
             self.wake(Entropy(random.word().unwrap_or_default()));
-            if let Some(term) = self.won() {
-                return Ok(term);
+            if self.won().is_some() {
+                return Ok(());
             }
             if let Some(failure) = self.status().read(|lock| lock.failure().cloned()) {
                 return Err(self.explained(self.why(failure)).await);

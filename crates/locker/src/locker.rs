@@ -175,10 +175,10 @@ impl Locker {
     }
 
     /// Ends all requests with [`AcquireError::Closed`](crate::AcquireError::Closed) and all guards with
-    /// [`Lost::Closed`](crate::Lost::Closed). After that, [`ready`](Self::ready) and [`inspect`](Self::inspect) say
-    /// that it is closed. The keys of a guard that was not released expire with their TTL, because its work may still go on: release
-    /// guards before. Returns when the servers have answered, 2 s later at the latest. It does not close the connections: they are
-    /// closed with the last clone.
+    /// [`Lost::Closed`](crate::Lost::Closed). After that, [`ready`](Self::ready) and [`inspect`](Self::inspect) say that it is closed.
+    /// The keys of a guard that was not released expire with their TTL, because its work may still go on: release guards before. The keys
+    /// of requests are deleted. Returns when the servers have answered, 2 s later at the latest. It does not close the connections: they
+    /// are closed with the last clone.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));

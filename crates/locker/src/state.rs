@@ -82,6 +82,13 @@ impl Status {
         Handled { commands, let_go }
     }
 
+    /// The lease is closed. Returns whether the program does not have the lock, and does not get it any more.
+    fn close(&self) -> bool {
+        let closes = self.lock().close();
+        self.changed.notify_waiters();
+        closes
+    }
+
     /// Reports to the observer, with the first key.
     pub fn report(&self, report: impl FnOnce(&dyn Observer, &str)) {
         self.observer.report(|observer| report(observer, &self.key));
@@ -130,6 +137,10 @@ impl keeper::Observer for Reports {
 
     fn released(&self) {
         self.0.handle(Time(0), Input::Released);
+    }
+
+    fn closes(&self) -> bool {
+        self.0.close()
     }
 
     fn ended(&self) {

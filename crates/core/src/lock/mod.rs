@@ -196,6 +196,18 @@ impl Lock {
         if let Phase::Held { term, .. } = &self.phase { Some(term) } else { None }
     }
 
+    /// The lease closes. Returns whether the program does not have the lock: then the keys can be deleted at once, and the program
+    /// does not get the lock any more.
+    pub fn close(&mut self) -> bool {
+        if self.held().is_some() || self.is_over() {
+            return false;
+        }
+        self.lost.get_or_insert(Lost::Closed);
+        self.phase = Phase::Failed(Failure::Closed);
+        self.reports = self.reports.wrapping_add(1);
+        true
+    }
+
     /// Why the request failed.
     pub const fn failure(&self) -> Option<&Failure> {
         if let Phase::Failed(failure) = &self.phase { Some(failure) } else { None }

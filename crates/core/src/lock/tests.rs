@@ -72,6 +72,23 @@ fn held(request: Request) -> Lock {
     lock
 }
 
+/// The work of a program that has the lock may go on: its keys must stay.
+#[test]
+fn a_lock_that_the_program_does_not_have_ends_when_the_lease_closes() {
+    for mut lock in [asked(request()), won(request())] {
+        assert!(lock.close());
+        assert_eq!((lock.won(START), lock.failure()), (None, Some(&Failure::Closed)));
+        lock.handle(START, Input::Taken);
+        assert_eq!((lock.held(), lock.check(START)), (None, Err(Lost::Closed)));
+        assert!(wake(&mut lock, START).is_empty() && lock.next_deadline().is_none());
+    }
+    let mut lock = held(request());
+    assert!(!lock.close());
+    assert!(lock.check(START).is_ok());
+    lock.handle(START, Input::Release);
+    assert!(!lock.close(), "it is over");
+}
+
 #[test]
 fn a_lock_is_valid_until_its_deadline_and_never_after_a_loss() {
     let mut lock = held(request());

@@ -67,6 +67,9 @@ impl Machine {
                 let fresh = fresh(outbox.as_deref(), &mut tools.random);
                 Input::Command(command, fresh)
             }
+            Input::Command(Command::Close, _) if self.observer.closes() => {
+                Input::Command(Command::Release { keep_until: None }, None)
+            }
             input => input,
         };
         if let (Input::Vote { vote: vote @ Vote::Granted(_), .. }, Some(outbox)) = (&input, &outbox) {

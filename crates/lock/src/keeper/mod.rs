@@ -108,8 +108,8 @@ impl Keeper {
         (self.open(Setup { observer, ..setup }), receiver)
     }
 
-    /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts, or
-    /// 2 s after the last lease was closed.
+    /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts, and of the
+    /// terms that an [`Observer::closes`] lets go, or 2 s after the last lease was closed.
     pub async fn shutdown(&self) {
         let shards = self.all();
         shards.iter().for_each(ShardHandle::shut_down);
@@ -143,6 +143,10 @@ impl Observer for Watched {
 
     fn released(&self) {
         self.next.released();
+    }
+
+    fn closes(&self) -> bool {
+        self.next.closes()
     }
 
     fn ended(&self) {

@@ -16,6 +16,11 @@ pub trait Observer: Send + 'static {
     fn changed(&self, view: &View);
     /// A majority of the nodes has deleted the keys after [`super::LeaseHandle::release`], or set their end.
     fn released(&self) {}
+    /// The lease is closed. Returns whether no work can go on under its term, so that its keys are deleted now, as
+    /// [`super::LeaseHandle::release`] does. Otherwise, a term is left as it is.
+    fn closes(&self) -> bool {
+        false
+    }
     /// The machine ended: it retired, was closed, or failed because of a bug. This is the last call.
     fn ended(&self) {}
 }

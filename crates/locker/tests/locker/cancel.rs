@@ -1,12 +1,15 @@
 //! A request that is cancelled leaves nothing.
 
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use redislease_lab::RedisServer;
 use redislease_locker::{AcquireError, Guard, Locker};
 
-use crate::support::{PATIENCE, confirmed, eventually, locked, ms, on, once, three};
+use crate::support::{LONGEST, PATIENCE, confirmed, eventually, locked, ms, on, once, servers, three};
+
+type Acquire = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>>>>;
 
 /// How often every future is dropped at every moment: what the servers have done until then varies.
 const ROUNDS: usize = 10;
@@ -111,6 +114,54 @@ async fn a_lock_that_is_won_when_nobody_waits_any_more_is_released() {
         gone_soon(&servers, &locker, "k", "after it was won").await;
     }
     assert!(unread > 10, "{unread}");
+}
+
+/// A request that has won, and whose future is not polled again. `None` if it was won within the first poll, on a busy machine.
+async fn won_and_unread(servers: &[RedisServer], acquire: &mut Acquire) -> Option<()> {
+    let mut context = Context::from_waker(Waker::noop());
+    if acquire.as_mut().poll(&mut context).is_ready() {
+        return None;
+    }
+    eventually("the lock to be won", || confirmed(servers, "k") == 3).await;
+    Some(())
+}
+
+/// Nobody has begun to work: only the keys of a guard are left to their TTL.
+#[tokio::test]
+async fn a_lock_that_is_won_when_the_locker_is_shut_down_is_released() {
+    let mut unread = 0;
+    let servers = servers(3);
+    for is_read_later in [true, false, true, false, true, false] {
+        let locker = on(&servers).await;
+        let mut acquire: Acquire = Box::pin(once(&locker, "k").ttl(LONGEST).acquire());
+        if won_and_unread(&servers, &mut acquire).await.is_none() {
+            continue;
+        }
+        unread += 1;
+        locker.shutdown().await;
+        if is_read_later {
+            assert!(matches!(acquire.await, Err(AcquireError::Closed)));
+        } else {
+            drop(acquire);
+        }
+        assert_eq!(locked(&servers, "k"), 0, "after the shutdown; read later: {is_read_later}");
+    }
+    assert!(unread >= 2, "{unread}");
+}
+
+/// The same for a request that had to wait, whose attempts run on another thread.
+#[tokio::test]
+async fn a_lock_that_is_won_after_a_wait_when_the_locker_is_shut_down_is_released() {
+    let (servers, locker) = three().await;
+    let other = on(&servers).await;
+    let holder = once(&other, "k").acquire().await.unwrap();
+    let mut acquire: Acquire = Box::pin(locker.lock("k").ttl(LONGEST).wait(PATIENCE).acquire());
+    assert!(tokio::time::timeout(ms(50), &mut acquire).await.is_err(), "it did not wait");
+    holder.release().await;
+    eventually("the lock to be won", || confirmed(&servers, "k") == 3).await;
+    locker.shutdown().await;
+    assert!(matches!(acquire.await, Err(AcquireError::Closed)));
+    assert_eq!(locked(&servers, "k"), 0);
 }
 
 #[tokio::test]
