@@ -206,7 +206,8 @@ impl Request {
     /// Acquires the lock; tries again for the time of [`wait`](Self::wait). It needs no runtime: any executor can poll it.
     ///
     /// If the future is dropped, at any moment, the keys that it may have taken are deleted. On a server that is not connected then,
-    /// they expire with their TTL.
+    /// they expire with their TTL. If the future is kept and not polled, a lock that it has acquired is renewed for one
+    /// [`ttl`](Self::ttl) and then released; the request goes on when the future is polled again.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use redislease_core::lease::{Renewal, View};
+use redislease_core::lease::{Renewal, TermId, View};
 use redislease_core::lock::{Input, Lock};
 use redislease_core::time::Time;
 use redislease_lock::clock;
@@ -139,6 +139,10 @@ impl keeper::Observer for Reports {
         self.0.handle(Time(0), Input::Released);
     }
 
+    fn unwanted(&self, now: Time) -> Option<TermId> {
+        self.0.read(|lock| lock.untaken(now).cloned())
+    }
+
     fn closes(&self) -> bool {
         self.0.close()
     }
@@ -208,7 +212,7 @@ mod tests {
     use std::time::Duration;
 
     use redislease_core::backoff::{Backoff, Entropy};
-    use redislease_core::lease::{EndReason, EndingView, Standing, TermId, TermView};
+    use redislease_core::lease::{EndReason, EndingView, Standing, TermView};
     use redislease_core::lock::Request;
     use redislease_core::op::{Attempt, Holder, Token};
     use redislease_core::time::Millis;

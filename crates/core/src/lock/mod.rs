@@ -75,6 +75,8 @@ pub struct Lock {
     lost: Option<Lost>,
     released: bool,
     ended: bool,
+    /// The end of the validity with which the last term began.
+    first_until: Option<Time>,
     /// Until then nobody else gets the lock, also after a release.
     keep_until: Option<Time>,
     commands: VecDeque<Command>,
@@ -97,6 +99,7 @@ impl Lock {
             lost: None,
             released: false,
             ended: false,
+            first_until: None,
             keep_until: None,
             commands: VecDeque::new(),
         };
@@ -196,6 +199,14 @@ impl Lock {
         if let Phase::Held { term, .. } = &self.phase { Some(term) } else { None }
     }
 
+    /// The term that the program has not taken in the time for which it was granted. The program may have forgotten its request: the
+    /// lease releases the term and does not renew it for ever. A request that is not forgotten goes on with another attempt.
+    pub fn untaken(&self, now: Time) -> Option<&TermId> {
+        let is_asked = self.held().is_none() && !self.is_over();
+        let in_time = self.first_until.is_none_or(|until| now < until);
+        self.term().filter(|_| is_asked && !in_time).map(|term| &term.id)
+    }
+
     /// The lease closes. Returns whether the program does not have the lock: then the keys can be deleted at once, and the program
     /// does not get the lock any more.
     pub fn close(&mut self) -> bool {
@@ -284,8 +295,11 @@ impl Lock {
         }
         self.reports = self.reports.wrapping_add(1);
         self.unread = true;
-        if self.term().is_some() {
+        if let Some(until) = self.term().map(|term| term.valid_until) {
             self.progress = Progress::Unseen;
+            if !was_held {
+                self.first_until = until;
+            }
         } else if was_held {
             let missing = view.ending.as_ref().is_some_and(|ending| ending.reason == EndReason::Misses);
             self.lost.get_or_insert(if missing { Lost::Missing } else { Lost::Expired });

@@ -90,6 +90,24 @@ fn a_lock_that_the_program_does_not_have_ends_when_the_lease_closes() {
 }
 
 #[test]
+fn a_term_that_is_renewed_and_not_taken_is_released_after_its_first_validity() {
+    let until = START + Millis(1050);
+    let renewed = term(START + Millis(2000));
+    for mut lock in [asked(request()), won(request())] {
+        lock.handle(START, Input::Shown(&term(START + Millis(1000))));
+        lock.handle(START, Input::Shown(&renewed));
+        assert_eq!((lock.untaken(until - Millis(1)), lock.untaken(until)), (None, Some(&id())));
+        lock.handle(until, Input::Shown(&View { retry_at: Some(until), ..View::default() }));
+        assert_eq!((lock.untaken(until), lock.won(until)), (None, None));
+        wake(&mut lock, until);
+        assert!(lock.failure().is_some(), "the time of the request has passed");
+    }
+    let mut lock = held(request());
+    lock.handle(START, Input::Shown(&renewed));
+    assert_eq!(lock.untaken(until), None, "the program has it");
+}
+
+#[test]
 fn a_lock_is_valid_until_its_deadline_and_never_after_a_loss() {
     let mut lock = held(request());
     let last = START + Millis(999);

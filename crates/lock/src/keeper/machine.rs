@@ -67,6 +67,10 @@ impl Machine {
                 let fresh = fresh(outbox.as_deref(), &mut tools.random);
                 Input::Command(command, fresh)
             }
+            Input::Wake => match self.observer.unwanted(now) {
+                Some(term) => Input::Command(Command::End { term, proof: true }, None),
+                None => Input::Wake,
+            },
             Input::Command(Command::Close, _) if self.observer.closes() => {
                 Input::Command(Command::Release { keep_until: None }, None)
             }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use redislease_core::driver::Command;
 use redislease_core::driver::LeaseId;
-use redislease_core::lease::{Renewal, View};
+use redislease_core::lease::{Renewal, TermId, View};
 use redislease_core::op::Holder;
 use redislease_core::time::{Millis, Time};
 pub use setup::{MayEnd, Observer, Setup};
@@ -143,6 +143,10 @@ impl Observer for Watched {
 
     fn released(&self) {
         self.next.released();
+    }
+
+    fn unwanted(&self, now: Time) -> Option<TermId> {
+        self.next.unwanted(now)
     }
 
     fn closes(&self) -> bool {

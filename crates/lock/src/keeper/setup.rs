@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redislease_core::lease::{Config, Renewal, View};
+use redislease_core::lease::{Config, Renewal, TermId, View};
 use redislease_core::time::{Millis, Time};
 
 use crate::nodes::Nodes;
@@ -16,6 +16,11 @@ pub trait Observer: Send + 'static {
     fn changed(&self, view: &View);
     /// A majority of the nodes has deleted the keys after [`super::LeaseHandle::release`], or set their end.
     fn released(&self) {}
+    /// Asked whenever time has passed: the term that nobody wants any more, which is released.
+    fn unwanted(&self, now: Time) -> Option<TermId> {
+        let _ = now;
+        None
+    }
     /// The lease is closed. Returns whether no work can go on under its term, so that its keys are deleted now, as
     /// [`super::LeaseHandle::release`] does. Otherwise, a term is left as it is.
     fn closes(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use redislease_lab::RedisServer;
 use redislease_locker::{AcquireError, Guard, Locker};
@@ -162,6 +163,34 @@ async fn a_lock_that_is_won_after_a_wait_when_the_locker_is_shut_down_is_release
     locker.shutdown().await;
     assert!(matches!(acquire.await, Err(AcquireError::Closed)));
     assert_eq!(locked(&servers, "k"), 0);
+}
+
+/// Its program has forgotten it, as in a `select!` in a loop that waits for something else.
+#[tokio::test]
+async fn a_lock_whose_future_is_not_polled_any_more_is_released_after_one_ttl() {
+    let (servers, locker) = three().await;
+    let request = || locker.lock("k").ttl(ms(400));
+    let holder = once(&on(&servers).await, "k").acquire().await.unwrap();
+    // One that wins its first attempt, and one whose attempts run on another thread.
+    let mut waits: Acquire = Box::pin(request().wait(PATIENCE).acquire());
+    assert!(tokio::time::timeout(ms(50), &mut waits).await.is_err(), "it did not wait");
+    holder.release().await;
+    let mut wins: Acquire = Box::pin(request().wait(PATIENCE).acquire());
+    eventually("the lock to be won", || confirmed(&servers, "k") == 3).await;
+    gone_and_acquired_again(&servers, &mut waits).await;
+    if won_and_unread(&servers, &mut wins).await.is_some() {
+        gone_and_acquired_again(&servers, &mut wins).await;
+    }
+}
+
+/// The request goes on when its future is polled again.
+async fn gone_and_acquired_again(servers: &[RedisServer], acquire: &mut Acquire) {
+    let won = Instant::now();
+    eventually("the keys to be gone", || locked(servers, "k") == 0).await;
+    assert!(won.elapsed() < ms(2000), "{:?}", won.elapsed());
+    let guard = acquire.await.unwrap();
+    guard.check().unwrap();
+    guard.release().await;
 }
 
 #[tokio::test]
