@@ -1,9 +1,11 @@
 //! Child processes: waits for them, and finds those that are left.
 
 use std::io;
+use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
+use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
 
 /// What [`next`] has found.
@@ -38,8 +40,8 @@ pub fn next() -> Next {
                     return Next::Changed(Pid::from_raw(pid.as_raw_nonzero().get()), change);
                 }
             }
-            Err(rustix::io::Errno::CHILD) => return Next::NoChild,
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::CHILD) => return Next::NoChild,
+            Err(Errno::INTR) => {}
             // Only this proves something, and no other error is possible.
             Ok(None) | Err(_) => return Next::Running,
         }
@@ -67,22 +69,43 @@ pub fn proc_is_ours() -> bool {
     own.is_some_and(|own| own.to_str().is_some_and(|text| text.parse() == Ok(getpid().as_raw())))
 }
 
-/// The children of this process, from `/proc`; none if that shows another PID namespace.
-pub fn list() -> Vec<Pid> {
+/// The children of this process, from `/proc`; one can be there twice. `None` if it cannot be read, for example without a free file
+/// descriptor, or shows another PID namespace.
+pub fn list() -> Option<Vec<Pid>> {
     if !proc_is_ours() {
-        return Vec::new();
+        return None;
     }
     let this = getpid();
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| parent_of(*pid) == Some(this)).map(Pid::from_raw).collect()
+    // This also names children of other users, which the option `hidepid` of `/proc` hides below.
+    let mut children = match list_fast() {
+        None if Path::new("/proc/thread-self/children").exists() => return None,
+        fast => fast.unwrap_or_default(),
+    };
+    for entry in std::fs::read_dir("/proc").ok()? {
+        let pid = entry.ok()?.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(pid) = pid
+            && parent_of(pid).ok()? == Some(this)
+        {
+            children.push(Pid::from_raw(pid));
+        }
+    }
+    Some(children)
 }
 
-fn parent_of(pid: i32) -> Option<Pid> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// The parent of a process; `None` if the process has ended or is hidden.
+fn parent_of(pid: i32) -> io::Result<Option<Pid>> {
+    let stat = match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(error) => {
+            return match Errno::from_io_error(&error) {
+                Some(Errno::NOENT | Errno::SRCH | Errno::PERM | Errno::ACCESS) => Ok(None),
+                _ => Err(error),
+            };
+        }
+    };
     // The second field is the name in parentheses, which can contain anything.
-    let (_, after) = stat.rsplit_once(')')?;
-    after.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
+    let parent = stat.rsplit_once(')').and_then(|(_, after)| after.split_whitespace().nth(1)?.parse().ok());
+    parent.map(|parent| Some(Pid::from_raw(parent))).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The children of this process, from its own entry in `/proc`. It takes much less time than [`list`], and can miss one while another one
@@ -101,7 +124,7 @@ fn list_fast() -> Option<Vec<Pid>> {
 
 /// Sends SIGKILL to the children but those in `spared`. It can miss one: call it again until none is left.
 pub fn kill_all(spared: &[Pid]) {
-    for child in list_fast().unwrap_or_else(list).into_iter().filter(|child| !spared.contains(child)) {
+    for child in list_fast().or_else(list).unwrap_or_default().into_iter().filter(|child| !spared.contains(child)) {
         // It may have ended. Without the right to kill it, it is still there at the next look.
         let _ = kill(child, Signal::SIGKILL);
     }
@@ -120,10 +143,11 @@ mod tests {
     fn a_child_is_in_the_list_until_it_is_reaped() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        assert!(list().contains(&pid));
+        assert!(list().unwrap().contains(&pid));
         assert!(list_fast().is_none_or(|children| children.contains(&pid)));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!list().contains(&pid));
+        assert!(!list().unwrap().contains(&pid));
+        assert_eq!(parent_of(pid.as_raw()).unwrap(), None);
     }
 }

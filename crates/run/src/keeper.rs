@@ -169,7 +169,7 @@ impl Keeper {
             deadline_start: deadline_writer::Starting::default(),
             deadline_file: None,
             warned: Vec::new(),
-            strangers: children::list(),
+            strangers: children::list().unwrap_or_default(),
             is_foreground: terminal::is_foreground(),
             status,
             events: VecDeque::new(),
@@ -326,8 +326,10 @@ impl Keeper {
                 Next::NoChild => return true,
                 // Every process that an ended child has left was given to this one before the child was removed.
                 Next::Running => {
-                    let are_strangers = || children::list().iter().all(|child| self.strangers.contains(child));
-                    return !self.strangers.is_empty() && are_strangers();
+                    let are_strangers =
+                        |children: Vec<Pid>| children.iter().all(|child| self.strangers.contains(child));
+                    // A list that cannot be read proves nothing.
+                    return !self.strangers.is_empty() && children::list().is_some_and(are_strangers);
                 }
             };
             // Its number can belong to another process from now on.

@@ -1,12 +1,13 @@
 //! Unusual ends: of processes that the command leaves, and of a command that has not started.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
-use crate::support::{Servers, child_of, delete_key, eventually, get, runs};
+use crate::support::{Run, Servers, child_of, delete_key, eventually, get, runs};
 
 /// Such a signal has no name, and wait functions that want a name fail on it.
 const REAL_TIME: u8 = 40;
@@ -214,6 +215,35 @@ fn a_process_that_was_there_before_is_left_alone_and_delays_nothing() {
     assert_eq!(status.code(), Some(0));
     assert!(!servers.is_locked("test/beside"), "the lock is free at once");
     assert!(took < Duration::from_secs(4), "{took:?}: less than the span in which left processes are waited for");
+}
+
+/// With no free file descriptor, `run` cannot read `/proc`, and does not know whether something is left.
+#[test]
+fn a_proc_that_cannot_be_read_proves_no_end_beside_a_process_that_was_there_before() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let [beside, left, go] = ["beside", "left", "go"].map(|name| folder.path().join(name));
+    let text = "setsid sh -c 'echo $$ > LEFT; exec sleep 60' & until [ -e GO ]; do sleep 0.05; done";
+    let text = text.replace("LEFT", &left.display().to_string()).replace("GO", &go.display().to_string());
+    let inner = servers.run(&["--lease", "test/blind", "--isolate", "none"], &["sh", "-c", &text]).0;
+    let text = format!("sleep 60 & echo $! > {}; exec \"$@\"", beside.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &text, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    let mut run = Run(shell).spawn_to(&folder.path().join("log"));
+    let pid = |file: &Path| fs::read_to_string(file).ok()?.trim().parse().ok().and_then(Pid::from_raw);
+    eventually("the command", || pid(&left).is_some());
+    let limit = Rlimit { current: Some(3), maximum: Some(3) };
+    prlimit(Some(run.pid()), Resource::Nofile, limit).unwrap();
+    fs::write(&go, "").unwrap();
+    let code = run.wait().code();
+    let is_locked = servers.is_locked("test/blind");
+    let is_left = runs(pid(&left).unwrap());
+    for file in [beside, left] {
+        let _ = kill_process(pid(&file).unwrap(), Signal::KILL);
+    }
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    assert_eq!((code, is_left, is_locked), (Some(0), true, true), "{log}");
+    assert!(log.contains("processes of the command are left"), "{log}");
 }
 
 #[test]
