@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,6 +24,9 @@ const MAX_FOLLOWERS: usize = 16;
 const MAX_REQUEST: usize = 4096;
 /// The time for a request to arrive, and for an answer to be taken.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
+
+/// After this time without a sign of life, a client that follows the events loses its place.
+const VANISHED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,8 +153,18 @@ fn response(code: &str, body: &str, kind: &str) -> String {
     )
 }
 
+/// Lets the kernel close the connection when the machine of the client has vanished. While nothing changes, nothing is sent that it would
+/// have to acknowledge.
+fn notice_vanished(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, VANISHED_WITHIN / 2)?;
+    sockopt::set_tcp_keepintvl(stream, VANISHED_WITHIN / 6)?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(VANISHED_WITHIN.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
+}
+
 /// Server-sent events: the status now, and after each change.
 async fn events(mut stream: TcpStream, mut statuses: watch::Receiver<Status>) -> io::Result<()> {
+    notice_vanished(&stream)?;
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
     write(&mut stream, head).await?;
@@ -187,6 +201,17 @@ mod tests {
         let json = held.json(BootTime(40));
         assert!(json.contains(r#""token":7"#) && json.contains(r#""validForMs":60"#), "{json}");
         assert!(held.json(BootTime(100)).contains(r#""token":null"#));
+    }
+
+    #[tokio::test]
+    async fn a_follower_whose_machine_vanishes_loses_its_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        notice_vanished(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(30));
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 60_000);
     }
 
     #[test]
