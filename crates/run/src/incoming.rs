@@ -28,6 +28,10 @@ impl Incoming {
 
     /// From now on, Ctrl-Z and other requests to suspend do nothing: a lock is held, and must be renewed.
     pub fn survive_suspends() -> io::Result<()> {
+        if signals::ignored_at_start().contains(&Signal::SIGTSTP) {
+            // The command inherits that, but not a handler.
+            return Ok(());
+        }
         unix::signal(SignalKind::from_raw(Signal::SIGTSTP as i32)).map(drop)
     }
 

@@ -42,7 +42,8 @@ pub fn ignored_at_start() -> Vec<Signal> {
 fn ignored(status: &str) -> Vec<Signal> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
-    FORWARDED.into_iter().chain(SURVIVED).filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
+    let handled = FORWARDED.into_iter().chain(SURVIVED).chain([Signal::SIGTSTP]);
+    handled.filter(|signal| mask & (1 << (*signal as i32 - 1)) != 0).collect()
 }
 
 /// The numbers of the blocked signals that have a name.
