@@ -10,8 +10,8 @@ use tokio::io::unix::AsyncFd;
 
 use crate::channel::Channel;
 use crate::clock::{BootTime, Deadlines};
-use crate::helper;
 use crate::message::{Report, Start, ToGuard};
+use crate::{helper, signals};
 
 /// The environment variables of options: the command does not inherit them, because they can contain passwords.
 const OPTIONS: &str = "REDISLEASE_RUN_";
@@ -48,7 +48,11 @@ impl Guard {
         let (ours, theirs) = Channel::pair()?;
         let mut command = helper::command(helper::GUARD, user);
         set_environment(&mut command, variables);
-        let child = command.stdin(Stdio::from(theirs.into_fd())).spawn()?;
+        // The guard inherits that: a signal for the whole process group must not end it before it can block them itself.
+        let before = signals::block_all()?;
+        let child = command.stdin(Stdio::from(theirs.into_fd())).spawn();
+        before.thread_set_mask()?;
+        let child = child?;
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or_default());
         let stdin = io::stdin();
         // If it fails, the guard sees the end of the channel and ends.

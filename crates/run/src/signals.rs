@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 /// The signals that are passed on to the command. Those that stop a process are not among them: the lock stays held while the command
 /// does not run, and nobody else can do its work.
@@ -59,8 +59,9 @@ pub fn block_background_writes() {
 
 /// Blocks all signals that have a name: a signal for the whole process group must not end a helper process before the command.
 /// Real-time signals stay as they are, because [`unblock_all_but`] cannot name those that were blocked before.
-pub fn block_all() -> io::Result<()> {
-    Ok(Signal::iterator().collect::<SigSet>().thread_block()?)
+/// Returns the signals that were blocked before.
+pub fn block_all() -> io::Result<SigSet> {
+    Ok(Signal::iterator().collect::<SigSet>().thread_swap_mask(SigmaskHow::SIG_BLOCK)?)
 }
 
 /// Undoes [`block_all`], but for the signals that were blocked before.

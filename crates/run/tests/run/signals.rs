@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process_group};
 
 use crate::support::{Running, Servers, eventually};
 
@@ -20,6 +20,26 @@ fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
     let mask = u64::from_str_radix(text.trim().trim_start_matches("SigIgn:").trim(), 16).unwrap();
     let ignored = |signal: Signal| mask & (1 << (signal.as_raw() - 1)) != 0;
     assert!(ignored(Signal::HUP) && ignored(Signal::TSTP), "{text}");
+}
+
+/// Also in the moment in which a helper process begins: a signal for the whole group must not end it before the command.
+#[test]
+fn an_interrupt_of_the_group_at_any_moment_is_one_of_the_command() {
+    let servers = Servers::start();
+    let mut codes = Vec::new();
+    for round in 0..40 {
+        let lease = format!("test/moment-{round}");
+        let isolate = if round % 2 == 0 { "none" } else { "pid" };
+        let mut run = servers.run(&["--lease", &lease, "-q", "--isolate", isolate], &["sleep", "600"]).spawn();
+        // The guard starts when the lock is acquired.
+        eventually("the lock", || servers.is_locked(&lease));
+        while run.child.try_wait().unwrap().is_none() {
+            kill_process_group(run.pid(), Signal::INT).unwrap();
+            std::thread::sleep(Duration::from_micros(300));
+        }
+        codes.push((run.wait().code(), run.errors()));
+    }
+    assert!(codes.iter().all(|(code, _)| *code == Some(130)), "{codes:?}");
 }
 
 /// Starts a program with all signals at their defaults. The C library hides the signals 32 and 33, so this asks the kernel.
