@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use nix::sys::termios::Termios;
 use nix::unistd::Pid;
 use redislease_locker::{Guard, Locker, Lost, NodeState, Renewals};
 use tokio::sync::watch;
@@ -129,6 +130,8 @@ struct Keeper {
     /// Children that this process had when it began, from a shell that became this program.
     strangers: Vec<Pid>,
     is_foreground: bool,
+    /// The modes of the terminal before the command. A command that ends by itself leaves those that it wants.
+    modes: Option<Termios>,
     status: watch::Sender<Status>,
     /// Events that the machine has not taken yet.
     events: VecDeque<Event>,
@@ -171,6 +174,7 @@ impl Keeper {
             warned: Vec::new(),
             strangers: children::list().unwrap_or_default(),
             is_foreground: terminal::is_foreground(),
+            modes: None,
             status,
             events: VecDeque::new(),
         };
@@ -310,8 +314,13 @@ impl Keeper {
                 "/proc shows another PID namespace: processes that leave the process group of the command cannot be found there, go on \
                  after a loss, and otherwise keep the lock until its TTL has passed. Mount another /proc, as `unshare --mount-proc` does",
             ),
-            // The guard has waited for init.
-            Report::Ended(_) => self.init = None,
+            Report::Ended(outcome) => {
+                // The guard has waited for init.
+                self.init = None;
+                if matches!(outcome, Outcome::Exited(_)) {
+                    self.modes = None;
+                }
+            }
             _ => {}
         }
         Event::Guard(report)
@@ -373,9 +382,10 @@ impl Keeper {
         Some(Report::Ended(Outcome::NotStarted { code: exit::FAILED, why: format!("cannot start the command: {by}") }))
     }
 
-    fn take_terminal(&self) {
+    fn take_terminal(&mut self) {
+        let modes = self.modes.take();
         if self.is_foreground
-            && let Err(error) = terminal::take()
+            && let Err(error) = terminal::take_back(&children::list().unwrap_or_default(), modes.as_ref())
         {
             say(&format!("cannot take the terminal back: {error}"));
         }

@@ -69,6 +69,7 @@ impl Keeper {
         self.isolation = isolation;
         // A shell may have moved this process to the background or back.
         self.is_foreground = terminal::is_foreground();
+        self.modes = terminal::modes().filter(|_| self.is_foreground);
         self.init = None;
         self.is_init_known = false;
         if self.deadline_file.is_none() {

@@ -69,6 +69,54 @@ fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
     running.wait();
 }
 
+/// A command that is killed cannot do it, and the user would type without an echo.
+#[test]
+fn after_a_loss_the_terminal_has_its_modes_again() {
+    let servers = Servers::short();
+    for isolate in ["pid", "none"] {
+        let text = "stty -echo -icanon; echo ready; sleep 600";
+        let run = servers.run(&["--lease", "test/modes", "-q", "--isolate", isolate], &["sh", "-c", text]);
+        let line = format!("{}; echo code $?; stty -a", line(&run));
+        let child = terminal(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut running = Running::of(child);
+        let _keyboard = running.child.stdin.take();
+        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line == "ready"));
+        servers.delete("test/modes");
+        let rest: Vec<String> = lines.collect();
+        assert!(rest.iter().any(|line| line.trim() == "code 76"), "{rest:?}");
+        let has = |mode: &str| rest.iter().any(|line| line.split_whitespace().any(|word| word == mode));
+        assert!(has("echo") && has("icanon"), "{isolate}: {rest:?}");
+        running.wait();
+    }
+}
+
+/// A shell takes the terminal back when `run` is stopped, and gives it to the next program.
+#[test]
+fn another_program_that_has_the_terminal_keeps_it() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let [pid, next] = ["pid", "next"].map(|name| folder.path().join(name).display().to_string());
+    let text = format!("kill -STOP $(cat {pid}); until [ -e {next} ]; do sleep 0.05; done; kill -CONT $(cat {pid})");
+    let run = servers.run(&["--lease", "test/tty", "-q", "--isolate", "none"], &["sh", "-c", &text]);
+    let script = folder.path().join("script");
+    let run = line(&run);
+    let lines = [
+        "set -m".to_owned(),
+        format!("sh -c 'echo $$ > {pid}; exec \"$@\"' sh {run}"),
+        format!("sh -c 'echo > {next}; sleep 3; echo groups $(ps -o tpgid=,pgid= -p $$)'"),
+        "wait".to_owned(),
+        format!("kill -0 $(cat {pid}) || echo ended"),
+    ];
+    std::fs::write(&script, lines.join("\n")).unwrap();
+    let output = terminal(&format!("bash {}", script.display())).output().unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
+    let groups = output.lines().find_map(|line| line.trim().strip_prefix("groups ")).expect(&output);
+    let groups: Vec<&str> = groups.split_whitespace().collect();
+    assert_eq!(groups[0], groups[1], "{output}");
+    assert!(output.contains("ended"), "{output}");
+}
+
 /// A shell that continues it with `fg` gives the terminal to `run`, and Ctrl-Z reaches it.
 #[test]
 fn a_run_that_holds_the_lock_is_not_suspended() {
