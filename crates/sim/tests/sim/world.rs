@@ -1,7 +1,6 @@
 //! One world: true time, the queue of events, and the state that they change.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use redislease_core::marker::Membership;
 use redislease_core::op::Attempt;
@@ -13,6 +12,7 @@ use crate::api::objects;
 use crate::api::objects::{LeaseSpec, QUORUM, START};
 use crate::api::server::{ApiServer, Backup};
 use crate::chaos::bug::Bug;
+use crate::chaos::quorum_edits::QuorumResource;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Swarm, of_place};
 use crate::check::checker::Checker;
@@ -46,12 +46,8 @@ pub struct World {
     pub swarm: Swarm,
     pub bugs: Vec<Bug>,
     pub membership: Membership,
-    pub valid_quorum: Arc<ValidQuorum>,
-    pub open_quorum: Arc<OpenQuorum>,
-    /// Per cluster: the quorum's secret is missing.
-    pub quorum_obstacles: Vec<bool>,
-    /// Per cluster: the quorum does not allow the namespaces of the leases.
-    pub quorum_denied: Vec<bool>,
+    /// Per cluster.
+    pub quorum_resources: Vec<QuorumResource>,
     pub servers: Vec<Server>,
     pub processes: Vec<Process>,
     pub links: Vec<Vec<Link>>,
@@ -89,17 +85,17 @@ pub struct World {
 impl World {
     pub fn new(mut swarm: Swarm, mut rng: Rng, bugs: &[Bug]) -> Self {
         swarm.calls = bugs.iter().fold(swarm.calls, |calls, bug| bug.calls(calls));
-        let valid_quorum = Arc::new(valid_quorum(&swarm));
+        let valid_quorum = valid_quorum(&swarm);
         let fingerprint = valid_quorum.fingerprint();
         let membership = Membership { generation: 1, fingerprint: fingerprint.as_str().into() };
-        let open_quorum = Arc::new(OpenQuorum {
+        let open_quorum = OpenQuorum {
             id: 1,
             name: QUORUM.into(),
             fingerprint: fingerprint.as_str().into(),
             quorum: swarm.quorum,
             longest_lease: swarm.longest,
             command_timeout: swarm.command_timeout,
-        });
+        };
         let servers = new_servers(&swarm, &mut rng, bugs, &membership);
         let processes = new_processes(&swarm, &mut rng, bugs);
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
@@ -115,10 +111,7 @@ impl World {
             rng,
             bugs: bugs.to_vec(),
             membership,
-            valid_quorum,
-            open_quorum,
-            quorum_obstacles: vec![false; swarm.clusters],
-            quorum_denied: vec![false; swarm.clusters],
+            quorum_resources: vec![QuorumResource::new(valid_quorum, open_quorum); swarm.clusters],
             last_step: vec![0; servers.len()],
             wrong_tickets: vec![None; servers.len()],
             servers,

@@ -96,12 +96,14 @@ pub enum Bug {
     KeysNotRead,
     /// The old rule: a term ends when its workload is missing, although the pods may run on.
     EndsWithItsWorkload,
+    /// The old rule: while the spec has never fitted the quorum, no workload is a candidate.
+    UnfitTermRunsOn,
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
 /// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, `ReleaseUnseen` needs a controller as in
 /// `scenario::selected`, and `NoSparePlaces` many calls at once as in `scenario::webhook`.
-const OF_THE_OPERATOR: [Bug; 38] = [
+const OF_THE_OPERATOR: [Bug; 39] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -140,6 +142,7 @@ const OF_THE_OPERATOR: [Bug; 38] = [
     Bug::EndMustBeShown,
     Bug::KeysNotRead,
     Bug::EndsWithItsWorkload,
+    Bug::UnfitTermRunsOn,
 ];
 
 impl Bug {
@@ -154,7 +157,7 @@ impl Bug {
             Self::DeletedTooEarly => Some("gate: "),
             Self::WorkloadRunsOn | Self::WorkloadIsStale => Some("orkload"),
             Self::StartFromCachedStatus => Some("R4: "),
-            Self::NextStartsTooEarly | Self::EndsWithItsWorkload => Some("R1: "),
+            Self::NextStartsTooEarly | Self::EndsWithItsWorkload | Self::UnfitTermRunsOn => Some("R1: "),
             Self::StoppedWithoutAnswer => Some("R3: "),
             Self::NoBackOff => Some("R2: "),
             Self::ConsentIgnored => Some("consent: "),

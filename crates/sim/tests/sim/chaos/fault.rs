@@ -97,6 +97,8 @@ pub enum Fault {
     RefusesStatuses,
     /// The quorum does not allow the namespaces of the leases for a while.
     NotAllowed,
+    /// The quorum gets a command timeout that is too long for every lease, for a while.
+    LongTimeout,
     /// Somebody undoes the writes to the objects of a lease, again and again.
     Fight,
     /// The owner of a workload takes its consent back for a while.

@@ -9,5 +9,6 @@ pub mod planted;
 pub mod planted_effects;
 pub mod pods;
 pub mod processes;
+pub mod quorum_edits;
 pub mod rng;
 pub mod swarm;

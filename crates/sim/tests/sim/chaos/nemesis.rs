@@ -154,20 +154,7 @@ impl World {
                 self.apis[cluster].refuses_writes = true;
                 self.heal_later(Heal::Webhook(cluster));
             }
-            Fault::NoSecret => {
-                if !self.quorum_obstacles[cluster] {
-                    self.hit_cluster(fault, cluster);
-                }
-                self.set_secret(cluster, false);
-                self.heal_later(Heal::Secret(cluster));
-            }
-            Fault::NotAllowed => {
-                if !self.quorum_denied[cluster] {
-                    self.hit_cluster(fault, cluster);
-                }
-                self.allow_namespaces(cluster, false);
-                self.heal_later(Heal::Allowed(cluster));
-            }
+            Fault::NoSecret | Fault::NotAllowed | Fault::LongTimeout => self.harm_quorum(cluster, fault),
             _ => self.harm_object(cluster, fault, at),
         }
     }
@@ -221,13 +208,12 @@ impl World {
             Heal::Api(cluster) => self.restore_api(cluster),
             Heal::ApiCut(process) => self.processes[process].api_cut -= 1,
             Heal::Webhook(cluster) => self.apis[cluster].refuses_writes = false,
-            Heal::Secret(cluster) => self.set_secret(cluster, true),
             Heal::Ready(cluster, pod) => self.change_pod(cluster, pod, |pod| pod.ready = pod.node.is_some()),
             Heal::Suspension(cluster, place) => self.suspend_lease(cluster, place, false),
             Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),
             Heal::Mutation(cluster) => self.apis[cluster].mutation = None,
             Heal::Policy(cluster) => self.apis[cluster].policy = None,
-            Heal::Allowed(cluster) => self.allow_namespaces(cluster, true),
+            Heal::Quorum(cluster, fault) => self.heal_quorum(cluster, fault),
             Heal::Consent(cluster, place) => _ = self.set_consent(cluster, place, Some(place)),
             Heal::Workload(cluster, place) => self.name_own_workload(cluster, place),
             Heal::Restored(cluster) => self.serve_restored(cluster),
@@ -341,27 +327,6 @@ impl World {
             if self.rng.percent(70) {
                 let delay = self.rng.pick(&[1, 100, 3000]) * MILLI;
                 self.after(delay, Event::ApiArrive(Box::new(call)));
-            }
-        }
-    }
-
-    pub fn set_secret(&mut self, cluster: usize, exists: bool) {
-        self.quorum_obstacles[cluster] = !exists;
-        self.quorum_seen(cluster);
-    }
-
-    /// The quorum allows the namespaces of the leases of this cluster, or does not.
-    pub fn allow_namespaces(&mut self, cluster: usize, allowed: bool) {
-        if self.quorum_denied[cluster] == allowed {
-            self.quorum_denied[cluster] = !allowed;
-            self.quorum_seen(cluster);
-        }
-    }
-
-    fn quorum_seen(&mut self, cluster: usize) {
-        for process in 0..self.processes.len() {
-            if self.processes[process].cluster == cluster {
-                self.later(process, 0, Inside::QuorumSeen);
             }
         }
     }

@@ -57,6 +57,9 @@ impl Planted {
         if self.is(Bug::ContendsWithoutAnswer) {
             facts.api_answered_at = Some(now);
         }
+        if self.is(Bug::UnfitTermRunsOn) && facts.spec.is_unfit {
+            facts.candidates = CandidateFacts::Unknown;
+        }
         match &mut facts.holder {
             PodKnowledge::Gone { stopped } if self.is(Bug::GoneIsProof) => *stopped = true,
             PodKnowledge::Here(sighting)

@@ -154,8 +154,9 @@ impl World {
         let now = self.now;
         self.apis[cluster].hangs_until.values_mut().for_each(|until| *until = now.min(*until));
         (self.apis[cluster].mutation, self.apis[cluster].policy) = (None, None);
-        self.allow_namespaces(cluster, true);
-        self.set_secret(cluster, true);
+        for fault in [Fault::NotAllowed, Fault::NoSecret, Fault::LongTimeout] {
+            self.heal_quorum(cluster, fault);
+        }
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
             self.suspend_lease(cluster, place, cluster == 1 && self.stays_suspended());

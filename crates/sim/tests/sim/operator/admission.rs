@@ -52,7 +52,8 @@ impl World {
 
     /// The quorums have been read: the leases can be opened on this one.
     pub fn quorum_read(&mut self, process: usize) {
-        let (open, valid) = (Some(self.open_quorum.clone()), Some(self.valid_quorum.clone()));
+        let (valid, open) = self.quorum_resources[self.processes[process].cluster].specs();
+        let (open, valid) = (Some(open), Some(valid));
         self.quorum_changed(process, QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
         self.nodes_changed(process);
         self.wake_leader(process);
@@ -78,10 +79,12 @@ impl World {
         if !before.read {
             return;
         }
-        let denied = self.quorum_denied[operator.cluster];
-        let obstacle = (denied || self.quorum_obstacles[operator.cluster])
+        let resource = &self.quorum_resources[operator.cluster];
+        let (denied, (valid, open)) = (resource.denied, resource.specs());
+        let (valid, open) = (Some(valid), Some(open));
+        let obstacle = (denied || resource.no_secret)
             .then(|| (LeaseReady::InvalidReference, "the quorum cannot be used".to_owned()));
-        let after = QuorumFacts { up, evaluated, obstacle, denied, ..QuorumFacts::clone(&before) };
+        let after = QuorumFacts { up, evaluated, obstacle, denied, valid, open, ..QuorumFacts::clone(&before) };
         if after != *before {
             self.quorum_changed(process, after);
             self.wake_leader(process);

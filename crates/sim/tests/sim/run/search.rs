@@ -46,6 +46,10 @@ const WITH_POLICIES: u64 = 12;
 const WITH_ORPHANS: u64 = 11;
 const FIRST_WITH_ORPHANS: u64 = 8;
 
+/// Every thirteenth seed, from the fifth on, edits the quorum. The seeds that failed before one did are not among them.
+const WITH_QUORUM_EDITS: u64 = 13;
+const FIRST_WITH_QUORUM_EDITS: u64 = 5;
+
 /// A world of operators. Its swarm shows the bugs.
 pub fn operators(seed: u64, bugs: &[Bug]) -> World {
     let mut rng = Rng::new(seed);
@@ -56,6 +60,10 @@ pub fn operators(seed: u64, bugs: &[Bug]) -> World {
     let has_orphans = bugs.is_empty() && seed % WITH_ORPHANS == FIRST_WITH_ORPHANS;
     if has_orphans || bugs.contains(&Bug::EndsWithItsWorkload) {
         swarm = swarm.with_orphans(&mut rng);
+    }
+    let edits_quorum = bugs.is_empty() && seed % WITH_QUORUM_EDITS == FIRST_WITH_QUORUM_EDITS;
+    if edits_quorum || bugs.contains(&Bug::UnfitTermRunsOn) {
+        swarm = swarm.with_quorum_edits(&mut rng);
     }
     World::new(swarm, rng, bugs)
 }
