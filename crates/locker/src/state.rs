@@ -140,7 +140,7 @@ impl keeper::Observer for Reports {
     }
 
     fn unwanted(&self, now: Time) -> Option<TermId> {
-        self.0.read(|lock| lock.untaken(now).cloned())
+        self.0.lock().give_up_untaken(now)
     }
 
     fn closes(&self) -> bool {

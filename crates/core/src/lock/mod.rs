@@ -200,11 +200,15 @@ impl Lock {
     }
 
     /// The term that the program has not taken in the time for which it was granted. The program may have forgotten its request: the
-    /// lease releases the term and does not renew it for ever. A request that is not forgotten goes on with another attempt.
-    pub fn untaken(&self, now: Time) -> Option<&TermId> {
+    /// lease releases the term and does not renew it for ever, and from now on the program does not get it. A request that is not
+    /// forgotten goes on with another attempt.
+    pub fn give_up_untaken(&mut self, now: Time) -> Option<TermId> {
         let is_asked = self.held().is_none() && !self.is_over();
         let in_time = self.first_until.is_none_or(|until| now < until);
-        self.term().filter(|_| is_asked && !in_time).map(|term| &term.id)
+        let term = self.term().filter(|_| is_asked && !in_time)?.id.clone();
+        self.lost.get_or_insert(Lost::Expired);
+        self.view.standing = Standing::Idle;
+        Some(term)
     }
 
     /// The lease closes. Returns whether the program does not have the lock: then the keys can be deleted at once, and the program

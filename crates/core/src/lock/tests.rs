@@ -96,15 +96,20 @@ fn a_term_that_is_renewed_and_not_taken_is_released_after_its_first_validity() {
     for mut lock in [asked(request()), won(request())] {
         lock.handle(START, Input::Shown(&term(START + Millis(1000))));
         lock.handle(START, Input::Shown(&renewed));
-        assert_eq!((lock.untaken(until - Millis(1)), lock.untaken(until)), (None, Some(&id())));
+        assert_eq!(lock.give_up_untaken(until - Millis(1)), None);
+        assert_eq!(lock.give_up_untaken(until), Some(id()));
+        assert_eq!((lock.give_up_untaken(until), lock.won(until)), (None, None), "the lease has not shown its end yet");
+        let mut late = lock.clone();
+        late.handle(until, Input::Taken);
+        assert!(late.check(until).is_err(), "the keys are being deleted");
         lock.handle(until, Input::Shown(&View { retry_at: Some(until), ..View::default() }));
-        assert_eq!((lock.untaken(until), lock.won(until)), (None, None));
+        assert_eq!(lock.won(until), None);
         wake(&mut lock, until);
         assert!(lock.failure().is_some(), "the time of the request has passed");
     }
     let mut lock = held(request());
     lock.handle(START, Input::Shown(&renewed));
-    assert_eq!(lock.untaken(until), None, "the program has it");
+    assert_eq!(lock.give_up_untaken(until), None, "the program has it");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub trait Observer: Send + 'static {
     fn changed(&self, view: &View);
     /// A majority of the nodes has deleted the keys after [`super::LeaseHandle::release`], or set their end.
     fn released(&self) {}
-    /// Asked whenever time has passed: the term that nobody wants any more, which is released.
+    /// Asked whenever time has passed: the term that nobody wants any more, which is released. From the answer on, nobody may take it.
     fn unwanted(&self, now: Time) -> Option<TermId> {
         let _ = now;
         None
