@@ -112,6 +112,12 @@ impl Drift {
         span.saturating_sub(self.margin(span)).saturating_sub(self.jump)
     }
 
+    /// The shortest span of which [`Drift::least`] leaves `part`. The two rates differ by less than 100 %.
+    pub const fn covering(self, part: Millis) -> Millis {
+        let rest = part.0.saturating_add(self.slack.0).saturating_add(self.jump.0);
+        Millis(rest.saturating_mul(100).div_ceil(100 - self.percent as u64))
+    }
+
     /// The time after which `span` has certainly ended on the other clock. Time that the own clock has lost makes it longer.
     pub const fn most(self, span: Millis) -> Millis {
         Millis(span.0.saturating_add(self.margin(span).0))
@@ -143,7 +149,18 @@ mod tests {
     }
 
     #[test]
+    fn a_covering_span_is_the_shortest_one() {
+        for part in (1..1000).chain([10_000, 94_000, 3_600_000]).map(Millis) {
+            let span = Drift::STANDARD.covering(part);
+            assert!(Drift::STANDARD.least(span) >= part, "{part:?}");
+            assert!(Drift::STANDARD.least(span.saturating_sub(Millis(1))) < part, "{part:?}");
+        }
+        assert_eq!(Drift::NONE.covering(Millis(7)), Millis(7));
+    }
+
+    #[test]
     fn no_arithmetic_overflows() {
+        assert!(Drift::STANDARD.covering(Millis(u64::MAX)) > Millis(1));
         assert_eq!(Time(u64::MAX) + Millis(1), Time(u64::MAX));
         assert_eq!(Time(1) - Millis(2), Time(0));
         assert_eq!(Drift::STANDARD.most(Millis(u64::MAX)), Millis(u64::MAX));

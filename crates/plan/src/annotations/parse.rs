@@ -8,6 +8,7 @@ use crate::api::names::{
     names_a_lease,
 };
 use crate::api::spelling::{WORKLOAD_ANNOTATIONS, is_meant_as_name};
+use crate::api::validated::{MAX_LEASE, shortest_lease};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
 use kube::core::ObjectMeta;
@@ -218,7 +219,7 @@ impl Parser<'_> {
         ] {
             let Some(value) = self.annotations.get(name) else { continue };
             let text = Duration::new(value.as_str());
-            if text.parse().is_ok_and(|duration| !duration.is_zero() && duration <= LONGEST) {
+            if text.parse().is_ok_and(|duration| !duration.is_zero() && duration <= MAX_LEASE) {
                 *field = text;
             } else {
                 let must =
@@ -228,9 +229,6 @@ impl Parser<'_> {
         }
     }
 }
-
-/// The longest duration in the spec of a lease.
-const LONGEST: core::time::Duration = core::time::Duration::from_hours(1);
 
 /// Checks the rules that the API server has for the spec of a lease.
 fn check(workload: &WorkloadFacts, name: &str, settings: &Settings) -> Result<(), Problem> {
@@ -248,14 +246,7 @@ fn check(workload: &WorkloadFacts, name: &str, settings: &Settings) -> Result<()
         return Err(Problem { reason: NoticeReason::InvalidAnnotation, note });
     }
     let value = workload.annotations.get("lease-duration").map(String::as_str);
-    Err(invalid("lease-duration", value, &must, shortest(settings).as_deref()))
-}
-
-/// The shortest valid lease duration with these settings, in whole seconds. `None`: it is longer than any lease may last.
-fn shortest(settings: &Settings) -> Option<String> {
-    let millis = |duration: &Duration| duration.parse().map_or(0, |duration| duration.as_millis());
-    let (renew, stop) = (millis(&settings.renew_interval), millis(&settings.grace_period) + 1000);
-    let shortest = (3 * renew + stop).max(((2 * renew + stop) * 100).div_ceil(99));
-    let shortest = core::time::Duration::from_secs(u64::try_from(shortest.div_ceil(1000)).ok()?);
-    (shortest <= LONGEST).then(|| Duration::from(shortest).to_string())
+    let (renew, grace) = (settings.renew_interval.parse().ok(), settings.grace_period.parse().ok());
+    let shortest = renew.zip(grace).and_then(|(renew, grace)| shortest_lease(renew, grace)).map(Duration::from);
+    Err(invalid("lease-duration", value, &must, shortest.as_ref().map(Duration::as_str)))
 }

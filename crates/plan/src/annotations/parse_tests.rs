@@ -152,15 +152,30 @@ fn a_wrong_annotation_is_reported_with_its_value_and_the_nearest_right_one() {
     let says = "Annotations redislease.io/lease and redislease.io/activated-by name two leases, b and orders, and no term of \
                 them begins: remove one of the annotations. The operator does not";
     assert!(note.starts_with(says), "{note}");
-    // The suggested duration is accepted.
-    let corrected = workload("b", &[("lease", "true"), ("grace-period", "20s"), ("lease-duration", "36s")]);
-    assert!(matches!(parse(&corrected).request, Request::Lease(_)));
     // Without redislease.io/lease, a word that may be meant to name the lease keeps what exists.
     for unclear in [("leese", "true"), ("activated_by", "billing"), ("activated-by", "billing ")] {
         assert_eq!(parse(&workload("b", &[unclear])).request, Request::Invalid, "{unclear:?}");
     }
     assert_eq!(parse(&workload("b", &[("topology", "zone")])).request, Request::None);
     assert_eq!(notes(&workload("b", &[("leese", "true"), ("quorums", "x")])).len(), 2, "one event for each");
+}
+
+#[test]
+fn the_suggested_lease_duration_is_the_shortest_one_that_is_accepted() {
+    for (renew, grace) in [1, 2, 5, 40].into_iter().flat_map(|renew| (1..300).map(move |grace| (renew, grace))) {
+        let (renew, grace) = (format!("{renew}s"), format!("{grace}s"));
+        let with = |duration: &str| {
+            let annotations =
+                [("lease", "true"), ("renew-interval", &renew), ("grace-period", &grace), ("lease-duration", duration)];
+            workload("b", &annotations)
+        };
+        let (_, note) = only_problem(&with("1s"));
+        let suggested = note.split("use \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let accepts = |duration: &str| matches!(parse(&with(duration)).request, Request::Lease(_));
+        assert!(accepts(suggested), "{note}");
+        let shorter = Duration::new(suggested).parse().unwrap() - core::time::Duration::from_secs(1);
+        assert!(!accepts(Duration::from(shorter).as_str()), "{note}");
+    }
 }
 
 /// A suggestion that is wrong does harm: whoever follows it scales a workload, or makes the next mistake.

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::core::Selector;
 use redislease_core::time::Drift;
 
-use super::error::Reader;
+use super::error::{MAX_LEASE, Reader};
 use super::{InvalidSpec, Mismatch, ValidQuorum, selector};
 use crate::api::lease::{
     ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, RetrySpec, RetryStrategy, ScaleSpec, WorkloadRef,
@@ -180,8 +180,8 @@ impl TryFrom<&RedisLease> for ValidLease {
             namespace,
             name,
         };
-        let shortest = 3 * valid.renew_interval + valid.stop_budget();
-        if valid.lease_duration < shortest {
+        let [for_three, for_two] = shortest_durations(valid.renew_interval, valid.stop_budget());
+        if valid.lease_duration < for_three {
             return Err(read.invalid(
                 "spec.leaseDuration",
                 &spec.lease_duration,
@@ -191,9 +191,7 @@ impl TryFrom<&RedisLease> for ValidLease {
                 ),
             ));
         }
-        // With the maximal clock drift, the deadline to stop must still come after the second renewal.
-        let shortest = 2 * valid.renew_interval + valid.stop_budget();
-        if Duration::from(Drift::STANDARD.least(valid.lease_duration.into())) < shortest {
+        if valid.lease_duration < for_two {
             return Err(read.invalid(
                 "spec.leaseDuration",
                 &spec.lease_duration,
@@ -205,6 +203,20 @@ impl TryFrom<&RedisLease> for ValidLease {
         }
         Ok(valid)
     }
+}
+
+/// The shortest lease durations for this renew interval and stop budget by two rules: there is time for three renewals, and with the
+/// maximal clock drift the deadline to stop still comes after the second one.
+fn shortest_durations(renew_interval: Duration, stop_budget: Duration) -> [Duration; 2] {
+    let second_renewal = 2 * renew_interval + stop_budget;
+    [3 * renew_interval + stop_budget, Drift::STANDARD.covering(second_renewal.into()).into()]
+}
+
+/// The shortest valid lease duration for this renew interval and grace period, in whole seconds. `None`: no lease may last that long.
+pub fn shortest_lease(renew_interval: Duration, grace_period: Duration) -> Option<Duration> {
+    let shortest = shortest_durations(renew_interval, grace_period + REAP_MARGIN).into_iter().max()?;
+    let seconds = u64::try_from(shortest.as_millis().div_ceil(1000)).ok()?;
+    Some(Duration::from_secs(seconds)).filter(|seconds| *seconds <= MAX_LEASE)
 }
 
 impl ValidLease {

@@ -9,7 +9,9 @@ mod quorum;
 mod selector;
 
 pub use error::{InvalidSpec, MAX_LEASE, Mismatch};
-pub use lease::{Candidates, ClusterActivation, REAP_MARGIN, Readiness, Retry, ValidLease, Workload, WorkloadKind};
+pub use lease::{
+    Candidates, ClusterActivation, REAP_MARGIN, Readiness, Retry, ValidLease, Workload, WorkloadKind, shortest_lease,
+};
 pub use quorum::{Address, Fingerprint, ValidNode, ValidQuorum, ValidTls};
 pub use selector::keys as selector_keys;
 
