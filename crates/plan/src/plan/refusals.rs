@@ -6,6 +6,7 @@ use super::desired_role::DesiredRole;
 use super::output::Effects;
 use super::role_writer::Writing;
 use super::{Effect, Measure, PodChange, RoleOutcome, lacks_right};
+use crate::api::names::PodRole;
 use crate::status::NoticeReason;
 
 /// How long the operator waits before it tries again whether it has the right to write to a workload.
@@ -28,9 +29,15 @@ struct Refusal {
     forbidden_until: Option<Time>,
 }
 
+impl Refusal {
+    fn is_deletion(&self) -> bool {
+        self.change == PodChange::Delete && !self.dry_run
+    }
+}
+
 impl Refusals {
     pub fn of_deletion(&self, uid: &str) -> Option<&str> {
-        let refusal = self.0.as_ref().filter(|one| one.uid == uid && one.change == PodChange::Delete && !one.dry_run);
+        let refusal = self.0.as_ref().filter(|one| one.uid == uid && one.is_deletion());
         refusal.map(|refusal| refusal.why.as_str())
     }
 
@@ -74,8 +81,11 @@ impl Refusals {
             RoleOutcome::Unanswered(_) | RoleOutcome::Withdrawn => return,
             RoleOutcome::Written(None) | RoleOutcome::Conflict | RoleOutcome::Gone => None,
         };
+        let is_label = matches!(change, PodChange::None | PodChange::Fence(_));
         let Some(why) = refused else {
-            if self.0.as_ref().is_some_and(|refused| refused.uid == *uid) {
+            // A pod that cannot be deleted runs on, whatever becomes of its label `standby`.
+            let is_standby = is_label && *role == Some(PodRole::Standby) && *outcome != RoleOutcome::Gone;
+            if self.0.as_ref().is_some_and(|known| known.uid == *uid && !(is_standby && known.is_deletion())) {
                 self.0 = None;
             }
             if change == PodChange::Delete && !dry_run && *outcome == RoleOutcome::Written(None) {
@@ -100,10 +110,9 @@ impl Refusals {
         let is_known = self.0.as_deref().is_some_and(is_same);
         // What keeps this cluster from its workload is remembered until it is over; that a pod runs on says more than that it has
         // no label.
-        let is_label = matches!(change, PodChange::None | PodChange::Fence(_));
         let blocks = |known: &Refusal| {
             if known.uid == *uid {
-                return is_label && known.change == PodChange::Delete && !known.dry_run;
+                return is_label && known.is_deletion();
             }
             known.forbidden_until.is_some_and(|until| now < until)
         };

@@ -77,9 +77,9 @@ impl Roles {
             let why = self.refusals.of_stop(&workload.uid).filter(|_| !workload.run.is_stopped())?;
             return Some(("The workload".to_owned(), why.to_owned()));
         }
+        let activator = Activator::of(self.writer.lease(), facts);
         let refused = |pod: &Arc<PodFacts>| {
-            let runs = !pod.finished && pod.deletion_grace.is_none();
-            let why = self.refusals.of_deletion(&pod.uid).filter(|_| runs)?;
+            let why = self.refusals.of_deletion(&pod.uid).filter(|_| activator.has_started(pod))?;
             Some((format!("The pod {}", pod.name), why.to_owned()))
         };
         electorate.pods().chain(&facts.strays).find_map(refused)

@@ -254,6 +254,13 @@ fn a_refused_deletion_starts_nothing_and_the_condition_says_so() {
     let message = story.ready_message();
     let says = "b is not started: a, which was started for an earlier term, may still run, and cannot be deleted: the policy forbids it";
     assert!(message.ends_with(says), "{message}");
+    // Its label follows the new term.
+    assert_eq!(story.changes(), [("a".into(), PodChange::None)]);
+    story.write();
+    for outcome in [RoleOutcome::Conflict, RoleOutcome::Written(None)] {
+        story.event(Event::RoleWritten { uid: "uid-a".into(), outcome });
+        assert!(story.status_write().is_none(), "the condition stays as it is: {:?}", story.effects);
+    }
     for _ in 0..100 {
         story.pass(10_000);
         assert!(!story.starts_b(), "{:?}", story.effects);
