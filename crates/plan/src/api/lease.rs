@@ -1,5 +1,4 @@
 //! `RedisLease`: the spec, which users write.
-#![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
 #![allow(clippy::doc_markdown, reason = "kubectl explain shows these comments as plain text")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -23,105 +22,39 @@ use super::{Duration, RedisLeaseStatus, rules};
     status = "RedisLeaseStatus",
     derive = "PartialEq",
     doc = "RedisLease elects one active pod among a set of pods. The lease is held on a quorum of independent Redis masters.",
+    printcolumn = r#"{"name": "Active", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Active\")].status",
+        "description": "Whether a pod of this cluster holds the lease."}"#,
+    printcolumn = r#"{"name": "Holder", "type": "string", "jsonPath": ".status.holder.pod",
+        "description": "The pod, or with granularity Cluster the workload, that holds the lease."}"#,
+    printcolumn = r#"{"name": "Cluster", "type": "string", "jsonPath": ".status.holder.cluster",
+        "description": "The name of the cluster that the holder runs in."}"#,
+    printcolumn = r#"{"name": "Token", "type": "integer", "format": "int64", "jsonPath": ".status.fencingToken",
+        "description": "The fencing token of the latest term."}"#,
+    printcolumn = r#"{"name": "Since", "type": "date", "jsonPath": ".status.acquireTime",
+        "description": "How long the current holder has held the lease."}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status",
+        "description": "Whether a pod of this or of another cluster holds the lease."}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "priority": 1, "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason",
+        "description": "The reason of the condition Ready."}"#,
+    printcolumn = r#"{"name": "Last end", "type": "string", "priority": 1, "jsonPath": ".status.history[0].reason",
+        "description": "Why the last term ended."}"#,
+    printcolumn = r#"{"name": "Quorum", "type": "string", "priority": 1, "jsonPath": ".spec.quorumRef.name",
+        "description": "The name of the RedisQuorum."}"#,
+    printcolumn = r#"{"name": "Candidates", "type": "integer", "format": "int32", "priority": 1, "jsonPath": ".status.candidates.eligible",
+        "description": "The number of pods that can be elected now, the holder included."}"#,
+    printcolumn = r#"{"name": "Transitions", "type": "integer", "format": "int64", "priority": 1, "jsonPath": ".status.transitions",
+        "description": "The number of terms that have begun."}"#,
+    printcolumn = r#"{"name": "Node", "type": "string", "priority": 1, "jsonPath": ".status.holder.node",
+        "description": "The Kubernetes node that the holder runs on."}"#,
+    printcolumn = r#"{"name": "Message", "type": "string", "priority": 1, "jsonPath": ".status.conditions[?(@.type==\"Ready\")].message",
+        "description": "The message of the condition Ready."}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+        "description": "The time since the object was created."}"#,
     selectable = ".status.holder.pod",
     validation = rules::lease_name_fits_a_label_key(),
     validation = rules::status_is_kept(),
     validation = rules::fencing_token_never_decreases(),
 )]
-#[kube(printcolumn(
-    name = "Active",
-    type_ = "string",
-    json_path = r#".status.conditions[?(@.type=="Active")].status"#,
-    description = "Whether a pod of this cluster holds the lease."
-))]
-#[kube(printcolumn(
-    name = "Holder",
-    type_ = "string",
-    json_path = ".status.holder.pod",
-    description = "The pod, or with granularity Cluster the workload, that holds the lease."
-))]
-#[kube(printcolumn(
-    name = "Cluster",
-    type_ = "string",
-    json_path = ".status.holder.cluster",
-    description = "The name of the cluster that the holder runs in."
-))]
-#[kube(printcolumn(
-    name = "Token",
-    type_ = "integer",
-    format = "int64",
-    json_path = ".status.fencingToken",
-    description = "The fencing token of the latest term."
-))]
-#[kube(printcolumn(
-    name = "Since",
-    type_ = "date",
-    json_path = ".status.acquireTime",
-    description = "How long the current holder has held the lease."
-))]
-#[kube(printcolumn(
-    name = "Ready",
-    type_ = "string",
-    json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
-    description = "Whether a pod of this or of another cluster holds the lease."
-))]
-#[kube(printcolumn(
-    name = "Reason",
-    type_ = "string",
-    priority = 1,
-    json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-    description = "The reason of the condition Ready."
-))]
-#[kube(printcolumn(
-    name = "Last end",
-    type_ = "string",
-    priority = 1,
-    json_path = ".status.history[0].reason",
-    description = "Why the last term ended."
-))]
-#[kube(printcolumn(
-    name = "Quorum",
-    type_ = "string",
-    priority = 1,
-    json_path = ".spec.quorumRef.name",
-    description = "The name of the RedisQuorum."
-))]
-#[kube(printcolumn(
-    name = "Candidates",
-    type_ = "integer",
-    format = "int32",
-    priority = 1,
-    json_path = ".status.candidates.eligible",
-    description = "The number of pods that can be elected now, the holder included."
-))]
-#[kube(printcolumn(
-    name = "Transitions",
-    type_ = "integer",
-    format = "int64",
-    priority = 1,
-    json_path = ".status.transitions",
-    description = "The number of terms that have begun."
-))]
-#[kube(printcolumn(
-    name = "Node",
-    type_ = "string",
-    priority = 1,
-    json_path = ".status.holder.node",
-    description = "The Kubernetes node that the holder runs on."
-))]
-#[kube(printcolumn(
-    name = "Message",
-    type_ = "string",
-    priority = 1,
-    json_path = r#".status.conditions[?(@.type=="Ready")].message"#,
-    description = "The message of the condition Ready."
-))]
-#[kube(printcolumn(
-    name = "Age",
-    type_ = "date",
-    json_path = ".metadata.creationTimestamp",
-    description = "The time since the object was created."
-))]
 #[x_kube(
     validation = rules::immutable("quorumRef", rules::NEW_LEASE),
     validation = rules::optional_immutable("keys", rules::NEW_LEASE),

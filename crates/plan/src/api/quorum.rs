@@ -1,5 +1,4 @@
 //! `RedisQuorum`: the independent Redis masters on which leases are held.
-#![allow(clippy::duplicated_attributes, reason = "each printer column repeats the names of its attributes")]
 #![allow(clippy::doc_markdown, reason = "kubectl explain shows these comments as plain text")]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
@@ -23,58 +22,24 @@ use super::{Duration, lenient, rules};
     namespaced,
     status = "RedisQuorumStatus",
     derive = "PartialEq",
-    doc = "RedisQuorum names the independent Redis masters on which leases are held. It must be in the operator's namespace."
+    doc = "RedisQuorum names the independent Redis masters on which leases are held. It must be in the operator's namespace.",
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status",
+        "description": "Whether leases can be acquired on the quorum."}"#,
+    printcolumn = r#"{"name": "Health", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"QuorumHealthy\")].reason",
+        "description": "The reason of the condition QuorumHealthy."}"#,
+    printcolumn = r#"{"name": "Votes", "type": "string", "jsonPath": ".status.votes",
+        "description": "The number of nodes that vote, and the number of all nodes."}"#,
+    printcolumn = r#"{"name": "Longest", "type": "string", "jsonPath": ".spec.maxLeaseDuration",
+        "description": "The longest leaseDuration that a lease on this quorum can have."}"#,
+    printcolumn = r#"{"name": "Leader", "type": "string", "jsonPath": ".status.leader.instance",
+        "description": "The replica of the operator that decides about the leases on this quorum."}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "priority": 1, "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason",
+        "description": "The reason of the condition Ready."}"#,
+    printcolumn = r#"{"name": "Fingerprint", "type": "string", "priority": 1, "jsonPath": ".status.fingerprint",
+        "description": "A hash of the quorum's configuration."}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+        "description": "The time since the object was created."}"#
 )]
-#[kube(printcolumn(
-    name = "Ready",
-    type_ = "string",
-    json_path = r#".status.conditions[?(@.type=="Ready")].status"#,
-    description = "Whether leases can be acquired on the quorum."
-))]
-#[kube(printcolumn(
-    name = "Health",
-    type_ = "string",
-    json_path = r#".status.conditions[?(@.type=="QuorumHealthy")].reason"#,
-    description = "The reason of the condition QuorumHealthy."
-))]
-#[kube(printcolumn(
-    name = "Votes",
-    type_ = "string",
-    json_path = ".status.votes",
-    description = "The number of nodes that vote, and the number of all nodes."
-))]
-#[kube(printcolumn(
-    name = "Longest",
-    type_ = "string",
-    json_path = ".spec.maxLeaseDuration",
-    description = "The longest leaseDuration that a lease on this quorum can have."
-))]
-#[kube(printcolumn(
-    name = "Leader",
-    type_ = "string",
-    json_path = ".status.leader.instance",
-    description = "The replica of the operator that decides about the leases on this quorum."
-))]
-#[kube(printcolumn(
-    name = "Reason",
-    type_ = "string",
-    priority = 1,
-    json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-    description = "The reason of the condition Ready."
-))]
-#[kube(printcolumn(
-    name = "Fingerprint",
-    type_ = "string",
-    priority = 1,
-    json_path = ".status.fingerprint",
-    description = "A hash of the quorum's configuration."
-))]
-#[kube(printcolumn(
-    name = "Age",
-    type_ = "date",
-    json_path = ".metadata.creationTimestamp",
-    description = "The time since the object was created."
-))]
 #[x_kube(
     validation = rules::single_node_is_allowed_explicitly(),
     validation = rules::node_names_are_immutable(),
