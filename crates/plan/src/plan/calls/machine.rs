@@ -9,7 +9,7 @@ use redislease_core::time::{Millis, Time};
 use super::answer::{Answer, CallError, Changed, Found, Outcome, RoleAnswer};
 use super::judge::{Judged, judge};
 use super::limits::Limits;
-use super::queue::{Queue, Retry};
+use super::queue::Queue;
 use super::request::{Key, Request};
 use super::submission::{Next, Priority, Submission, Verdict};
 use crate::plan::{Read, RoleOutcome, RoleWrite, StatusOutcome};
@@ -56,7 +56,6 @@ impl<T> Job<T> {
 struct InFlight<T> {
     key: Key,
     job: Job<T>,
-    retry: Option<Retry<Key>>,
     /// The error of a role write whose object is being read now.
     first: Option<CallError>,
 }
@@ -171,8 +170,7 @@ impl<T> Calls<T> {
                         write.waits = write.must_be_stored();
                     }
                     let request = job.request.clone();
-                    let retry = self.queue.retry(&key);
-                    return Some(self.send(InFlight { key, job, retry, first: None }, request));
+                    return Some(self.send(InFlight { key, job, first: None }, request));
                 }
             }
         }
@@ -214,9 +212,9 @@ impl<T> Calls<T> {
             self.effects.push_back(effect);
             return None;
         }
-        let InFlight { key, job, retry, first } = sent;
+        let InFlight { key, job, first } = sent;
         let (judged, mut outcome) = judge(&request, first, answer);
-        self.queue.done(now, &key, judged.verdict, entropy);
+        let terms = self.queue.done(now, &key, judged.verdict, entropy);
         let unanswered = judged.verdict == Verdict::Unanswered;
         let (failures, at_fault) = self.queue.failed(&key);
         if !at_fault {
@@ -228,10 +226,10 @@ impl<T> Calls<T> {
         }
         // A secret that cannot be read must not keep all quorums from starting.
         let gives_up = failures >= GIVES_UP && matches!(*request, Request::Secret { .. });
-        match retry {
-            Some(retry) if unanswered && request.is_read() && !gives_up => {
+        match terms {
+            Some(terms) if unanswered && request.is_read() && !gives_up => {
                 // A newer read of the same object may be queued already.
-                if let Some(older) = self.queue.put_back(now, key.clone(), retry, job)
+                if let Some(older) = self.queue.put_back(now, key.clone(), terms, job)
                     && let Some(newer) = self.queue.queued(&key)
                 {
                     newer.join(older);

@@ -48,7 +48,7 @@ struct LaneState<K> {
 
 /// A job without its payload.
 #[derive(Clone, Debug)]
-struct Terms<K> {
+pub struct Terms<K> {
     tenant: Arc<str>,
     lane: Lane<K>,
     priority: Priority,
@@ -268,13 +268,13 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         self.jobs.get_mut(key).map(|job| &mut job.payload)
     }
 
-    /// Records the outcome of a call.
-    pub fn done(&mut self, now: Time, key: &K, verdict: Verdict, entropy: Entropy) {
+    /// Records the outcome of a call. Returns what [`Queue::put_back`] needs.
+    pub fn done(&mut self, now: Time, key: &K, verdict: Verdict, entropy: Entropy) -> Option<Terms<K>> {
         let terms = self.under_way.remove(key);
         if let Some(terms) = &terms {
             self.free_lane(&terms.lane);
         }
-        let priority = terms.map_or(Priority::Counts, |terms| terms.priority);
+        let priority = terms.as_ref().map_or(Priority::Counts, |terms| terms.priority);
         let recent =
             self.refusals.get(key).filter(|refusal| refusal.unanswered.is_some() || refusal.counts(now)).copied();
         let failures = recent.map(|refusal| refusal.failures);
@@ -292,7 +292,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
                 if !at_fault {
                     self.gate.unanswered(now, false, entropy);
                 }
-                return;
+                return terms;
             }
             (Verdict::Done, _) => {
                 self.refusals.remove(key);
@@ -324,6 +324,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         if verdict != Verdict::Panicked {
             self.answered();
         }
+        terms
     }
 
     /// How many calls of this key failed in a row, the first one apart, and whether the object is the reason for the last one.
@@ -338,17 +339,12 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     }
 
     /// Queues an unanswered job again, unless a newer one of its key is queued: then it returns the payload.
-    pub fn put_back(&mut self, now: Time, key: K, terms: Retry<K>, payload: P) -> Option<P> {
+    pub fn put_back(&mut self, now: Time, key: K, terms: Terms<K>, payload: P) -> Option<P> {
         if self.jobs.contains_key(&key) {
             return Some(payload);
         }
-        self.put(now, key, terms.0, None, payload);
+        self.put(now, key, terms, None, payload);
         None
-    }
-
-    /// The data for queueing a job in flight again.
-    pub fn retry(&self, key: &K) -> Option<Retry<K>> {
-        self.under_way.get(key).cloned().map(Retry)
     }
 
     /// Records the outcome of the probe.
@@ -418,10 +414,6 @@ impl<K: Clone + Ord, P> Queue<K, P> {
 fn tenants<K>(calls: &BTreeMap<K, Terms<K>>) -> impl ExactSizeIterator<Item = &Arc<str>> {
     calls.values().map(|terms| &terms.tenant)
 }
-
-/// See [`Queue::retry`].
-#[derive(Clone, Debug)]
-pub struct Retry<K>(Terms<K>);
 
 #[cfg(test)]
 #[path = "queue_tests.rs"]

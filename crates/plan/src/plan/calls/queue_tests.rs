@@ -98,9 +98,8 @@ fn without_an_answer_everything_waits_for_one_probe() {
     queue.submit(Time(0), job("a", Priority::End, 1));
     queue.submit(Time(0), job("b", Priority::End, 2));
     assert_eq!(sent(&mut queue, Time(0)), ["a", "b"]);
-    let retry = queue.retry(&"a").unwrap();
-    queue.done(Time(5000), &"a", Verdict::Unanswered, MIDDLE);
-    assert_eq!(queue.put_back(Time(5000), "a", retry, 1), None);
+    let terms = queue.done(Time(5000), &"a", Verdict::Unanswered, MIDDLE).unwrap();
+    assert_eq!(queue.put_back(Time(5000), "a", terms, 1), None);
     queue.done(Time(5001), &"b", Verdict::Unanswered, MIDDLE);
     for key in ["c", "d"] {
         queue.submit(Time(5002), job(key, Priority::End, 0));
@@ -239,12 +238,11 @@ fn an_unanswered_job_is_repeated_unless_a_newer_one_waits() {
     for newer in [false, true] {
         queue.submit(Time(0), job("s", Priority::Counts, 1));
         assert_eq!(queue.next(Time(0)), Some(Next::Call("s", 1)));
-        let retry = queue.retry(&"s").unwrap();
         if newer {
             queue.submit(Time(0), job("s", Priority::End, 2));
         }
-        done(&mut queue, Time(0), &["s"]);
-        assert_eq!(queue.put_back(Time(0), "s", retry, 1), newer.then_some(1));
+        let terms = queue.done(Time(0), &"s", Verdict::Done, MIDDLE).unwrap();
+        assert_eq!(queue.put_back(Time(0), "s", terms, 1), newer.then_some(1));
         assert_eq!(queue.next(Time(0)), Some(Next::Call("s", if newer { 2 } else { 1 })));
         done(&mut queue, Time(0), &["s"]);
         assert_eq!(queue.next(Time(0)), None);
