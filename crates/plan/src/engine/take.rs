@@ -26,7 +26,8 @@ impl<M: Machine> Engine<M> {
             }
             Input::QuorumsRead => {
                 self.index.quorums_read();
-                self.report_first_mistakes();
+                self.mistakes.quorums_read = true;
+                self.report_mistakes();
             }
             Input::Authority(quorum, authority) => {
                 self.mistakes.authority_is(&quorum, authority);
@@ -126,20 +127,27 @@ impl<M: Machine> Engine<M> {
     }
 
     fn take_pod(&mut self, now: Time, event: Watched<PodFacts>) {
-        self.check_annotations(&event);
         match event {
             Watched::ListBegins => self.index.pod_list_begins(),
-            Watched::Seen(pod) => self.index.pod_seen(*pod, now),
-            Watched::Deleted(pod) => self.index.pod_deleted(&pod, now),
+            Watched::Seen(pod) => {
+                self.effects.extend(self.mistakes.check(&pod));
+                self.index.pod_seen(*pod, now);
+            }
+            Watched::Deleted(pod) => {
+                self.mistakes.reported.remove(&pod.uid);
+                self.index.pod_deleted(&pod, now);
+            }
             // The last event of a pod that could not be read proves nothing.
             Watched::DeletedUnreadable(metadata) => {
                 let (namespace, uid) = (metadata.namespace.unwrap_or_default(), metadata.uid.unwrap_or_default());
+                self.mistakes.reported.remove(&uid);
                 self.index.pod_missing(&namespace, &uid, false, now);
             }
             Watched::Unreadable(metadata) => self.index.pod_unreadable(&metadata),
             Watched::Unlisted(namespace) => self.index.pods_unlisted(&namespace),
             Watched::ListEnds => {
                 self.index.pod_list_ends(now);
+                self.report_mistakes();
                 self.sweep(now, false);
             }
         }

@@ -53,6 +53,10 @@ impl Namespace {
         self.pods.get(uid).map(|pod| &pod.sighting)
     }
 
+    pub fn pods(&self) -> impl Iterator<Item = &PodFacts> {
+        self.pods.values().map(|pod| &*pod.sighting.facts)
+    }
+
     pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
         self.pods.keys()
     }

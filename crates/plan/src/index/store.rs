@@ -201,6 +201,11 @@ impl Index {
         }
     }
 
+    /// All pods.
+    pub fn pods(&self) -> impl Iterator<Item = &PodFacts> {
+        self.pods.namespaces().flat_map(|(_, pods)| pods.pods())
+    }
+
     /// Counts the lists of pods.
     pub const fn pod_lists(&self) -> &ListCount {
         &self.pods.lists
