@@ -250,36 +250,12 @@ fn roles(pod: &PodFacts) -> BTreeMap<&str, [Option<&str>; 2]> {
 /// Whether two versions of a pod differ in something that concerns all leases. The resource version and the roles for
 /// single leases do not count.
 fn differs(before: &PodFacts, now: &PodFacts) -> bool {
-    let PodFacts {
-        namespace,
-        name,
-        uid,
-        gates,
-        created,
-        node,
-        ready,
-        running,
-        finished,
-        deletion_grace,
-        stopped,
-        released,
-        ..
-    } = before;
-    let same = (namespace, name, uid, created) == (&now.namespace, &now.name, &now.uid, &now.created)
-        && (gates, node) == (&now.gates, &now.node)
-        && (ready, running, finished) == (&now.ready, &now.running, &now.finished)
-        && (deletion_grace, stopped, released) == (&now.deletion_grace, &now.stopped, &now.released);
-    !same
-        || !without(before.labels.iter(), names::lease_of_role_label)
-            .eq(without(now.labels.iter(), names::lease_of_role_label))
-        || !without(before.annotations.iter(), names::lease_of_token_annotation)
-            .eq(without(now.annotations.iter(), names::lease_of_token_annotation))
-}
-
-/// The entries whose keys name no lease.
-fn without<'a>(
-    all: impl Iterator<Item = (&'a String, &'a String)>,
-    lease_of: fn(&str) -> Option<&str>,
-) -> impl Iterator<Item = (&'a String, &'a String)> {
-    all.filter(move |(key, _)| lease_of(key).is_none())
+    let of_all = |pod: &PodFacts| {
+        let mut pod = PodFacts { resource_version: None, ..pod.clone() };
+        pod.labels.retain(|key, _| names::lease_of_role_label(key).is_none());
+        let kept = pod.annotations.iter().filter(|(key, _)| names::lease_of_token_annotation(key).is_none());
+        pod.annotations = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        pod
+    };
+    of_all(before) != of_all(now)
 }
