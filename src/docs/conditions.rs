@@ -67,7 +67,7 @@ fn page() -> String {
     page += &condition("RedisLease and RedisQuorum: QuorumHealthy", QuorumHealth::ALL);
     page += &condition("RedisQuorum: Ready", QuorumReady::ALL);
     page += ENDS;
-    for end in TermEnd::ALL {
+    for end in TermEnd::all() {
         let lost = if end.is_loss() { "yes" } else { "" };
         page += &format!("| {} | {lost} | {} |\n", end.as_str(), sentence(end.explanation()));
     }

@@ -12,7 +12,7 @@ const OF: &str = r#"lease="billing",lease_namespace="jobs",quorum="default""#;
 fn metrics() -> (Registry, LeaseMetrics, RenewalMetrics) {
     let registry = Registry::new();
     let metrics = LeaseMetrics::register(&registry).unwrap();
-    let renewals = RenewalMetrics::register(&registry, REASONS).unwrap();
+    let renewals = RenewalMetrics::register(&registry, REASONS.iter().copied()).unwrap();
     (registry, metrics, renewals)
 }
 

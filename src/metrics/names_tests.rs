@@ -67,7 +67,7 @@ fn page() -> String {
         .into(),
         ..Shown::default()
     });
-    let _quorum = RenewalMetrics::register(&registry, &TermEnd::WORDS).unwrap().quorum("q");
+    let _quorum = RenewalMetrics::register(&registry, TermEnd::all().map(TermEnd::as_str)).unwrap().quorum("q");
     let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum(&config());
     operator.leads("q", true);
     Page { registry, leases }.parts().unwrap().collect()

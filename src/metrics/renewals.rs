@@ -27,7 +27,7 @@ pub struct RenewalMetrics {
     renewals: IntCounterVec,
     duration: HistogramVec,
     margin: HistogramVec,
-    reasons: &'static [&'static str],
+    reasons: Arc<[&'static str]>,
     quorums: Arc<Mutex<BTreeMap<String, Weak<QuorumRenewals>>>>,
 }
 
@@ -36,7 +36,7 @@ impl RenewalMetrics {
     ///
     /// # Errors
     /// A name is already registered.
-    pub fn register(registry: &Registry, reasons: &'static [&'static str]) -> prometheus::Result<Self> {
+    pub fn register(registry: &Registry, reasons: impl IntoIterator<Item = &'static str>) -> prometheus::Result<Self> {
         let families = Families(registry);
         let counter = |name, help, label| families.counter(name, help, &["quorum", label]);
         let histogram = |name, help, buckets: &[f64]| families.histogram(name, help, &["quorum"], buckets);
@@ -53,7 +53,7 @@ impl RenewalMetrics {
                 "Share of the lease duration, from 0 to 1, that was left of the lease when a renewal of it succeeded.",
                 &SHARES,
             )?,
-            reasons,
+            reasons: reasons.into_iter().collect(),
             quorums: Arc::default(),
         })
     }
@@ -131,7 +131,7 @@ impl Drop for QuorumRenewals {
         }
         quorums.remove(name);
         // An error means that the series is already removed.
-        for reason in *reasons {
+        for reason in reasons.iter() {
             let _ = transitions.remove_label_values(&[name, reason]);
         }
         for result in RESULTS {

@@ -126,7 +126,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let panics = Panics::register(&registry).map_err(register)?;
     let node_metrics = NodeMetrics::register(&registry, &panics).map_err(register)?;
     let lease_metrics = LeaseMetrics::register(&registry).map_err(register)?;
-    let renewal_metrics = RenewalMetrics::register(&registry, &TermEnd::WORDS).map_err(register)?;
+    let renewal_metrics = RenewalMetrics::register(&registry, TermEnd::all().map(TermEnd::as_str)).map_err(register)?;
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS, &panics).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let access = kube_api::config().await?;

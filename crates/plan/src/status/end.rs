@@ -25,41 +25,11 @@ pub enum TermEnd {
 
 impl TermEnd {
     /// All reasons.
-    pub const ALL: [Self; 18] = {
-        let [a, b, c, d, e, f, g, h, i, j, k, l] = EndCause::ALL;
-        [
-            Self::Decided(a),
-            Self::Decided(b),
-            Self::Decided(c),
-            Self::Decided(d),
-            Self::Decided(e),
-            Self::Decided(f),
-            Self::Decided(g),
-            Self::Decided(h),
-            Self::Decided(i),
-            Self::Decided(j),
-            Self::Decided(k),
-            Self::Decided(l),
-            Self::KeysMissing,
-            Self::RenewDeadline,
-            Self::NeverConfirmed,
-            Self::Superseded,
-            Self::InternalError,
-            Self::Unobserved,
-        ]
-    };
-
-    /// [`TermEnd::as_str`] of all reasons: the values of the label `reason` of
-    /// `redislease_transitions_total`, which counts for each quorum.
-    pub const WORDS: [&str; Self::ALL.len()] = {
-        let mut words = [""; Self::ALL.len()];
-        let mut at = 0;
-        while at < words.len() {
-            words[at] = Self::ALL[at].as_str();
-            at += 1;
-        }
-        words
-    };
+    pub fn all() -> impl Iterator<Item = Self> {
+        let others =
+            [Self::KeysMissing, Self::RenewDeadline, Self::NeverConfirmed, Self::Superseded, Self::InternalError];
+        EndCause::ALL.into_iter().map(Self::Decided).chain(others).chain([Self::Unobserved])
+    }
 
     /// The reason as one word, for status, events and metrics.
     pub const fn as_str(self) -> &'static str {
@@ -113,7 +83,7 @@ impl TermEnd {
 
     /// The inverse of [`TermEnd::as_str`].
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|end| end.as_str() == word)
+        Self::all().find(|end| end.as_str() == word)
     }
 
     /// Combines the reason that the lock layer reports with the operator's `cause`, if the operator decided the end.
@@ -135,10 +105,10 @@ mod tests {
 
     #[test]
     fn each_word_stands_for_one_reason() {
-        for end in TermEnd::ALL {
+        for end in TermEnd::all() {
             assert_eq!(TermEnd::from_word(end.as_str()), Some(end));
         }
         assert_eq!(TermEnd::from_word("Acquired"), None);
-        assert_eq!(TermEnd::WORDS[0], "HolderStopped");
+        assert_eq!(TermEnd::all().count(), 18);
     }
 }
