@@ -26,8 +26,6 @@ pub struct ValidLease {
     pub namespace: String,
     /// The name of the lease.
     pub name: String,
-    /// The name of the `RedisQuorum`, in the operator's namespace.
-    pub quorum: String,
     /// The keys that the lease locks: at least one, unique, and sorted, so that their order in the spec has no effect.
     pub keys: Vec<String>,
     /// Which pods are candidates.
@@ -161,12 +159,15 @@ impl TryFrom<&RedisLease> for ValidLease {
             ));
         }
         let spec = &lease.spec;
+        let quorum = &spec.quorum_ref.name;
+        if !names::is_object_name(quorum) {
+            return Err(read.invalid("spec.quorumRef.name", quorum, "be the name of a RedisQuorum"));
+        }
         let lease_duration = read.duration("spec.leaseDuration", &spec.lease_duration)?;
         let gated = spec.activation.is_some_and(|activation| activation.scheduling_gate);
         let cluster = cluster_activation(&read, spec)?;
         let start = if gated { lease_duration.max(LONGEST_START) } else { lease_duration };
         let valid = Self {
-            quorum: quorum_name(&read, spec)?,
             keys: keys(&read, spec, &name)?,
             candidates: candidates(&read, &spec.candidates)?,
             lease_duration,
@@ -259,14 +260,6 @@ impl ValidLease {
         }
         Ok(())
     }
-}
-
-fn quorum_name(read: &Reader, spec: &RedisLeaseSpec) -> Result<String, InvalidSpec> {
-    let name = &spec.quorum_ref.name;
-    if !names::is_object_name(name) {
-        return Err(read.invalid("spec.quorumRef.name", name, "be the name of a RedisQuorum"));
-    }
-    Ok(name.clone())
 }
 
 /// Checks the rules about `granularity` and returns how the workload is switched.

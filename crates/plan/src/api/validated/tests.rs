@@ -54,7 +54,6 @@ fn absent_fields_have_their_defaults() {
         ValidLease {
             namespace: "shop".into(),
             name: "billing".into(),
-            quorum: "default".into(),
             keys: vec!["billing".into()],
             candidates: Candidates::Workload(Workload { kind: WorkloadKind::Deployment, name: "billing".into() }),
             lease_duration: Duration::from_secs(30),
