@@ -23,4 +23,6 @@ pub mod election;
 pub mod engine;
 pub mod index;
 pub mod plan;
+#[cfg(test)]
+mod samples;
 pub mod status;

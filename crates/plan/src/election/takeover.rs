@@ -45,14 +45,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::RedisLease;
+    use crate::samples;
 
     fn of(lease: &str, renew: &str, grace: &str) -> Option<String> {
-        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease",
-            "metadata": {"name": "billing", "namespace": "jobs"},
-            "spec": {"quorumRef": {"name": "default"}, "candidates": {"selector": {"matchLabels": {"app": "a"}}},
-                "leaseDuration": lease, "renewInterval": renew, "gracePeriod": grace}});
-        let object: RedisLease = serde_json::from_value(object).unwrap();
+        let durations = json!({"leaseDuration": lease, "renewInterval": renew, "gracePeriod": grace});
+        let object = samples::lease("jobs", "billing", &durations);
         risk(&ValidLease::try_from(&object).expect("admission accepts it"))
     }
 

@@ -17,6 +17,7 @@ use crate::plan::{
     Allowed, Authority, CandidateFacts, Effect as Planned, Event, Facts, Identity, News, PERMITS, PermitUses,
     Permitted, PodKnowledge, RoleOutcome,
 };
+use crate::samples;
 
 /// The text of a warning that panics when it is carried out.
 pub const PANICS: &str = "panic";
@@ -284,13 +285,7 @@ impl World {
 }
 
 pub fn lease(namespace: &str, name: &str) -> RedisLease {
-    serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisLease",
-        "metadata": {"namespace": namespace, "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1"},
-        "spec": {"quorumRef": {"name": "default"}, "candidates": {"selector": {"matchLabels": {"app": "a"}}}},
-    }))
-    .unwrap()
+    samples::lease(namespace, name, &json!({}))
 }
 
 pub fn pod(name: &str) -> PodFacts {

@@ -11,15 +11,14 @@ mod permits;
 
 use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Token};
-use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use std::sync::Arc;
 
 use crate::index::WorkloadRead;
 use crate::plan::calls::{Found, Outcome};
 use crate::plan::{
-    Authority, Command, Effect as Planned, News, OpenQuorum, PermitUse, PermitUses, PodKnowledge, QuorumFacts, Read,
-    Reconciler, RoleOutcome, StatusOutcome,
+    Authority, Command, Effect as Planned, News, PermitUse, PermitUses, PodKnowledge, QuorumFacts, Read, Reconciler,
+    RoleOutcome, StatusOutcome,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
@@ -197,15 +196,7 @@ fn a_refused_read_is_reported_as_refused() {
 #[test]
 fn a_term_that_a_status_names_is_adopted_before_the_list_of_leases_ends() {
     let mut world = World::<Reconciler>::empty();
-    let open = OpenQuorum {
-        id: 1,
-        name: "default".into(),
-        fingerprint: "f00d".into(),
-        quorum: Quorum::of(3).unwrap(),
-        longest_lease: Millis(60_000),
-        command_timeout: Millis(500),
-    };
-    let open = Some(Arc::new(open));
+    let open = Some(Arc::new(crate::samples::open_quorum()));
     let facts = QuorumFacts { read: true, open, up: 3, evaluated: true, ..QuorumFacts::default() };
     let (name, facts) = ("default".into(), Some(Arc::new(facts)));
     world.take(Input::Quorum { name, facts, authority: Authority::Lead });

@@ -34,12 +34,12 @@ fn lacks_only(known: &Value, shown: &Value, default: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples;
 
     fn lease(generation: Option<i64>, spec: &Value) -> RedisLease {
-        let metadata = json!({"name": "billing", "namespace": "jobs", "generation": generation});
-        let object =
-            json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease", "metadata": metadata, "spec": spec});
-        serde_json::from_value(object).unwrap()
+        let mut lease = samples::lease("jobs", "billing", spec);
+        lease.metadata.generation = generation;
+        lease
     }
 
     #[test]

@@ -92,23 +92,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::RedisQuorum;
+    use crate::samples;
 
     fn lease(duration: &str, app: &str) -> RedisLease {
-        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease",
-            "metadata": {"name": "billing", "namespace": "jobs"},
-            "spec": {"quorumRef": {"name": "default"}, "leaseDuration": duration, "renewInterval": "5s", "gracePeriod": "10s",
-                "candidates": {"selector": {"matchLabels": {"app": app}}}}});
-        serde_json::from_value(object).unwrap()
+        let candidates = json!({"selector": {"matchLabels": {"app": app}}});
+        samples::lease("jobs", "billing", &json!({"leaseDuration": duration, "candidates": candidates}))
     }
 
     fn quorum(longest: &str) -> ValidQuorum {
-        let nodes = ["a", "b", "c"].map(|name| json!({"name": name, "address": format!("{name}:6379")}));
-        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisQuorum",
-            "metadata": {"name": "default", "namespace": "system"},
-            "spec": {"nodes": nodes, "maxLeaseDuration": longest}});
-        let object: RedisQuorum = serde_json::from_value(object).unwrap();
-        ValidQuorum::try_from(&object).unwrap()
+        samples::valid_quorum(&json!({"maxLeaseDuration": longest}))
     }
 
     fn used(cache: &SpecCache) -> Option<Duration> {

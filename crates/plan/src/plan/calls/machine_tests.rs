@@ -7,6 +7,7 @@ use crate::election::{Candidate, PodFacts};
 use crate::plan::calls::answer::{Asked, Body, Found, Stored};
 use crate::plan::calls::request::LeaseName;
 use crate::plan::{PodChange, Priority, StatusWrite};
+use crate::samples;
 
 const MIDDLE: Entropy = Entropy(u64::MAX / 2 + 1);
 const CALLER: u32 = 7;
@@ -16,13 +17,9 @@ fn new(calls: usize) -> Calls<u32> {
 }
 
 fn lease(uid: &str) -> Arc<RedisLease> {
-    let object = json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisLease",
-        "metadata": {"namespace": "n", "name": "l", "uid": uid, "resourceVersion": "5"},
-        "spec": {"quorumRef": {"name": "default"}, "candidates": {"selector": {"matchLabels": {"app": "l"}}}},
-    });
-    Arc::new(serde_json::from_value(object).unwrap())
+    let mut lease = samples::lease("n", "l", &json!({}));
+    lease.metadata.uid = Some(uid.into());
+    Arc::new(lease)
 }
 
 fn name() -> LeaseName {

@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 use redislease_core::lease::{EndReason, EndingView, Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Token};
-use redislease_core::quorum::Quorum;
 use redislease_core::time::{Millis, Time};
 use serde_json::json;
 
 use super::*;
 use crate::api::conditions::{ConditionReason as _, ConditionStatus, ConditionType};
-use crate::api::{RedisLease, RedisQuorum, ValidLease, ValidQuorum};
+use crate::api::{RedisLease, ValidLease};
 use crate::election::{Annotations, Cluster, Electorate, Eligibility, PodFacts, Sighting, WorkloadFacts};
+use crate::samples;
 use crate::status::{Notice, NoticeReason};
 
 /// The lease of the specs below, in milliseconds.
@@ -162,11 +162,7 @@ impl Story {
 
     /// The spec does not fit the RedisQuorum.
     pub fn unfit(&mut self) {
-        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisQuorum",
-            "metadata": {"name": "default", "namespace": "system"},
-            "spec": {"nodes": [{"name": "a", "address": "a:6379"}], "allowSingleNode": true, "maxLeaseDuration": "15s"}});
-        let object: RedisQuorum = serde_json::from_value(object).unwrap();
-        let valid = Some(Arc::new(ValidQuorum::try_from(&object).unwrap()));
+        let valid = Some(Arc::new(samples::valid_quorum(&json!({"maxLeaseDuration": "15s"}))));
         self.facts.quorum = Arc::new(QuorumFacts { valid, ..(*self.facts.quorum).clone() });
     }
 
@@ -368,13 +364,6 @@ fn written(workload: &WorkloadFacts, write: &RoleWrite) -> WorkloadFacts {
 }
 
 pub(super) fn quorum(id: u64, fingerprint: &str) -> QuorumFacts {
-    let open = OpenQuorum {
-        id,
-        name: "default".into(),
-        fingerprint: fingerprint.into(),
-        quorum: Quorum::of(3).unwrap(),
-        longest_lease: Millis(60_000),
-        command_timeout: Millis(500),
-    };
+    let open = OpenQuorum { id, fingerprint: fingerprint.into(), ..samples::open_quorum() };
     QuorumFacts { read: true, open: Some(Arc::new(open)), up: 3, evaluated: true, ..QuorumFacts::default() }
 }

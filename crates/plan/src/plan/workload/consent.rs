@@ -127,16 +127,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::RedisLease;
     use crate::api::validated::WorkloadKind;
+    use crate::samples;
 
     fn spec() -> ValidLease {
-        let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease",
-            "metadata": {"name": "billing", "namespace": "jobs"},
-            "spec": {"granularity": "Cluster", "activation": {"scale": {"replicas": 3}},
-                "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}});
-        let lease: RedisLease = serde_json::from_value(object).unwrap();
-        ValidLease::try_from(&lease).unwrap()
+        let spec = json!({"granularity": "Cluster", "activation": {"scale": {"replicas": 3}},
+            "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+        ValidLease::try_from(&samples::lease("jobs", "billing", &spec)).unwrap()
     }
 
     fn workload(annotations: &Value) -> WorkloadFacts {

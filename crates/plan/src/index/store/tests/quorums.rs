@@ -1,18 +1,12 @@
 //! What the index says about the quorum of a lease.
 
 use super::*;
+use crate::samples;
 
 #[test]
 fn a_lease_gets_only_relevant_changes_of_its_quorum() {
     let mut index = index();
-    let open = Arc::new(crate::plan::OpenQuorum {
-        id: 1,
-        name: "default".into(),
-        fingerprint: "f".into(),
-        quorum: redislease_core::quorum::Quorum::of(3).unwrap(),
-        longest_lease: redislease_core::time::Millis(60_000),
-        command_timeout: redislease_core::time::Millis(500),
-    });
+    let open = Arc::new(samples::open_quorum());
     let facts = |up| {
         Some(Arc::new(QuorumFacts {
             read: true,
@@ -54,14 +48,7 @@ fn a_lease_gets_only_relevant_changes_of_its_quorum() {
 #[test]
 fn an_edit_that_does_not_fit_the_quorum_keeps_the_candidates() {
     let mut index = index();
-    let quorum: crate::api::RedisQuorum = serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisQuorum",
-        "metadata": {"namespace": "redislease-system", "name": "default"},
-        "spec": {"nodes": [{"name": "a", "address": "a:1"}], "allowSingleNode": true, "maxLeaseDuration": "30s"},
-    }))
-    .unwrap();
-    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
+    let valid = Some(Arc::new(samples::valid_quorum(&json!({"maxLeaseDuration": "30s"}))));
     index.pod_seen(pod("n", "a", 1, &[("app", "a")]), NOW);
     index.pod_seen(pod("n", "b", 1, &[("app", "b")]), NOW);
     let edit = |version: u64, app_label: &str, duration: &str| {
@@ -70,7 +57,8 @@ fn an_edit_that_does_not_fit_the_quorum_keeps_the_candidates() {
         edited
     };
     let id = index.lease_seen(edit(1, "a", "30s"), NOW).unwrap();
-    index.quorum_changed("default", Some(Arc::new(QuorumFacts { read: true, valid, ..QuorumFacts::default() })));
+    let fitting = Some(Arc::new(QuorumFacts { read: true, valid, ..QuorumFacts::default() }));
+    index.quorum_changed("default", fitting.clone());
     let candidate = |index: &mut Index| electorate(index, id).pods().next().unwrap().name.clone();
     assert_eq!(candidate(&mut index), "a");
 
@@ -82,8 +70,7 @@ fn an_edit_that_does_not_fit_the_quorum_keeps_the_candidates() {
     index.lease_seen(edit(3, "b", "29s"), NOW);
     assert_eq!(candidate(&mut index), "a");
 
-    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
-    index.quorum_changed("default", Some(Arc::new(QuorumFacts { read: true, valid, ..QuorumFacts::default() })));
+    index.quorum_changed("default", fitting);
     assert_eq!(candidate(&mut index), "b");
     assert_eq!(index.facts(id, NOW).unwrap().spec.problem, None);
 }
@@ -94,17 +81,8 @@ fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
     index.quorums_read();
     let id = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
     let missing = index.facts(id, Time(0)).unwrap().quorum.obstacle.clone();
-    let quorum: crate::api::RedisQuorum = serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisQuorum",
-        "metadata": {"namespace": "redislease-system", "name": "default"},
-        "spec": {
-            "nodes": [{"name": "a", "address": "a:1"}], "allowSingleNode": true,
-            "allowedNamespaces": {"matchLabels": {"team": "shop"}},
-        },
-    }))
-    .unwrap();
-    let valid = Some(Arc::new(crate::api::ValidQuorum::try_from(&quorum).unwrap()));
+    let allowed = json!({"allowedNamespaces": {"matchLabels": {"team": "shop"}}});
+    let valid = Some(Arc::new(samples::valid_quorum(&allowed)));
     let mismatch = Some("node a (a:1): another configuration".to_owned());
     index.quorum_changed(
         "default",

@@ -1,0 +1,42 @@
+//! Objects for tests.
+
+use redislease_core::quorum::Quorum;
+use redislease_core::time::Millis;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::api::{RedisLease, RedisQuorum, ValidQuorum};
+use crate::plan::OpenQuorum;
+
+/// A lease with this spec. Unless it has candidates, these are the pods with the label `app: a`.
+pub fn lease(namespace: &str, name: &str, spec: &Value) -> RedisLease {
+    object("RedisLease", namespace, name, json!({"candidates": {"selector": {"matchLabels": {"app": "a"}}}}), spec)
+}
+
+/// The quorum `default` with this spec, and with three nodes unless it has others.
+pub fn valid_quorum(spec: &Value) -> ValidQuorum {
+    let nodes = ["a", "b", "c"].map(|name| json!({"name": name, "address": format!("{name}:6379")}));
+    let quorum: RedisQuorum = object("RedisQuorum", "redislease-system", "default", json!({"nodes": nodes}), spec);
+    ValidQuorum::try_from(&quorum).unwrap()
+}
+
+/// The quorum `default` with three nodes, as leases use it.
+pub fn open_quorum() -> OpenQuorum {
+    OpenQuorum {
+        id: 1,
+        name: "default".into(),
+        fingerprint: "f00d".into(),
+        quorum: Quorum::of(3).unwrap(),
+        longest_lease: Millis(60_000),
+        command_timeout: Millis(500),
+    }
+}
+
+fn object<T: DeserializeOwned>(kind: &str, namespace: &str, name: &str, mut whole: Value, spec: &Value) -> T {
+    for (field, value) in spec.as_object().unwrap() {
+        whole[field] = value.clone();
+    }
+    let metadata = json!({"namespace": namespace, "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1"});
+    let object = json!({"apiVersion": "redislease.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": whole});
+    serde_json::from_value(object).unwrap()
+}
