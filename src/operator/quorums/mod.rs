@@ -3,16 +3,6 @@
 //!
 //! One task reconciles them with their resources and secrets, sends the facts about them to the engine, and writes their
 //! status. It reads the secrets of all quorums concurrently and does not block on them.
-//!
-//! | module | concept |
-//! |---|---|
-//! | [`controller`] | the task; its part `follow` takes what the nodes of a connection report and request |
-//! | [`entry`] | one quorum: configuration, connections, why it cannot be used |
-//! | [`connection`] | the connections of one configuration |
-//! | [`secret`] | the credentials and certificates |
-//! | [`show`] | the status of the resource |
-//! | [`parts`] | the dependencies of the task |
-//! | [`update`] | what the engine learns about a quorum |
 
 mod connection;
 mod controller;

@@ -1,15 +1,6 @@
 //! The API writer: sends the calls of [`plan::calls`](redislease_plan::plan::calls) to the API server, and passes their outcomes on.
 //!
 //! Events have a separate bound: they are merged, then dropped and counted, first those of the namespace with the most.
-//!
-//! | module | concept |
-//! |---|---|
-//! | [`sender`] | the task that sends the calls |
-//! | [`events`], [`pod_events`] | pending events; how many of them are on pods (pure) |
-//! | [`call`] | the requests as calls of the kube library |
-//! | [`owned`] | the calls for the leases of annotated workloads |
-//! | [`startable`] | the pods that may have been started |
-//! | [`tokens`] | the highest token of all leases on a quorum |
 
 mod call;
 mod events;

@@ -3,17 +3,6 @@
 //! It takes inputs, marks the leases that they concern, and offers each marked lease one turn, which handles in this order:
 //! answers, the views of the keeper, the facts. What the turn decides comes as effects, one at a time. The caller carries each of
 //! them out before it gives the next input; a process can end between any two of them.
-//!
-//! | module | concept |
-//! |---|---|
-//! | [`input`] | the inputs |
-//! | [`effect`] | the effects |
-//! | [`take`] | what each input changes |
-//! | [`turn`] | one turn of one lease; what follows from a panic |
-//! | [`orphans`], [`refused`] | the roles of leases that do not exist, and the back-off of their removal |
-//! | [`mistakes`], [`reports`] | mistakes in the annotations of pods and leases; when they are reported |
-//! | [`timers`] | when each lease must have its next turn |
-//! | [`annotated`] | another machine: the annotated workloads, their leases, and which workloads need a decision |
 
 pub mod annotated;
 mod effect;

@@ -2,19 +2,6 @@
 //!
 //! An event names the leases it concerns. Only those become due for a turn, once each, however many events arrive. Leases
 //! with the same selector share one electorate, which is computed once after a change.
-//!
-//! | module | concept |
-//! |---|---|
-//! | [`store`] | [`Index`], which puts the others together |
-//! | [`leases`] | which leases exist |
-//! | [`pods`] | which pods exist, and for deleted pods whether their processes have provably ended |
-//! | [`listing`] | the list of one kind, while it is in progress |
-//! | [`namespace`], [`selectors`] | the pods of one namespace by the selectors of its leases |
-//! | [`namespace_labels`] | which namespaces may use which quorums |
-//! | [`candidates`] | which pods, or which workload, are the candidates of a lease |
-//! | [`workloads`] | the selectors of the workloads that leases name |
-//! | [`quorums`] | the facts about quorums that leases use |
-//! | [`orphans`] | pods and workloads with marks of leases that do not exist |
 
 mod candidates;
 mod ids;

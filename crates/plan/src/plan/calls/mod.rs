@@ -7,17 +7,6 @@
 //!
 //! For each lease and quorum it holds at most one status write, for each lease at most eight role writes, and for each lease,
 //! workload and secret at most one read of each kind. A newer call replaces an older one that was not sent yet.
-//!
-//! | module | concept |
-//! |---|---|
-//! | [`machine`] | requests and answers in, calls and outcomes out |
-//! | [`request`] | the calls, and what each is about |
-//! | [`answer`] | the answers, and the outcomes for the callers |
-//! | [`judge`], [`managers`] | what an answer means; who manages a field |
-//! | [`queue`], [`refusal`] | the order of the calls, backoff |
-//! | [`limits`] | how many calls may be in flight |
-//! | [`submission`] | a job to be queued, how urgent it is, and its verdict |
-//! | [`gate`] | closed while the API server does not answer |
 
 mod answer;
 mod gate;
