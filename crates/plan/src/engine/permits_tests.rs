@@ -28,25 +28,9 @@ fn a_lease_that_waits_has_a_turn_when_a_permit_is_free() {
     attempt("a", PermitUse::None);
     attempt("b", PermitUse::Uses);
     world.take(Input::Shown(first));
+    assert!(world.turn() && world.engine.is_due(), "the permit is offered at once");
     world.work();
     assert_eq!((seen("b"), world.engine.waiting_attempts()), (vec!["facts 0 unseen".to_owned()], 0));
-}
-
-#[test]
-fn a_permit_that_a_turn_freed_is_offered_at_once() {
-    let mut world = world();
-    let first = world.lease("n", "a");
-    attempt("a", PermitUse::Uses);
-    world.work();
-    world.lease("n", "b");
-    attempt("b", PermitUse::Waits);
-    world.work();
-    attempt("a", PermitUse::None);
-    world.take(Input::Shown(first));
-    assert!(world.turn() && world.engine.is_due(), "the lease b is due");
-    assert_eq!(seen("b"), ["facts 0 unseen no attempt"]);
-    assert!(world.turn() && !world.engine.is_due());
-    assert_eq!(seen("b"), ["facts 0 unseen"]);
 }
 
 #[test]
