@@ -35,7 +35,7 @@ fn users_of_view_edit_and_admin_get_the_documented_rights() -> Result<()> {
     let installation = shared();
     let cluster = installation.control_plane();
     cluster.apply(&Helm::new()?.template(&["--show-only=templates/aggregated-roles.yaml"])?)?;
-    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))?;
+    installation.namespace(NAMESPACE)?;
     for role in ["view", "edit", "admin"] {
         installation.apply(&json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",

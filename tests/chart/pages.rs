@@ -104,22 +104,7 @@ impl Site {
 
     /// A StatefulSet and its lease: the pages name the pods billing-0 and billing-2.
     fn hold_a_lease(&self) -> Result<LeaseState> {
-        let labels = json!({"app": "billing"});
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
-        self.installation.apply(&namespace)?;
-        self.installation.apply(&json!({
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "metadata": {"name": "billing", "namespace": "shop"},
-            "spec": {
-                "replicas": 3,
-                "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "main", "image": "none"}]},
-                },
-            },
-        }))?;
+        self.installation.workload("StatefulSet", "shop", "billing", &json!({"spec": {"replicas": 3}}))?;
         self.run("kubectl rollout status statefulset/billing -n shop --timeout=60s")?;
         // A first term of another pod: the history has an entry.
         self.run("kubectl annotate pod billing-1 -n shop redislease.io/priority=1")?;

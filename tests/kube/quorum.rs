@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Installation, InstallationOptions, LeaseState, RedisServer, Result, SYSTEM, nodes};
+use redislease_lab::{Installation, InstallationOptions, LeaseState, RedisServer, Result, SYSTEM, nodes, redis_quorum};
 use serde_json::{Value, json};
 
 use crate::holder::held;
@@ -211,12 +211,7 @@ fn two_clusters_with_the_same_name_do_not_change_each_others_terms() -> Result<(
 pub fn quorum(installation: &Installation, name: &str, settings: &Value) -> Value {
     let mut spec = settings.clone();
     spec["nodes"] = nodes(installation.redis().iter().map(|server| server.address()));
-    json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisQuorum",
-        "metadata": {"name": name, "namespace": SYSTEM},
-        "spec": spec,
-    })
+    redis_quorum(name, &spec)
 }
 
 #[test]

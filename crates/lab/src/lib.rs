@@ -40,7 +40,7 @@ pub use files::{read, repository};
 pub use helm::{Helm, RELEASE, SYSTEM};
 pub use installation::{
     Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Operator, Peer, QuorumState,
-    Role, nodes, workload,
+    Role, nodes, redis_quorum, workload,
 };
 pub use metrics::Metrics;
 pub use object_store::ObjectStore;

@@ -121,7 +121,7 @@ impl Requests<'_> {
 /// Creates the namespace, and pods with these scheduling gates and annotations.
 pub(super) fn create_pods(pods: &Requests<'_>, wanted: &[(&str, &[&str], &Value)]) -> Result<()> {
     let namespace = pods.namespace;
-    pods.installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+    pods.installation.namespace(namespace)?;
     let account = ["wait", "serviceaccount/default", "--for=create", "--timeout=60s", "--namespace", namespace];
     pods.installation.control_plane().kubectl(&account)?;
     for (name, names, annotations) in wanted {

@@ -165,7 +165,7 @@ fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result
     for workload in workloads() {
         let (kind, namespace) = (workload.kind, workload.kind);
         let requests = Requests { installation, namespace, kind, values };
-        installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+        installation.namespace(namespace)?;
         requests.send(&Create(workload.object.clone()), &[])?;
         requests.wait_for_policy(WORKLOAD_SPEC, &Patch("web", json!({"spec": workload.others[0]})))?;
         grant(installation, namespace, workload.group, workload.parts)?;
@@ -216,7 +216,7 @@ fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result
 fn the_operator_cannot_change_workloads_by_default() -> Result<()> {
     let installation = shared();
     let namespace = "workloads";
-    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+    installation.namespace(namespace)?;
     for workload in workloads() {
         let requests = Requests { installation, namespace, kind: workload.kind, values: &[] };
         requests.send(&Create(workload.object.clone()), &[])?;

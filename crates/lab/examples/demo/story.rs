@@ -330,8 +330,7 @@ fn token(lease: &LeaseState) -> String {
 }
 
 fn unchanged(before: &LeaseState, later: &LeaseState) -> Outcome {
-    let term = |lease: &LeaseState| (holder(lease), token(lease), lease.attempt().map(str::to_owned));
-    if later.is_active() && term(before) == term(later) && before.transitions() == later.transitions() {
+    if later.continues(before) {
         return Ok(());
     }
     Err(format!("The lease should not have changed.\nbefore: {before}\nnow:    {later}").into())

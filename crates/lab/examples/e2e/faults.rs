@@ -9,7 +9,7 @@ use redislease_lab::{
 
 use crate::{
     setup::{NAMESPACE, Outcome, REPLICAS, STOP_SECONDS, WORKLOAD},
-    story::{LEASE_DURATION, RENEW_INTERVAL, SOON, Story, container, holder, same_term, token},
+    story::{LEASE_DURATION, RENEW_INTERVAL, SOON, Story, container, holder, token},
 };
 
 impl Story<'_> {
@@ -140,7 +140,7 @@ impl Story<'_> {
             began.elapsed().as_secs_f32(),
         ));
         let now = self.lease().state()?;
-        if !same_term(before, &now) {
+        if !now.continues(before) {
             return Err(format!("The lease should not move back by itself.\nbefore: {before}\nnow:    {now}").into());
         }
         self.lease().wait_for_roles(&now, REPLICAS, SOON)?;

@@ -224,7 +224,7 @@ impl<'a> Story<'a> {
         }
         for (name, before) in before {
             let now = self.installation.find_lease(NAMESPACE, name).state()?;
-            if !same_term(before, &now) {
+            if !now.continues(before) {
                 moved.push(name.clone());
             }
         }
@@ -291,13 +291,6 @@ pub fn holder(lease: &LeaseState) -> String {
 
 pub fn token(lease: &LeaseState) -> String {
     lease.token().map_or_else(|| "none".to_owned(), |token| token.to_string())
-}
-
-/// Whether both states are of one term, and the lease is held.
-pub fn same_term(before: &LeaseState, now: &LeaseState) -> bool {
-    let term =
-        |lease: &LeaseState| (holder(lease), token(lease), lease.attempt().map(str::to_owned), lease.transitions());
-    now.is_active() && term(before) == term(now)
 }
 
 /// Whether this event shows another holder of the workload's lease.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::network::{Network, Peer};
 use super::operator::Operator;
-use super::options::{ACCOUNT, InstallationOptions, QUORUM, SECRET, namespace, nodes, overlay};
+use super::options::{ACCOUNT, InstallationOptions, QUORUM, SECRET, namespace, nodes, overlay, redis_quorum};
 use super::workload::workload;
 use crate::{
     Components, ControlPlane, Cut, Error, Helm, PooledControlPlane, Proxy, RELEASE, RedisServer, Result, SYSTEM,
@@ -138,12 +138,7 @@ impl Installation {
             }))?;
         }
         overlay(&mut spec, &self.options.quorum);
-        self.apply(&json!({
-            "apiVersion": "redislease.io/v1alpha1",
-            "kind": "RedisQuorum",
-            "metadata": {"name": QUORUM, "namespace": SYSTEM},
-            "spec": spec,
-        }))
+        self.apply(&redis_quorum(QUORUM, &spec))
     }
 
     /// The control plane.
@@ -214,12 +209,20 @@ impl Installation {
         self.control_plane.apply(&object.to_string())
     }
 
+    /// Applies a namespace.
+    ///
+    /// # Errors
+    /// [`Error::Command`] with the API server's refusal.
+    pub fn namespace(&self, name: &str) -> Result<()> {
+        self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+    }
+
     /// Applies a [`workload`] and its namespace. A second call changes it.
     ///
     /// # Errors
     /// [`Error::Command`] with the API server's refusal.
     pub fn workload(&self, kind: &str, in_namespace: &str, name: &str, over: &Value) -> Result<()> {
-        self.control_plane.apply(&namespace(in_namespace))?;
+        self.namespace(in_namespace)?;
         self.apply(&workload(kind, in_namespace, name, over))
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde_json::{Value, json};
 
 use super::installed::Installation;
-use super::options::{namespace, overlay};
+use super::options::overlay;
 use crate::{Error, Result};
 
 /// A RedisLease, by its namespace and name.
@@ -33,7 +33,7 @@ impl Installation {
     /// # Errors
     /// [`Error::Command`] with the message of the rule that refuses it.
     pub fn lease(&self, in_namespace: &str, name: &str, spec: &Value) -> Result<Lease<'_>> {
-        self.control_plane().apply(&namespace(in_namespace))?;
+        self.namespace(in_namespace)?;
         let mut whole = json!({
             "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
             "leaseDuration": "10s",
@@ -228,6 +228,12 @@ impl LeaseState {
     /// The number of changes of the holder.
     pub fn transitions(&self) -> u64 {
         self.0["status"]["transitions"].as_u64().unwrap_or_default()
+    }
+
+    /// Whether the lease is held in the same term as it was in `before`.
+    pub fn continues(&self, before: &Self) -> bool {
+        let term = |of: &Self| (of.attempt().map(str::to_owned), of.token(), of.transitions());
+        self.is_active() && self.holder() == before.holder() && term(self) == term(before)
     }
 
     /// The resource version. Every write changes it.

@@ -38,7 +38,7 @@ pub use self::{
     lease::{Condition, Lease, LeaseState, Role},
     network::Peer,
     operator::Operator,
-    options::{InstallationOptions, nodes},
+    options::{InstallationOptions, nodes, redis_quorum},
     quorum::QuorumState,
     workload::workload,
 };

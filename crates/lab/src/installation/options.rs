@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 
-use crate::{Helm, RedisOptions, RedisServer, Result, read};
+use crate::{Helm, RedisOptions, RedisServer, Result, SYSTEM, read};
 
 /// The operators' service account, as the chart names it.
 pub(super) const ACCOUNT: &str = "redislease-operator";
@@ -120,6 +120,16 @@ fn rights_of_defaults() -> String {
 pub fn nodes(addresses: impl IntoIterator<Item = SocketAddr>) -> Value {
     let node = |(index, address): (usize, SocketAddr)| json!({"name": node_name(index), "address": address});
     addresses.into_iter().enumerate().map(node).collect()
+}
+
+/// A RedisQuorum in the operator's namespace.
+pub fn redis_quorum(name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "redislease.io/v1alpha1",
+        "kind": "RedisQuorum",
+        "metadata": {"name": name, "namespace": SYSTEM},
+        "spec": spec,
+    })
 }
 
 /// The name of a Redis node, by the index of its server.
