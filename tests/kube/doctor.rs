@@ -5,13 +5,13 @@ use std::process::{Command, Output};
 use std::time::{Duration, SystemTime};
 
 use redislease_lab::{
-    Authority, ControlPlane, Identity, Installation, RedisOptions, RedisServer, RedisTls, Result, SYSTEM,
+    Authority, ControlPlane, Identity, Installation, Proxy, RedisOptions, RedisServer, RedisTls, Result, SYSTEM,
+    redis_quorum,
 };
 use serde_json::{Value, json};
 
 use crate::holder::held;
 use crate::support::{Cluster, FIRST_ELECTION, SOON, options, secret};
-use crate::wrong_clock::WrongClock;
 
 /// The names of the servers in their certificates.
 const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
@@ -45,12 +45,7 @@ fn quorum(installation: &Installation, name: &str, addresses: &[String], more: &
     for (field, value) in more.as_object().into_iter().flatten() {
         spec[field] = value.clone();
     }
-    installation.apply(&json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisQuorum",
-        "metadata": {"name": name, "namespace": SYSTEM},
-        "spec": spec,
-    }))
+    installation.apply(&redis_quorum(name, &spec))
 }
 
 fn with_args(args: &[&str]) -> Result<RedisServer> {
@@ -179,7 +174,7 @@ fn faults_of_quorums(installation: &Installation) -> Result<()> {
     let gone = redislease_lab::free_address()?.to_string();
     quorum(installation, "gone", &[gone], &json!({}))?;
     let clock = |name: &str, seconds: i64| {
-        let clock = WrongClock::before(two, seconds).expect("a proxy");
+        let clock = Proxy::with_wrong_clock(two, seconds)?;
         // The marker of the quorum `default` on the same server must not keep the node from voting.
         quorum(installation, name, &[clock.address().to_string()], &json!({"keyPrefix": name})).map(|()| clock)
     };

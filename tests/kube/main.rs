@@ -34,4 +34,3 @@ mod scale;
 mod support;
 mod tenants;
 mod why;
-mod wrong_clock;

@@ -46,6 +46,8 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     server: SocketAddr,
+    /// How many seconds the clock of the server is ahead for its clients.
+    wrong_by: i64,
     cuts: Mutex<Cuts>,
     changed: Condvar,
     links: Mutex<Vec<Weak<Link>>>,
@@ -89,11 +91,20 @@ impl Proxy {
     /// # Errors
     /// [`Error::Io`] when there is no port.
     pub fn to(server: SocketAddr) -> Result<Self> {
+        Self::with_wrong_clock(server, 0)
+    }
+
+    /// The same for a Redis server, whose clock differs by so many seconds for the clients: the answers to TIME are changed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no port.
+    pub fn with_wrong_clock(server: SocketAddr, seconds: i64) -> Result<Self> {
         let failed = |source| Error::Io { doing: format!("start a proxy before {server}"), source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let shared = Arc::new(Shared {
             server,
+            wrong_by: seconds,
             cuts: Mutex::default(),
             changed: Condvar::new(),
             links: Mutex::default(),
@@ -211,15 +222,19 @@ impl Shared {
         links.push(Arc::downgrade(&link));
         drop(links);
         let (shared, replies) = (self.clone(), link.clone());
-        thread::spawn(move || shared.carry(&replies, &replies.server, &replies.client, &[Cut::Hang, Cut::HoldReplies]));
-        self.carry(&link, &link.client, &link.server, &[Cut::Hang]);
+        let holds = [Cut::Hang, Cut::HoldReplies];
+        thread::spawn(move || shared.carry(&replies, &replies.server, &replies.client, &holds, shared.wrong_by));
+        self.carry(&link, &link.client, &link.server, &[Cut::Hang], 0);
     }
 
-    /// Forwards bytes in one direction. They wait while one of `holds` applies.
-    fn carry(&self, link: &Link, mut from: &TcpStream, mut to: &TcpStream, holds: &[Cut]) {
+    /// Forwards bytes in one direction. They wait while one of `holds` applies, and answers to TIME are changed by so many seconds.
+    fn carry(&self, link: &Link, mut from: &TcpStream, mut to: &TcpStream, holds: &[Cut], wrong_by: i64) {
         let mut buffer = [0; 16 * 1024];
         loop {
             let count = from.read(&mut buffer).unwrap_or(0);
+            if wrong_by != 0 {
+                shift_times(&mut buffer[..count], wrong_by);
+            }
             self.wait_while_held(link, holds);
             let ends = count == 0 || self.closed.load(Ordering::SeqCst);
             if ends || self.cut_of(link) == Some(Cut::Reset) || to.write_all(&buffer[..count]).is_err() {
@@ -258,6 +273,18 @@ impl Link {
         let resets = rustix::net::sockopt::socket_linger(&self.client).is_ok_and(|linger| linger.is_some());
         let _ = self.client.shutdown(if resets { Shutdown::Read } else { Shutdown::Both });
         let _ = self.server.shutdown(Shutdown::Both);
+    }
+}
+
+/// Changes the answers to the Redis command TIME: an array of the seconds, which have ten digits, and the microseconds.
+fn shift_times(replies: &mut [u8], seconds: i64) {
+    const BEGIN: &[u8] = b"*2\r\n$10\r\n";
+    let begins = replies.windows(BEGIN.len()).enumerate().filter(|(_, part)| *part == BEGIN);
+    for place in begins.map(|(index, _)| index + BEGIN.len()).collect::<Vec<_>>() {
+        let Some(digits) = replies.get_mut(place..place + 10) else { return };
+        if let Some(shown) = str::from_utf8(digits).ok().and_then(|text| text.parse::<i64>().ok()) {
+            digits.copy_from_slice(format!("{:010}", shown + seconds).as_bytes());
+        }
     }
 }
 
