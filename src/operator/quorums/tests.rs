@@ -4,14 +4,14 @@ use redislease_plan::engine::Watched;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use axum::Router;
+use axum::http::{StatusCode, Uri};
 use prometheus::Registry;
 use redislease_lock::keeper::Keeper;
 use redislease_plan::api::RedisQuorum;
 use redislease_plan::election::Cluster;
 use redislease_plan::index::ListCount;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -35,30 +35,24 @@ const WITHIN: Duration = Duration::from_millis(4500);
 /// The last part of the path of each request, in order of arrival.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Answers one connection: every read of a secret but [`SILENT`] with a password, everything else with an error.
-async fn serve(stream: TcpStream, seen: Seen) -> std::io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let (mut head, mut line) = (String::new(), String::new());
-        stream.read_line(&mut head).await?;
-        while stream.read_line(&mut line).await? > 2 {
-            line.clear();
-        }
-        let path = head.split([' ', '?']).nth(1).ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+/// An API server that answers every read of a secret but [`SILENT`] with a password, and everything else with an error.
+fn api_server(seen: Seen) -> kube::Client {
+    let answer = async move |uri: Uri| {
+        let name = uri.path().rsplit('/').next().unwrap_or_default().to_owned();
         seen.lock().unwrap().push(name.clone());
         if name == SILENT {
             std::future::pending::<()>().await;
         }
-        let (code, body) = if path.contains("/secrets/") {
-            (200, json!({"metadata": {"name": name}, "data": {"password": "c2VjcmV0"}}))
+        let (code, body) = if uri.path().contains("/secrets/") {
+            (StatusCode::OK, json!({"metadata": {"name": name}, "data": {"password": "c2VjcmV0"}}))
         } else {
-            (404, json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404}))
+            let status =
+                json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404});
+            (StatusCode::NOT_FOUND, status)
         };
-        let body = body.to_string();
-        let text = format!("HTTP/1.1 {code} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        stream.get_mut().write_all(text.as_bytes()).await?;
-    }
+        (code, body.to_string())
+    };
+    kube::Client::new(Router::new().fallback(answer), "default")
 }
 
 pub(super) fn quorum(name: &str) -> Watched<RedisQuorum> {
@@ -106,20 +100,7 @@ pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Message>, Panics) {
 async fn a_secret_that_is_not_answered_delays_no_other_quorum() {
     let mut tasks = JoinSet::new();
     let seen = Seen::default();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let log = seen.clone();
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((stream, _)) = listener.accept().await {
-            connections.spawn(serve(stream, log.clone()));
-        }
-    });
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut config = kube::Config::new(url.parse().unwrap());
-    config.default_retry = false;
-    let client = kube::Client::try_from(config).unwrap();
-
+    let client = api_server(seen.clone());
     let (parts, mut inputs, _) = parts();
     let (writer, keeper) = (parts.writer.clone(), parts.replica.keeper.clone());
     let stop = CancellationToken::new();

@@ -276,14 +276,10 @@ mod tests {
             let code = StatusCode::from_u16(code).unwrap();
             (code, [(header::CONTENT_TYPE, "application/json")], body.to_string())
         };
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let server = tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
-        let client = Client::try_from(kube::Config::new(url)).unwrap();
+        let client = Client::new(Router::new().fallback(answer), "default");
         let lease = LeaseName { namespace: "n".into(), name: "billing".into(), uid: "name:billing".into() };
         let request = Request::Role { lease, write: Box::new(removal()), quorum: None };
         let answer = send(client, &ListCount::default(), &request, Payload::None).await;
-        server.abort();
         let requests = std::mem::take(&mut *requests.lock().unwrap());
         (answer, requests)
     }
