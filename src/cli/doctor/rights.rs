@@ -50,95 +50,84 @@ impl Right {
 }
 
 const LEASES: &str = "redislease.io";
+const EVENTS: &str = "events.k8s.io";
+const READ: &[&str] = &["get", "list", "watch"];
 /// What the operator does with a workload that it starts and stops, beside reading it.
-const SWITCHING: [&str; 3] = ["list", "watch", "patch"];
+const SWITCHING: &[&str] = &["list", "watch", "patch"];
+
+/// Rights on some resources of one group: the verbs, the group, the resources with their subresources, and what needs the rights.
+type Rows = (&'static [&'static str], &'static str, &'static [&'static str], &'static str);
+
+fn rights_of(namespace: &str, rows: &[Rows]) -> Vec<Right> {
+    let of_row = |&(verbs, group, resources, needed_for): &Rows| {
+        let of_verb = move |&verb| resources.iter().map(move |resource| (verb, resource));
+        verbs.iter().flat_map(of_verb).map(move |(verb, resource)| {
+            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            let (namespace, name) = (namespace.to_owned(), String::new());
+            Right { verb, group, resource, subresource, namespace, name, needed_for }
+        })
+    };
+    rows.iter().flat_map(of_row).collect()
+}
+
+/// The right to read one object by its name.
+fn to_get(resource: &'static str, namespace: &str, name: &str, needed_for: &'static str) -> Right {
+    let (namespace, name) = (namespace.to_owned(), name.to_owned());
+    Right { verb: "get", group: "", resource, subresource: "", namespace, name, needed_for }
+}
 
 /// Every right of an operator with these namespaces and features. The right to read Kubernetes nodes is optional.
 pub(super) fn needed(scope: &Scope) -> Vec<Right> {
-    let (system, watched) = (&scope.namespace, &scope.watched);
-    let mut rights = Vec::new();
-    for verb in ["get", "list", "watch"] {
-        rights.push(right(verb, LEASES, "redisquorums", "", system, "to use RedisQuorums"));
-    }
-    rights.push(right("update", LEASES, "redisquorums", "status", system, "to show the state of the Redis nodes"));
-    rights.push(right("create", "events.k8s.io", "events", "", system, "to report events of RedisQuorums"));
-    rights.push(Right {
-        name: "kube-system".to_owned(),
-        ..right("get", "", "namespaces", "", "kube-system", "to distinguish clusters that share a quorum")
-    });
-    let everywhere = [String::new()];
-    for namespace in if watched.is_empty() { &everywhere[..] } else { watched } {
-        add_for_leases(scope, namespace, &mut rights);
-    }
+    let watched = &scope.watched;
+    let mut rights = rights_of(
+        &scope.namespace,
+        &[
+            (READ, LEASES, &["redisquorums"], "to use RedisQuorums"),
+            (&["update"], LEASES, &["redisquorums/status"], "to show the state of the Redis nodes"),
+            (&["create"], EVENTS, &["events"], "to report events of RedisQuorums"),
+        ],
+    );
+    let kube_system = "kube-system";
+    rights.push(to_get("namespaces", kube_system, kube_system, "to distinguish clusters that share a quorum"));
     if watched.is_empty() {
-        for verb in ["get", "list", "watch"] {
-            rights.push(right(verb, "", "namespaces", "", "", "for allowedNamespaces"));
-        }
+        rights.extend(for_leases(scope, ""));
+        rights.extend(rights_of("", &[(READ, "", &["namespaces"], "for allowedNamespaces")]));
+    }
+    for namespace in watched {
+        rights.extend(for_leases(scope, namespace));
+        // A Role can grant a right on its own namespace only by name.
+        rights.push(to_get("namespaces", namespace, namespace, "for allowedNamespaces"));
     }
     rights
 }
 
-/// Adds the rights that the leases in `namespace` need.
-fn add_for_leases(scope: &Scope, namespace: &str, rights: &mut Vec<Right>) {
-    for verb in ["get", "list", "watch"] {
-        rights.push(right(verb, LEASES, "redisleases", "", namespace, "to read leases"));
-        rights.push(right(verb, "", "pods", "", namespace, "to elect a holder"));
-    }
-    rights.push(right("update", LEASES, "redisleases", "status", namespace, "to publish terms"));
-    rights.push(right("patch", "", "pods", "", namespace, "to label pods"));
+/// The rights that the leases in `namespace` need; in all namespaces if it is empty.
+fn for_leases(scope: &Scope, namespace: &str) -> Vec<Right> {
+    let mut rows: Vec<Rows> = vec![
+        (READ, LEASES, &["redisleases"], "to read leases"),
+        (READ, "", &["pods"], "to elect a holder"),
+        (&["update"], LEASES, &["redisleases/status"], "to publish terms"),
+        (&["patch"], "", &["pods"], "to label pods"),
+        (&["get"], "apps", &["deployments", "statefulsets", "daemonsets", "replicasets"], "for candidates.workloadRef"),
+        (&["get"], "batch", &["jobs", "cronjobs"], "for candidates.workloadRef"),
+        (&["create"], EVENTS, &["events"], "to report events"),
+    ];
     if scope.allowed.scheduling_gate {
-        rights.push(right("delete", "", "pods", "", namespace, "for activation.schedulingGate"));
+        rows.push((&["delete"], "", &["pods"], "for activation.schedulingGate"));
     }
     if scope.allowed.scale {
-        for (verb, workload) in SWITCHING.map(|verb| ["deployments", "statefulsets"].map(|of| (verb, of))).concat() {
-            rights.push(right(verb, "apps", workload, "", namespace, "for activation.scale"));
-        }
+        rows.push((SWITCHING, "apps", &["deployments", "statefulsets"], "for activation.scale"));
     }
     if scope.allowed.suspend {
-        for verb in SWITCHING {
-            rights.push(right(verb, "batch", "cronjobs", "", namespace, "for activation.suspend"));
-        }
-    }
-    for workload in ["deployments", "statefulsets", "daemonsets", "replicasets"] {
-        rights.push(right("get", "apps", workload, "", namespace, "for candidates.workloadRef"));
-    }
-    for workload in ["jobs", "cronjobs"] {
-        rights.push(right("get", "batch", workload, "", namespace, "for candidates.workloadRef"));
+        rows.push((SWITCHING, "batch", &["cronjobs"], "for activation.suspend"));
     }
     if scope.annotations {
-        let mut of_annotations = |verb, group, resource| {
-            rights.push(right(verb, group, resource, "", namespace, "for leases by annotation"));
-        };
-        for verb in ["create", "patch", "delete"] {
-            of_annotations(verb, LEASES, "redisleases");
-        }
-        for verb in ["list", "watch"] {
-            for workload in ["deployments", "statefulsets", "daemonsets"] {
-                of_annotations(verb, "apps", workload);
-            }
-            for workload in ["jobs", "cronjobs"] {
-                of_annotations(verb, "batch", workload);
-            }
-        }
+        let needed_for = "for leases by annotation";
+        rows.push((&["create", "patch", "delete"], LEASES, &["redisleases"], needed_for));
+        rows.push((&["list", "watch"], "apps", &["deployments", "statefulsets", "daemonsets"], needed_for));
+        rows.push((&["list", "watch"], "batch", &["jobs", "cronjobs"], needed_for));
     }
-    if !namespace.is_empty() {
-        // A Role can grant a right on its own namespace only by name.
-        let labels = right("get", "", "namespaces", "", namespace, "for allowedNamespaces");
-        rights.push(Right { name: namespace.to_owned(), ..labels });
-    }
-    rights.push(right("create", "events.k8s.io", "events", "", namespace, "to report events"));
-}
-
-fn right(
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    subresource: &'static str,
-    namespace: &str,
-    needed_for: &'static str,
-) -> Right {
-    let (name, namespace) = (String::new(), namespace.to_owned());
-    Right { verb, group, resource, subresource, namespace, name, needed_for }
+    rights_of(namespace, &rows)
 }
 
 /// The right to read each Secret that the quorum names.
@@ -147,15 +136,7 @@ pub(super) fn of_secrets(scope: &Scope, quorum: &RedisQuorum) -> Vec<Right> {
     let tls = quorum.spec.tls.iter().map(|tls| &tls.secret_ref.name);
     let mut names: Vec<&String> = auth.chain(tls).collect();
     names.dedup();
-    let right = |name: &String| Right {
-        verb: "get",
-        group: "",
-        resource: "secrets",
-        subresource: "",
-        namespace: scope.namespace.clone(),
-        name: name.clone(),
-        needed_for: "to log in to the Redis nodes",
-    };
+    let right = |name: &String| to_get("secrets", &scope.namespace, name, "to log in to the Redis nodes");
     names.into_iter().map(right).collect()
 }
 
