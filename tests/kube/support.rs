@@ -1,7 +1,6 @@
 //! Shared by the tests: clusters, and helpers that read the keys on the Redis nodes.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -154,13 +153,26 @@ pub fn set_rules(installation: &Installation, rules: &Value) -> Result<()> {
     installation.control_plane().kubectl(&args).map(drop)
 }
 
-/// Permission to use two control planes. A limited number runs at a time: if many tests that each have one waited for a second,
-/// they would deadlock.
-pub fn two_control_planes() -> MutexGuard<'static, ()> {
-    static TURNS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let turn = NEXT.fetch_add(1, Ordering::Relaxed) % TURNS.len();
-    TURNS[turn].lock().unwrap_or_else(PoisonError::into_inner)
+/// How many more tests may use two control planes.
+static TURNS: Mutex<u8> = Mutex::new(2);
+static TURN_ENDS: Condvar = Condvar::new();
+
+/// Permission to use two control planes, until it is dropped.
+pub struct Turn(());
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *TURNS.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        TURN_ENDS.notify_one();
+    }
+}
+
+/// Waits for the permission to use two control planes. A limited number of tests has it at a time: if many tests that each have one
+/// control plane waited for a second, they would deadlock.
+pub fn two_control_planes() -> Turn {
+    let turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    *TURN_ENDS.wait_while(turns, |left| *left == 0).unwrap_or_else(PoisonError::into_inner) -= 1;
+    Turn(())
 }
 
 /// Three Redis servers that no test stops.
