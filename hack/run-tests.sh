@@ -243,8 +243,6 @@ elif [[ -z $failed ]]; then
     beside_ends "chart"
     RUST_TEST_THREADS=9 tests "control plane" --test kube "${timed[@]}"
     beside_ends "model and simulator"
-    run "a tenant's load" "${cargo[@]}" --test kube "${timed[@]}" --ignored --exact \
-        --nocapture tenants::a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant
 fi
 
 printf '\n== summary\n'

@@ -99,11 +99,11 @@ impl Case {
     }
 }
 
-/// Numbers that look random; the same in each run.
-struct Numbers(u64);
+/// Numbers that look random, and are the same for each start.
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
@@ -328,31 +328,28 @@ fn run(cases: &[Case], fault: Fault) -> Result<Vec<Shown>> {
     Ok(all)
 }
 
-fn never_two_endpoints(fault: Fault) -> Result<()> {
-    for (case, shown) in CASES.iter().zip(run(&CASES, fault)?) {
-        assert!(shown.doubles.is_empty(), "{fault:?}, {}: {:#?}", case.namespace, shown.doubles);
+fn never_two_endpoints(cases: &[Case], shown: &[Shown]) {
+    for (case, shown) in cases.iter().zip(shown) {
+        assert!(shown.doubles.is_empty(), "{}: {:#?}", case.namespace, shown.doubles);
     }
+}
+
+#[test]
+fn a_service_that_selects_the_label_never_has_two_endpoints_unless_active_is_written_before_standby() -> Result<()> {
+    let shown = run(&[&CASES[..], &[WRONG_ORDER]].concat(), Fault::None)?;
+    never_two_endpoints(&CASES, &shown);
+    assert!(!shown[CASES.len()].doubles.is_empty(), "the watch shows two endpoints");
     Ok(())
 }
 
 #[test]
-fn a_service_that_selects_the_label_never_has_two_endpoints() -> Result<()> {
-    never_two_endpoints(Fault::None)
-}
-
-#[test]
+#[ignore = "make nightly"]
 fn a_service_never_has_two_endpoints_while_the_controller_restarts() -> Result<()> {
-    never_two_endpoints(Fault::Restart)
+    run(&CASES, Fault::Restart).map(|shown| never_two_endpoints(&CASES, &shown))
 }
 
 #[test]
+#[ignore = "make nightly"]
 fn a_service_never_has_two_endpoints_with_two_controllers_of_which_one_lags() -> Result<()> {
-    never_two_endpoints(Fault::Lag)
-}
-
-#[test]
-fn a_service_has_two_endpoints_if_active_is_written_before_standby() -> Result<()> {
-    let shown = run(&[WRONG_ORDER], Fault::None)?;
-    assert!(!shown[0].doubles.is_empty(), "the watch shows two endpoints");
-    Ok(())
+    run(&CASES, Fault::Lag).map(|shown| never_two_endpoints(&CASES, &shown))
 }

@@ -7,6 +7,7 @@ use redislease_lab::Result;
 use redislease_lab::scale::{Options, Phase, run};
 
 #[test]
+#[ignore = "make nightly"]
 fn a_small_scale_run_measures_every_phase() -> Result<()> {
     let seconds = Duration::from_secs;
     let options = Options {

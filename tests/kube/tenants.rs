@@ -120,8 +120,9 @@ fn while_labels_are_unknown_terms_continue_and_none_begins() -> Result<()> {
 /// The least TTL, on each node, of the neighbour's key: its lease of 15 s, less one renewInterval of 2 s, less 3 s for a busy
 /// machine.
 const LEAST: Duration = Duration::from_secs(10);
-/// How many leases the noisy tenant has. Each costs the API server five writes. `REDISLEASE_TEST_LEASES` selects another number.
-const MANY: u16 = 2000;
+/// How many leases the noisy tenant has. Each costs the API server five writes. `REDISLEASE_TEST_LEASES` selects another number:
+/// `make nightly` has 2,000, which slow down the tests beside this one.
+const MANY: u16 = 400;
 /// How long the noisy tenant is watched at most, for each of its leases.
 const NOISE: Duration = Duration::from_millis(112);
 
@@ -172,10 +173,9 @@ fn change_readiness(installation: &Installation, namespace: &str, done: &AtomicB
     Ok(changes)
 }
 
-/// One tenant creates thousands of leases over pods whose readiness changes all the time.
+/// One tenant creates hundreds of leases over pods whose readiness changes all the time.
 #[test]
-#[ignore = "it slows down the tests beside it: make test runs it alone"]
-fn a_tenant_with_thousands_of_leases_delays_no_renewal_of_another_tenant() -> Result<()> {
+fn a_tenant_with_hundreds_of_leases_delays_no_renewal_of_another_tenant() -> Result<()> {
     let options = InstallationOptions { quorum: json!({"maxLeaseDuration": "15s"}), ..options() };
     let Cluster { operator, installation } = Cluster::with_own_redis(&options)?;
     installation.control_plane().not_again();
