@@ -1,5 +1,6 @@
 //! Shared by the tests: clusters, and helpers that read the keys on the Redis nodes.
 
+use std::env;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -213,6 +214,12 @@ pub fn no_key_is_left(installation: &Installation, namespace: &str) -> Result<()
 /// A secret in the operator's namespace.
 pub fn secret(name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": SYSTEM}, "stringData": data})
+}
+
+/// How often a test repeats its faults: `REDISLEASE_TEST_ROUNDS`. In a single round, which is the default, a test has those faults
+/// that differ most.
+pub fn rounds() -> usize {
+    env::var("REDISLEASE_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
 }
 
 /// For [`Operator::wait_for_metric`]: accepts exactly this value.
