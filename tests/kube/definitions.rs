@@ -103,11 +103,9 @@ fn an_operator_decides_nothing_before_the_definitions_have_every_field() -> Resu
     replicas(&installation, "definitions", "active", 3).map(drop)
 }
 
-#[test]
-fn a_status_that_lost_a_required_field_is_read_and_written_anew() -> Result<()> {
+fn a_status_that_lost_a_required_field_is_read_and_written_anew(cluster: &Cluster) -> Result<()> {
     const PAST: &str = "/properties/status/properties/history/items";
-    let Cluster { operator, installation } = &Cluster::start()?;
-    installation.control_plane().not_again();
+    let Cluster { operator, installation } = cluster;
     let (lease, first) = held(installation, "pruned")?;
     let moved = |request: &str, before: &LeaseState| {
         installation.annotate("pruned", "rl/billing", &[&format!("redislease.io/handover-requested={request}")])?;
@@ -136,11 +134,8 @@ fn a_status_that_lost_a_required_field_is_read_and_written_anew() -> Result<()> 
     Ok(())
 }
 
-#[test]
-fn a_lease_that_cannot_be_read_is_reported_and_goes_on_as_it_was() -> Result<()> {
+fn a_lease_that_cannot_be_read_is_reported_and_goes_on_as_it_was(installation: &Installation) -> Result<()> {
     const GRANULARITIES: &str = "/properties/spec/properties/granularity/enum";
-    let Cluster { installation, .. } = &Cluster::start()?;
-    installation.control_plane().not_again();
     let (lease, held) = held(installation, "newer")?;
     let mut newer = versions(installation)?;
     let schema = &mut newer[0]["schema"]["openAPIV3Schema"];
@@ -155,4 +150,12 @@ fn a_lease_that_cannot_be_read_is_reported_and_goes_on_as_it_was() -> Result<()>
     let found = findings.iter().find(|one| is_named(one)).unwrap_or_else(|| panic!("{findings:?}"));
     assert!(found["message"].to_string().contains(problem), "{found}");
     the_term_is_kept(installation, "newer", held.attempt().unwrap_or_default())
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_and_one_whose_status_lost_a_field_go_on() -> Result<()> {
+    let cluster = Cluster::start()?;
+    cluster.installation.control_plane().not_again();
+    a_status_that_lost_a_required_field_is_read_and_written_anew(&cluster)?;
+    a_lease_that_cannot_be_read_is_reported_and_goes_on_as_it_was(&cluster.installation)
 }

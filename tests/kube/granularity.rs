@@ -1,12 +1,16 @@
 //! Leases that a cluster holds: a workload runs in one cluster only.
 
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM};
 use serde_json::{Value, json};
 
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, throughout, two_control_planes};
+use crate::handover::to_another_cluster;
+use crate::support::{
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, shared_with_rights, throughout, two_control_planes,
+};
 
 const ROLE: &str = "lease.redislease.io/billing";
 const TOKEN: &str = "token.redislease.io/billing";
@@ -24,15 +28,15 @@ fn path(namespace: &str, kind: &str) -> String {
     }
 }
 
-pub fn namespace(installation: &Installation, name: &str) -> Result<()> {
-    installation.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
-}
-
-/// A Deployment or StatefulSet `billing`, and its lease with three replicas where it is active.
-pub fn scaled<'a>(installation: &'a Installation, of: &str, kind: &str, replicas: u8) -> Result<Lease<'a>> {
+/// A Deployment or StatefulSet `billing` that its lease may start and stop.
+pub fn consenting(installation: &Installation, of: &str, kind: &str, replicas: u8) -> Result<()> {
     let annotations = json!({"redislease.io/activated-by": "billing"});
     let over = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
-    installation.workload(kind, of, "billing", &over)?;
+    installation.workload(kind, of, "billing", &over)
+}
+
+/// The lease of this workload, with three replicas where it is active.
+pub fn scaling<'a>(installation: &'a Installation, of: &str, kind: &str) -> Result<Lease<'a>> {
     installation.lease(
         of,
         "billing",
@@ -42,6 +46,12 @@ pub fn scaled<'a>(installation: &'a Installation, of: &str, kind: &str, replicas
             "activation": {"scale": {"replicas": 3}},
         }),
     )
+}
+
+/// Both of them.
+pub fn scaled<'a>(installation: &'a Installation, of: &str, kind: &str, replicas: u8) -> Result<Lease<'a>> {
+    consenting(installation, of, kind, replicas)?;
+    scaling(installation, of, kind)
 }
 
 pub fn workload(installation: &Installation, of: &str, kind: &str) -> Result<Value> {
@@ -69,11 +79,19 @@ pub fn replicas(installation: &Installation, of: &str, role: &str, replicas: u8)
 }
 
 #[test]
-fn a_workload_runs_in_the_cluster_that_holds_the_lease() -> Result<()> {
+fn a_workload_runs_in_the_cluster_that_holds_the_lease_and_pods_follow_a_handover() -> Result<()> {
     let _turn = two_control_planes();
     let here = Cluster::of(&switching())?;
     let there = Cluster::of(&InstallationOptions { cluster: "elsewhere".into(), ..switching() })?;
     let (here, there) = (&here.installation, &there.installation);
+    thread::scope(|scope| {
+        let of_pods = scope.spawn(|| to_another_cluster(here, there));
+        a_workload_runs_in_the_cluster_that_holds_the_lease(here, there)?;
+        of_pods.join().expect("no panic")
+    })
+}
+
+fn a_workload_runs_in_the_cluster_that_holds_the_lease(here: &Installation, there: &Installation) -> Result<()> {
     let ours = scaled(here, "scaled", "Deployment", 0)?;
     let first = ours.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     assert_eq!(first.holder(), Some("billing"), "the workload");
@@ -125,7 +143,7 @@ fn a_workload_runs_in_the_cluster_that_holds_the_lease() -> Result<()> {
 
 #[test]
 fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> Result<()> {
-    let installation = &crate::support::shared_with_rights().installation;
+    let installation = &shared_with_rights().installation;
     let annotations = json!({"redislease.io/activated-by": "billing"});
     installation.workload("CronJob", "resumed", "billing", &json!({"metadata": {"annotations": annotations}}))?;
     let lease = installation.lease(
@@ -158,7 +176,7 @@ fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> R
 /// Its ReplicaSet runs on, and a workload of another cluster must not start beside it. The next workload of the name adopts both.
 #[test]
 fn a_lease_of_an_annotated_workload_keeps_its_term_after_an_orphaning_deletion() -> Result<()> {
-    let installation = &crate::support::shared_with_rights().installation;
+    let installation = &shared_with_rights().installation;
     let cluster = installation.control_plane();
     let annotations = json!({
         "redislease.io/lease": "true",
@@ -262,8 +280,7 @@ fn without_leases_by_annotation_the_operator_sees_a_change_of_its_workload() -> 
 /// The workload would run on, and that of another cluster would start beside it.
 #[test]
 fn a_spelling_mistake_ends_no_term_and_a_deletion_that_lasts_does() -> Result<()> {
-    let cluster = Cluster::of(&switching())?;
-    let installation = &cluster.installation;
+    let installation = &shared_with_rights().installation;
     let lease = scaled(installation, "misspelt", "Deployment", 0)?;
     let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     replicas(installation, "misspelt", "active", 3)?;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use redislease_lab::{Installation, InstallationOptions, LeaseState, Operator, Result, refuse};
 use serde_json::{Value, json};
 
-use crate::granularity::{replicas, scaled, switching, workload};
-use crate::support::{Cluster, FIRST_ELECTION, SOON, options, the_term_is_kept, throughout};
+use crate::granularity::{consenting, replicas, scaled, scaling, workload};
+use crate::support::{Cluster, FIRST_ELECTION, SOON, options, shared_with_rights, the_term_is_kept, throughout};
 
 const LABEL: &str = "lease.redislease.io/billing";
 /// How long the writes are counted.
@@ -69,12 +69,11 @@ fn role_writes(operator: &Operator) -> Result<f64> {
     Ok(operator.metrics()?.value("redislease_api_writes_total", &[("kind", "pod_role")]).unwrap_or_default())
 }
 
-/// Counts the writes of roles meanwhile. There are at most `most`.
-fn counts_at_most(operator: &Operator, most: f64) -> Result<()> {
-    let before = role_writes(operator)?;
+/// Counts the writes of roles since there were `before`, for a while. There are at most `most`.
+fn counts_at_most(operator: &Operator, before: f64, most: f64) -> Result<()> {
     throughout(COUNTED, |_| Ok(()))?;
     let writes = role_writes(operator)? - before;
-    println!("{writes} writes of roles in {} s", COUNTED.as_secs());
+    println!("{writes} writes of roles in {} s and before", COUNTED.as_secs());
     assert!(writes <= most, "{writes} writes, more than {most}");
     Ok(())
 }
@@ -84,53 +83,53 @@ fn first_pod(installation: &Installation, namespace: &str) -> Result<String> {
     installation.control_plane().kubectl(&["get", "pods", "-n", namespace, "-o", name])
 }
 
-#[test]
-fn a_webhook_that_strips_the_label_is_reported_and_causes_few_writes() -> Result<()> {
-    let Cluster { operator, installation } = Cluster::start()?;
-    let namespace = "stripped";
-    installation.deployment(namespace, "billing", 2)?;
-    let pod = first_pod(&installation, namespace)?;
+/// Makes the API server remove the label from all pods in the namespace.
+fn strip_the_label(installation: &Installation, namespace: &str) -> Result<()> {
+    let pod = first_pod(installation, namespace)?;
     let label = format!("--patch={}", json!({"metadata": {"labels": {LABEL: "standby"}}}));
     let path = "'/metadata/labels/' + jsonpatch.escapeKey('lease.redislease.io/billing')";
     mutate(
-        &installation,
+        installation,
         namespace,
         ["", "pods"],
         &format!("has(object.metadata.labels) && '{LABEL}' in object.metadata.labels"),
         &format!("[JSONPatch{{op: 'remove', path: {path}}}]"),
         &["patch", "pod", &pod, "--type=merge", &label],
         |shown| shown["metadata"]["labels"][LABEL].is_null(),
-    )?;
-    let lease = installation.lease(namespace, "billing", &json!({}))?;
+    )
+}
+
+#[test]
+fn webhooks_that_strip_the_label_or_refuse_it_are_reported_and_cause_few_writes() -> Result<()> {
+    let Cluster { operator, installation } = Cluster::start()?;
+    for namespace in ["stripped", "denied"] {
+        installation.deployment(namespace, "billing", 2)?;
+    }
+    strip_the_label(&installation, "stripped")?;
+    let (pod, label) = (first_pod(&installation, "denied")?, format!("{LABEL}=standby"));
+    let allowed = format!("!has(object.metadata.labels) || !('{LABEL}' in object.metadata.labels)");
+    let write = vec!["label", "pod", "-n", "denied", &pod, &label];
+    let _refusal = refuse(&installation, "denied", ["", "pods"], &allowed, write)?;
+
+    let before = role_writes(&operator)?;
+    let lease = installation.lease("stripped", "billing", &json!({}))?;
     let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     let holder = held.holder().unwrap_or_default();
     let says = format!(
         "{holder} cannot get its label and its token: the API server accepted the write, but metadata.labels[{LABEL}] is absent instead of \"active\""
     );
-    let event = installation.wait_for_event(namespace, ("RedisLease", "billing"), "WriteRefused", &says, SOON)?;
+    let event = installation.wait_for_event("stripped", ("RedisLease", "billing"), "WriteRefused", &says, SOON)?;
     assert!(event.kind == "Warning" && event.note.contains("managedFields names"), "{event:?}");
     assert!(refused(&operator, "pod", ALTERED)? >= 1.0);
     assert!(refused(&operator, "pod", DENIED)? < 1.0);
-    // For each of the two pods at most five writes: after 1, 2, 4 and 8 s.
-    counts_at_most(&operator, 10.0)
-}
 
-#[test]
-fn a_webhook_that_refuses_is_reported_and_causes_few_writes() -> Result<()> {
-    let Cluster { operator, installation } = Cluster::start()?;
-    let namespace = "denied";
-    installation.deployment(namespace, "billing", 2)?;
-    let pod = first_pod(&installation, namespace)?;
-    let label = format!("{LABEL}=standby");
-    let allowed = format!("!has(object.metadata.labels) || !('{LABEL}' in object.metadata.labels)");
-    let write = vec!["label", "pod", "-n", namespace, &pod, &label];
-    let _refusal = refuse(&installation, namespace, ["", "pods"], &allowed, write)?;
-    let lease = installation.lease(namespace, "billing", &json!({}))?;
+    let lease = installation.lease("denied", "billing", &json!({}))?;
     lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
-    let event = installation.wait_for_event(namespace, ("RedisLease", "billing"), "WriteRefused", "", SOON)?;
+    let event = installation.wait_for_event("denied", ("RedisLease", "billing"), "WriteRefused", "", SOON)?;
     assert!(event.kind == "Warning" && event.note.contains("refused by the test"), "{event:?}");
     assert!(refused(&operator, "pod", DENIED)? >= 1.0);
-    counts_at_most(&operator, 10.0)
+    // For each of the four pods at most six writes: the first one, and after 1, 2, 4, 8 and 16 s.
+    counts_at_most(&operator, before, 24.0)
 }
 
 /// As a tool does that knows nothing of the label: it removes it again and again.
@@ -166,9 +165,7 @@ fn a_fighter_is_corrected_counted_and_slowed_down() -> Result<()> {
 fn a_webhook_that_clamps_the_replicas_is_reported_and_causes_few_writes() -> Result<()> {
     let Cluster { operator, installation } = Cluster::of(&InstallationOptions { allow_scale: true, ..options() })?;
     let namespace = "clamped";
-    let annotations = json!({"redislease.io/activated-by": "billing"});
-    let over = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}});
-    installation.workload("Deployment", namespace, "billing", &over)?;
+    consenting(&installation, namespace, "Deployment", 0)?;
     mutate(
         &installation,
         namespace,
@@ -178,15 +175,7 @@ fn a_webhook_that_clamps_the_replicas_is_reported_and_causes_few_writes() -> Res
         &["patch", "deployment", "billing", "--type=merge", r#"--patch={"spec": {"replicas": 5}}"#],
         |shown| shown["spec"]["replicas"] == 1,
     )?;
-    let lease = installation.lease(
-        namespace,
-        "billing",
-        &json!({
-            "granularity": "Cluster",
-            "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}},
-            "activation": {"scale": {"replicas": 3}},
-        }),
-    )?;
+    let lease = scaling(&installation, namespace, "Deployment")?;
     lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     let says = "the API server accepted the write, but spec.replicas is \"1\" instead of \"3\"";
     let within = FIRST_ELECTION;
@@ -194,35 +183,34 @@ fn a_webhook_that_clamps_the_replicas_is_reported_and_causes_few_writes() -> Res
     assert!(event.kind == "Warning" && event.note.contains(says), "{event:?}");
     assert!(event.note.contains("managedFields names redislease as its manager"), "{event:?}");
     assert!(refused(&operator, "deployment", ALTERED)? >= 1.0);
-    counts_at_most(&operator, 5.0)
+    counts_at_most(&operator, role_writes(&operator)?, 5.0)
 }
 
 /// A policy that accepts other writes to the workload.
 #[test]
 fn a_workload_that_must_not_be_scaled_to_0_keeps_its_term_when_the_lease_is_suspended() -> Result<()> {
-    let Cluster { installation, operator: _operator } = Cluster::of(&switching())?;
+    let installation = &shared_with_rights().installation;
     let namespace = "unstoppable";
-    let lease = scaled(&installation, namespace, "Deployment", 0)?;
+    let lease = scaled(installation, namespace, "Deployment", 0)?;
     let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
-    replicas(&installation, namespace, "active", 3)?;
+    replicas(installation, namespace, "active", 3)?;
     let stop = vec!["patch", "deployment", "billing", "-n", namespace, r#"--patch={"spec": {"replicas": 0}}"#];
-    let policy = refuse(&installation, namespace, ["apps", "deployments"], "object.spec.replicas > 0", stop)?;
+    let policy = refuse(installation, namespace, ["apps", "deployments"], "object.spec.replicas > 0", stop)?;
     lease.patch(&json!({"spec": {"suspend": true}}))?;
     let named = lease.wait("the refusal is named", SOON, |now| now.reason("Ready") == "Forbidden")?;
     let message = named.message("Ready");
     assert!(message.contains("cannot stop the workload") && message.contains("refused by the test"), "{named}");
-    the_term_is_kept(&installation, namespace, first.attempt().unwrap_or_default())?;
-    replicas(&installation, namespace, "active", 3)?;
+    the_term_is_kept(installation, namespace, first.attempt().unwrap_or_default())?;
+    replicas(installation, namespace, "active", 3)?;
     policy.end()?;
-    replicas(&installation, namespace, "standby", 0)?;
+    replicas(installation, namespace, "standby", 0)?;
     lease.wait("suspended", SOON, |now| now.reason("Ready") == "Suspended" && !now.is_active()).map(drop)
 }
 
 /// Each of their writes makes the version older that the operator names.
 #[test]
 fn others_who_never_rest_do_not_delay_a_stop() -> Result<()> {
-    let cluster = Cluster::of(&switching())?;
-    let installation = &cluster.installation;
+    let installation = &shared_with_rights().installation;
     let lease = scaled(installation, "restless", "Deployment", 0)?;
     lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     replicas(installation, "restless", "active", 3)?;

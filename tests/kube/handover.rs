@@ -2,11 +2,11 @@
 
 use std::process::{Command, Output};
 
-use redislease_lab::{Installation, InstallationOptions, LeaseState, Result};
+use redislease_lab::{Installation, LeaseState, Result};
 use serde_json::{Value, json};
 
 use crate::holder::{held, wait_for_events};
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, shared, two_control_planes};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared};
 
 /// Runs `redislease handover`.
 fn handover(installation: &Installation, namespace: &str, args: &[&str]) -> Output {
@@ -71,17 +71,14 @@ fn a_requested_handover_moves_the_lease_to_the_pod() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_lease_is_handed_over_to_another_cluster() -> Result<()> {
-    let _turn = two_control_planes();
-    let here = Cluster::start()?;
-    let there = Cluster::of(&InstallationOptions { cluster: "elsewhere".into(), ..options() })?;
-    let (ours, _) = held(&here.installation, "crossing")?;
-    there.installation.deployment("crossing", "billing", 3)?;
-    let theirs = there.installation.lease("crossing", "billing", &json!({}))?;
+/// Moves a lease of pods to the cluster `there`, which has the name `elsewhere`, and then to one that does not exist.
+pub fn to_another_cluster(here: &Installation, there: &Installation) -> Result<()> {
+    let (ours, _) = held(here, "crossing")?;
+    there.deployment("crossing", "billing", 3)?;
+    let theirs = there.lease("crossing", "billing", &json!({}))?;
     theirs.wait("passive", FIRST_ELECTION, |now| now.reason("Active") == "HeldByPeerCluster")?;
 
-    let done = handover(&here.installation, "crossing", &["--to=cluster/elsewhere"]);
+    let done = handover(here, "crossing", &["--to=cluster/elsewhere"]);
     assert!(done.status.success(), "{done:?}");
     assert!(text(&done.stdout).contains("elsewhere"), "{done:?}");
     let passive = ours.wait("passive", SOON, |now| now.reason("Active") == "HeldByPeerCluster")?;
@@ -90,7 +87,7 @@ fn a_lease_is_handed_over_to_another_cluster() -> Result<()> {
     assert!(active.token() > passive.token(), "{active}");
 
     // There is no such cluster: after the wait, this one holds the lease again.
-    let none = handover(&there.installation, "crossing", &["--to=cluster/nowhere", "--wait=0s"]);
+    let none = handover(there, "crossing", &["--to=cluster/nowhere", "--wait=0s"]);
     assert!(none.status.success(), "{none:?}");
     // The status shows no handover until the operator has read the request.
     let is_over = |now: &LeaseState| shown(now)["state"].as_str().is_some_and(|state| state != "Running");

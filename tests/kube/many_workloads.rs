@@ -6,7 +6,7 @@ use redislease_lab::{InstallationOptions, LeaseState, Operator, Result};
 use serde_json::{Value, json};
 
 use crate::annotations::{quorum_is_ready, workload};
-use crate::granularity::{namespace, switching};
+use crate::granularity::switching;
 use crate::support::{Cluster, FIRST_ELECTION, installation};
 
 const LEASES: u32 = 300;
@@ -17,17 +17,10 @@ const ALL_ACTIVE: Duration = Duration::from_mins(2);
 const LEASE: Duration = Duration::from_secs(30);
 
 fn objects(number: u32) -> [Value; 2] {
-    let (name, labels) = (format!("workload-{number}"), json!({"app": format!("workload-{number}")}));
-    let deployment = json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": {"redislease.io/activated-by": name}},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}},
-        },
-    });
+    let name = format!("workload-{number}");
+    let annotations = json!({"redislease.io/activated-by": name});
+    let over = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}});
+    let deployment = redislease_lab::workload("Deployment", NAMESPACE, &name, &over);
     let lease = json!({
         "apiVersion": "redislease.io/v1alpha1",
         "kind": "RedisLease",
@@ -51,7 +44,7 @@ fn three_hundred_workloads_stop_before_another_cluster_may_start_them() -> Resul
         Cluster::with_own_redis(&InstallationOptions { quorum: json!({"maxLeaseDuration": "30s"}), ..switching() })?;
     // It takes long to remove hundreds of workloads.
     installation.control_plane().not_again();
-    namespace(&installation, NAMESPACE)?;
+    installation.namespace(NAMESPACE)?;
     installation.apply(
         &json!({"apiVersion": "v1", "kind": "List", "items": (0..LEASES).flat_map(objects).collect::<Value>()}),
     )?;

@@ -23,8 +23,35 @@ fn only_team_shop() -> InstallationOptions {
     InstallationOptions { quorum, password: Some("secret".into()), ..options() }
 }
 
+fn the_term_of_a_namespace_that_loses_its_label_is_sealed_and_expires(installation: &Installation) -> Result<()> {
+    installation.deployment("shop", "billing", 1)?;
+    label(installation, "shop", "team=shop")?;
+    let (lease, first) = held(installation, "shop")?;
+    label(installation, "shop", "team=none")?;
+    let ended = lease.wait("the term has ended", SOON, |now| !now.is_active())?;
+    assert_eq!(ended.reason("Ready"), "InvalidReference");
+    // It is not released: the pod may still run.
+    installation.wait_for("sealed on all nodes", SOON, || {
+        let keys = keys(installation, "shop", "billing");
+        let sealed = count(&keys, first.attempt().unwrap_or_default(), "s");
+        if sealed == 3 { Ok(()) } else { Err(format!("{keys:?}")) }
+    })?;
+    no_pod_is_active(installation, &lease)?;
+    no_key_is_left(installation, "shop")?;
+    throughout(SOON, |after| {
+        assert!(!lease.state()?.is_active(), "no term begins; after {after:?}");
+        Ok(())
+    })?;
+    let history = lease.state()?.json()["status"]["history"][0].clone();
+    assert_eq!(history["reason"], json!("NamespaceNotAllowed"), "{history}");
+    label(installation, "shop", "team=shop")?;
+    let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;
+    assert!(second.token() > first.token());
+    Ok(())
+}
+
 #[test]
-fn a_namespace_that_is_not_allowed_gets_no_lease_and_learns_nothing() -> Result<()> {
+fn a_namespace_has_leases_only_while_it_is_allowed_and_learns_nothing_before() -> Result<()> {
     let Cluster { operator, installation } = Cluster::with_own_redis(&only_team_shop())?;
     installation.deployment("other", "billing", 2)?;
     let refused = installation.lease("other", "billing", &json!({}))?;
@@ -48,6 +75,7 @@ fn a_namespace_that_is_not_allowed_gets_no_lease_and_learns_nothing() -> Result<
     })?;
     label(&installation, "other", "team=shop")?;
     installation.find_lease("other", "billing").wait("allowed", FIRST_ELECTION, LeaseState::is_active)?;
+    the_term_of_a_namespace_that_loses_its_label_is_sealed_and_expires(&installation)?;
 
     // The quorum denies it again.
     let spec = json!({"spec": {"allowedNamespaces": {"matchLabels": {"team": "none"}}}}).to_string();
@@ -56,35 +84,6 @@ fn a_namespace_that_is_not_allowed_gets_no_lease_and_learns_nothing() -> Result<
     installation
         .find_lease("other", "billing")
         .wait("denied", AFTER_ONE_LEASE, |now| !now.is_active() && now.reason("Ready") == "InvalidReference")?;
-    Ok(())
-}
-
-#[test]
-fn the_term_of_a_namespace_that_loses_its_label_is_sealed_and_expires() -> Result<()> {
-    let Cluster { operator: _operator, installation } = Cluster::with_own_redis(&only_team_shop())?;
-    installation.deployment("shop", "billing", 1)?;
-    label(&installation, "shop", "team=shop")?;
-    let (lease, first) = held(&installation, "shop")?;
-    label(&installation, "shop", "team=none")?;
-    let ended = lease.wait("the term has ended", SOON, |now| !now.is_active())?;
-    assert_eq!(ended.reason("Ready"), "InvalidReference");
-    // It is not released: the pod may still run.
-    installation.wait_for("sealed on all nodes", SOON, || {
-        let keys = keys(&installation, "shop", "billing");
-        let sealed = count(&keys, first.attempt().unwrap_or_default(), "s");
-        if sealed == 3 { Ok(()) } else { Err(format!("{keys:?}")) }
-    })?;
-    no_pod_is_active(&installation, &lease)?;
-    no_key_is_left(&installation, "shop")?;
-    throughout(SOON, |after| {
-        assert!(!lease.state()?.is_active(), "no term begins; after {after:?}");
-        Ok(())
-    })?;
-    let history = lease.state()?.json()["status"]["history"][0].clone();
-    assert_eq!(history["reason"], json!("NamespaceNotAllowed"), "{history}");
-    label(&installation, "shop", "team=shop")?;
-    let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;
-    assert!(second.token() > first.token());
     Ok(())
 }
 
