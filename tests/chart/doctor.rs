@@ -46,11 +46,6 @@ fn run_doctor(values: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn the_doctor_succeeds_with_the_rights_of_the_operator() -> Result<()> {
-    run_doctor(&[])
-}
-
-#[test]
 fn the_doctor_succeeds_with_rights_in_some_namespaces() -> Result<()> {
     run_doctor(&[
         "--set=watchNamespaces={shop,jobs}",

@@ -14,19 +14,8 @@ const LABELS_READ: Duration = Duration::from_secs(30);
 
 const WATCHED: [&str; 2] = ["shop", "billing"];
 
-/// What the operator may do: a verb, a resource and a namespace.
-const ALLOWED: [(&str, &str, &str); 10] = [
-    ("list", "pods", "shop"),
-    ("patch", "pods", "shop"),
-    ("list", "redisleases.redislease.io", "shop"),
-    ("create", "redisleases.redislease.io", "shop"),
-    ("delete", "redisleases.redislease.io", "billing"),
-    ("watch", "cronjobs.batch", "shop"),
-    ("update", "redisleases.redislease.io/status", "billing"),
-    ("get", "secrets", "redislease-system"),
-    ("create", "events.events.k8s.io", "redislease-system"),
-    ("get", "nodes", ""),
-];
+/// What the operator may do and `redislease doctor` does not require: a verb, a resource and a namespace.
+const ALLOWED: [(&str, &str, &str); 2] = [("get", "secrets", "redislease-system"), ("get", "nodes", "")];
 
 /// What it may not do.
 const REFUSED: [(&str, &str, &str); 13] = [

@@ -6,7 +6,6 @@ use redislease_lab::{Cut, InstallationOptions, LeaseState, Proxy, Result, nodes,
 use serde_json::json;
 
 use crate::holder::held;
-use crate::roles::changes_hands;
 use crate::support::{
     AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, installation_on, is, keys, options, the_term_is_kept,
     throughout,
@@ -114,26 +113,6 @@ fn an_unpublished_attempt_ends_only_when_its_keys_expire() -> Result<()> {
         unpublished.number()
     );
     assert!(next.token() > first.token());
-    Ok(())
-}
-
-#[test]
-fn two_operators_keep_one_term() -> Result<()> {
-    let Cluster { operator, installation } = Cluster::start()?;
-    let second = installation.start_operator("operator-1", &[])?;
-    let (lease, first) = held(&installation, "both")?;
-    let last = changes_hands(&installation, "both", &lease, first)?;
-    installation.deployment("both", "billing", 3)?;
-    lease.wait_for_roles(&last, 3, SOON)?;
-    // Each of them alone keeps the term, including one that the other acquired.
-    let attempt = last.attempt().unwrap_or_default().to_owned();
-    operator.kill()?;
-    the_term_is_kept(&installation, "both", &attempt)?;
-    operator.start_again()?;
-    operator.wait_ready()?;
-    second.kill()?;
-    the_term_is_kept(&installation, "both", &attempt)?;
-    assert_eq!(lease.state()?.token(), last.token());
     Ok(())
 }
 

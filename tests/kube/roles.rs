@@ -23,7 +23,7 @@ fn roles_in(watch: &mut Watch) -> Vec<[String; 4]> {
 
 /// Changes the holder of the lease four times and checks every event of the pods meanwhile: after no event are two pods
 /// `active`, and no pod's token decreases.
-pub fn changes_hands(
+fn changes_hands(
     installation: &Installation,
     namespace: &str,
     lease: &Lease<'_>,
