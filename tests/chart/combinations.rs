@@ -1,7 +1,5 @@
 //! Combinations of values: every switch for itself, and mixtures of all switches.
 
-use std::iter;
-
 /// A value that differs from its default, as an argument of Helm.
 const SWITCHES: &[&[&str]] = &[
     &["cluster.name=eu-west-1"],
@@ -66,10 +64,17 @@ const MIXTURES: u64 = 28;
 
 /// The arguments of Helm for each combination.
 pub fn all() -> Vec<Vec<String>> {
-    let none = iter::once(Vec::new());
-    let single = SWITCHES.iter().copied().chain([SERVICE_MONITOR]).map(|switch| vec![switch]);
-    let all: Vec<Vec<&[&str]>> = none.chain(single).chain((0..MIXTURES).map(mixture)).collect();
-    all.iter().map(|switches| switches.concat().iter().map(|value| format!("--set={value}")).collect()).collect()
+    SWITCHES.iter().map(|switch| arguments(&[*switch])).chain(mixed()).collect()
+}
+
+/// The same without the combinations of a single switch, but for those that no mixture has: no switch, and the ServiceMonitor.
+pub fn mixed() -> Vec<Vec<String>> {
+    let others = [arguments(&[]), arguments(&[SERVICE_MONITOR])];
+    others.into_iter().chain((0..MIXTURES).map(|number| arguments(&mixture(number)))).collect()
+}
+
+fn arguments(switches: &[&[&str]]) -> Vec<String> {
+    switches.concat().iter().map(|value| format!("--set={value}")).collect()
 }
 
 /// About half of all switches, chosen by the bits of a well mixed number.

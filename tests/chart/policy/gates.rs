@@ -1,11 +1,11 @@
 //! Scheduling gates: which pods the operator can start and delete.
 
-use redislease_lab::{Installation, InstallationOptions, Result};
+use redislease_lab::Result;
 use serde_json::{Value, json};
 
 use super::Request::{self, Delete, Patch, PatchPart};
 use super::pods::{ANNOTATIONS, LABELS, METADATA, SPEC, STATUS};
-use super::{Requests, but, create_pods, grant, no_warnings};
+use super::{ALL_RIGHTS, Requests, but, create_pods, grant, no_warnings, with_all_rights};
 use crate::cluster::shared;
 
 const STARTED: &str = "the RedisLease operator can change only the annotations token.redislease.io/* and withdrawn.redislease.io/* of a pod, add started.redislease.io/NAME when it removes the scheduling gate lease.redislease.io/NAME, and change no other annotation";
@@ -111,13 +111,8 @@ fn writes_of_the_operator(pods: &Requests<'_>) -> Result<()> {
 
 #[test]
 fn the_operator_can_start_pods_and_delete_those_that_it_has_started() -> Result<()> {
-    let options = InstallationOptions {
-        allow_scheduling_gate: true,
-        ..InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))
-    };
-    let installation = &Installation::start(&options)?;
-    let values = &["--set=rbac.allowSchedulingGate=true"];
-    let pods = Requests { installation, namespace: "gates", kind: "pod", values };
+    let installation = with_all_rights();
+    let pods = Requests { installation, namespace: "gates", kind: "pod", values: ALL_RIGHTS };
     let (none, started) = (json!({}), json!({"started.redislease.io/web": "6"}));
     create_pods(
         &pods,

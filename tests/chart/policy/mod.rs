@@ -5,15 +5,34 @@ mod pods;
 mod workloads;
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use redislease_lab::{Helm, Installation, Result};
+use redislease_lab::{Helm, Installation, InstallationOptions, Result};
 use serde_json::{Value, json};
 
 use crate::objects::render;
 
 /// The API server enforces a new policy within seconds.
 const SOON: Duration = Duration::from_mins(1);
+
+/// The arguments of Helm for all optional rights.
+pub(super) const ALL_RIGHTS: &[&str] =
+    &["--set=rbac.allowSchedulingGate=true", "--set=rbac.allowScale=true", "--set=rbac.allowSuspend=true"];
+
+/// A control plane with all optional rights of the operator, and no operator.
+pub(super) fn with_all_rights() -> &'static Installation {
+    static SHARED: LazyLock<Installation> = LazyLock::new(|| {
+        let options = InstallationOptions {
+            allow_scheduling_gate: true,
+            allow_scale: true,
+            allow_suspend: true,
+            ..InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))
+        };
+        Installation::start(&options).expect("the cluster starts")
+    });
+    &SHARED
+}
 
 /// Gives the operator more rights than the chart grants: the policies hold for them, too.
 pub(super) fn grant(installation: &Installation, namespace: &str, group: &str, resources: &[&str]) -> Result<()> {
@@ -158,13 +177,13 @@ pub(super) fn but(object: &Value, changes: &[(&str, Value)]) -> Value {
     copy
 }
 
-/// The API server knows every field that the policies read. There are two policies by default, and one more.
+/// The API server knows every field that the policies read. There are two policies by default, and two more with all rights.
 pub(super) fn no_warnings(installation: &Installation) -> Result<()> {
     let statuses = ["get", "validatingadmissionpolicies", "--output=jsonpath={.items[*].status}"];
     let checked = installation.wait_for("the policies were checked", SOON, || {
         let statuses = installation.control_plane().kubectl(&statuses)?;
         let count = statuses.matches("observedGeneration").count();
-        if count == 3 { Ok(statuses) } else { Err(statuses) }
+        if count == 4 { Ok(statuses) } else { Err(statuses) }
     })?;
     assert!(!checked.contains("expressionWarnings"), "{checked}");
     Ok(())

@@ -1,10 +1,10 @@
 //! Workloads that the operator scales or suspends.
 
-use redislease_lab::{Installation, InstallationOptions, Result};
+use redislease_lab::Result;
 use serde_json::{Value, json};
 
 use super::Request::{self, Create, Patch, PatchPart};
-use super::{Requests, SOON, but, grant, no_warnings};
+use super::{ALL_RIGHTS, Requests, SOON, but, grant, no_warnings, with_all_rights};
 use crate::cluster::shared;
 
 const PARTS: &str =
@@ -155,13 +155,7 @@ fn refused_changes(workload: &Workload) -> Vec<(&'static str, Request)> {
 
 #[test]
 fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result<()> {
-    let options = InstallationOptions {
-        allow_scale: true,
-        allow_suspend: true,
-        ..InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))
-    };
-    let installation = &Installation::start(&options)?;
-    let values = &["--set=rbac.allowScale=true", "--set=rbac.allowSuspend=true"];
+    let (installation, values) = (with_all_rights(), ALL_RIGHTS);
     for workload in workloads() {
         let (kind, namespace) = (workload.kind, workload.kind);
         let requests = Requests { installation, namespace, kind, values };
