@@ -77,10 +77,11 @@ impl Roles {
             let why = self.refusals.of_stop(&workload.uid).filter(|_| !workload.run.is_stopped())?;
             return Some(("The workload".to_owned(), why.to_owned()));
         }
-        let activator = Activator::of(self.writer.lease(), facts);
         let refused = |pod: &Arc<PodFacts>| {
-            let why = self.refusals.of_deletion(&pod.uid).filter(|_| activator.has_started(pod))?;
-            Some((format!("The pod {}", pod.name), why.to_owned()))
+            let why = self.refusals.of_deletion(&pod.uid)?;
+            // Otherwise nothing is to delete it any more.
+            let is_ours = Activator::of(self.writer.lease(), facts).has_started(pod);
+            is_ours.then(|| (format!("The pod {}", pod.name), why.to_owned()))
         };
         electorate.pods().chain(&facts.strays).find_map(refused)
     }

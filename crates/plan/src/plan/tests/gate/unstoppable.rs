@@ -72,6 +72,24 @@ fn a_suspended_lease_says_that_its_started_pod_runs_on_without_the_flag() {
     assert!(message.contains("rbac.allowSchedulingGate"), "{message}");
 }
 
+#[test]
+fn a_pod_whose_deletion_is_refused_runs_on_while_it_is_to_be_deleted() {
+    let mut story = Story::started_a();
+    story.holder(story.pod("a"));
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    story.write();
+    story.accept_standby("uid-a");
+    assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
+    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("a policy".into()) });
+    let message = story.ready_message();
+    assert!(message.ends_with("The pod a runs on, because it cannot be stopped: a policy."), "{message}");
+    story.write();
+    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    story.store(&json!({}), &status);
+    story.turn();
+    assert!(!story.ready_message().contains("runs on"), "{:?}", story.effects);
+}
+
 /// The pod has not been read yet: it may run.
 #[test]
 fn after_a_restart_the_term_of_a_started_pod_is_adopted_before_its_deletion_is_tested() {
