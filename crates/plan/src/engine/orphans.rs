@@ -40,10 +40,12 @@ impl<M: Machine> Engine<M> {
         }
     }
 
-    /// Takes the answer to the removal of a mark. One that is refused, or undone on its way, is repeated after a pause.
+    /// Takes the answer to the removal of a mark. One that is refused, or undone on its way or later, is
+    /// repeated after a pause.
     pub(super) fn orphan_written(&mut self, now: Time, key: OrphanKey, outcome: &RoleOutcome) {
         match outcome {
-            RoleOutcome::Written(None) | RoleOutcome::Gone => self.refused.forget(&key),
+            RoleOutcome::Written(None) => self.refused.stored(now, key),
+            RoleOutcome::Gone => self.refused.forget(&key),
             RoleOutcome::Written(Some(_)) | RoleOutcome::Refused(_) | RoleOutcome::AtFault(_) => {
                 self.refused.add(now, key);
             }
@@ -62,7 +64,7 @@ impl<M: Machine> Engine<M> {
     fn clear_again(&mut self, now: Time, key: &OrphanKey) {
         match self.index.orphan(&key.namespace, &key.lease, &key.object) {
             Some(orphan) => self.clear_orphan(now, &orphan),
-            None => self.refused.forget(key),
+            None => self.refused.unneeded(key),
         }
     }
 }

@@ -87,6 +87,29 @@ fn marks_of_leases_that_do_not_exist_are_removed_from_workloads_that_the_operato
     assert_eq!(world.done(), [""; 0]);
 }
 
+/// Another tool applies a manifest that was exported with the marks, and reconciles it at once.
+#[test]
+fn a_mark_that_others_write_again_and_again_is_removed_less_and_less_often() {
+    let mut world = World::listed();
+    let key = OrphanKey { namespace: "n".into(), lease: "gone".into(), object: "uid-p".into() };
+    let mut removed = 0;
+    for _ in 0..60_000 {
+        world.state.now += Millis(10);
+        let mut carrier = pod("p");
+        carrier.labels.insert("lease.redislease.io/gone".to_owned(), "active".to_owned());
+        carrier.annotations.set("token.redislease.io/gone", Some("7"));
+        world.take(Input::Pod(Watched::Seen(Box::new(carrier))));
+        world.engine.sweep(world.state.now, true);
+        world.take(Input::Wake);
+        for _ in world.done().iter().filter(|done| *done == "gone on p: None None") {
+            removed += 1;
+            let outcome = Outcome::Role("uid-p".into(), role(RoleOutcome::Written(None)));
+            world.take(Caller::Orphan(key.clone()).input(outcome).unwrap());
+        }
+    }
+    assert!((5..20).contains(&removed), "{removed} in ten minutes");
+}
+
 /// The last leader crashed, or the API server has refused to remove the mark.
 #[test]
 fn marks_that_stayed_behind_when_a_lease_was_forgotten_are_removed_by_the_leader() {

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redislease_core::time::Time;
+use redislease_core::time::{Millis, Time};
 
 use crate::plan::guard::PAUSE;
+
+/// After so many removals, the next one waits.
+const CORRECTIONS: u32 = 3;
+/// A mark that is written later than this after its removal is a new one.
+const FORGOTTEN: Millis = Millis(600_000);
 
 /// The mark of one lease on one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,47 +23,74 @@ pub struct OrphanKey {
     pub object: Arc<str>,
 }
 
-/// The marks whose removal was refused, or undone on its way.
+/// The marks whose removal was refused, undone on its way, or stored lately: somebody may write them again and again.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refused(BTreeMap<OrphanKey, Pause>);
+pub(super) struct Refused {
+    marks: BTreeMap<OrphanKey, Pause>,
+    /// How many marks there may be before those that nobody has written again are dropped.
+    many: usize,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Pause {
-    /// How often in a row.
+    /// How often in a row the removal was refused.
     refusals: u32,
-    /// When the next write is due. `None` while one is under way.
+    /// How often it was stored, each time less than [`FORGOTTEN`] after the last.
+    stored: u32,
+    stored_at: Time,
+    not_before: Time,
+    /// When the next write is due. `None` while one is under way, or if none is needed.
     due: Option<Time>,
 }
 
 impl Refused {
     /// When the next write is due.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.0.values().filter_map(|pause| pause.due).min()
+        self.marks.values().filter_map(|pause| pause.due).min()
     }
 
     pub fn add(&mut self, now: Time, key: OrphanKey) {
-        let pause = self.0.entry(key).or_default();
+        let pause = self.marks.entry(key).or_default();
         pause.refusals = pause.refusals.saturating_add(1);
-        pause.due = Some(now + PAUSE.delay(pause.refusals));
+        pause.not_before = now + PAUSE.delay(pause.refusals);
+        pause.due = Some(pause.not_before);
+    }
+
+    /// The mark was removed. If others write it again and again, its removal waits longer each time.
+    pub fn stored(&mut self, now: Time, key: OrphanKey) {
+        let is_recent = |pause: &Pause| now < pause.stored_at + FORGOTTEN;
+        if self.marks.len() > self.many {
+            self.marks.retain(|_, pause| pause.due.is_some() || is_recent(pause));
+            self.many = 2 * self.marks.len();
+        }
+        let pause = self.marks.entry(key).or_default();
+        let stored = if is_recent(pause) { pause.stored.saturating_add(1) } else { 1 };
+        let wait = stored.checked_sub(CORRECTIONS).map_or(Millis::ZERO, |fights| PAUSE.delay(fights + 1));
+        *pause = Pause { refusals: 0, stored, stored_at: now, not_before: now + wait, due: None };
     }
 
     pub fn forget(&mut self, key: &OrphanKey) {
-        self.0.remove(key);
+        self.marks.remove(key);
+    }
+
+    /// The mark does not need to be removed any more.
+    pub fn unneeded(&mut self, key: &OrphanKey) {
+        if let Some(pause) = self.marks.get_mut(key) {
+            pause.due = None;
+        }
     }
 
     /// Whether the mark may be removed now. Then a write is under way.
     pub fn may_write(&mut self, now: Time, key: &OrphanKey) -> bool {
-        let Some(pause) = self.0.get_mut(key) else { return true };
-        let waits = pause.due.is_some_and(|due| now < due);
-        if !waits {
-            pause.due = None;
-        }
+        let Some(pause) = self.marks.get_mut(key) else { return true };
+        let waits = now < pause.not_before;
+        pause.due = waits.then_some(pause.not_before);
         !waits
     }
 
     /// The marks whose pause is over.
     pub fn take_due(&mut self, now: Time) -> Vec<OrphanKey> {
-        let due = self.0.iter_mut().filter(|(_, pause)| pause.due.is_some_and(|due| due <= now));
+        let due = self.marks.iter_mut().filter(|(_, pause)| pause.due.is_some_and(|due| due <= now));
         due.map(|(key, pause)| {
             pause.due = None;
             key.clone()
@@ -81,5 +113,16 @@ mod tests {
         assert_eq!(refused.next_deadline(), Some(Time(1000)));
         assert!(refused.may_write(Time(1000), &key));
         assert_eq!((refused.next_deadline(), refused.take_due(Time(2000))), (None, vec![]), "a write is under way");
+    }
+
+    #[test]
+    fn marks_that_nobody_writes_again_are_forgotten() {
+        let mut refused = Refused::default();
+        for number in 0..10_000 {
+            let object = format!("uid-{number}").as_str().into();
+            let key = OrphanKey { namespace: "n".into(), lease: "gone".into(), object };
+            refused.stored(Time(number * 10_000), key);
+        }
+        assert!(refused.marks.len() < 200, "{}", refused.marks.len());
     }
 }
