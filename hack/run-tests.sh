@@ -206,7 +206,7 @@ fi
 step "chart's CRDs" hack/generate-chart.sh --check-crds
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --no-fail-fast
-    export MODEL=quick SIM_SEEDS=150
+    export MODEL=quick SIM_SEEDS=150 SIM_PROGRAMS=150
     step_of "model and simulator" crates/core crates/plan crates/sim -- \
         cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*' -- \
         --skip planted_bugs_are_found --skip bugs_in_the_lock_of_a_program_are_found --skip scenario::crash_points

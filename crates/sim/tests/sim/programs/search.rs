@@ -77,7 +77,7 @@ fn world(seed: u64, bugs: &[Bug]) -> World {
 #[test]
 fn programs_keep_their_promises() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (first, enough) = search::limits(600);
+    let (first, enough) = search::limits("SIM_PROGRAMS", 600);
     let batch = search::batch(world, first, enough);
     assert!(batch.failure.is_none(), "{}", batch.failure.unwrap_or_default());
     println!("{} seeds of programs from {first}: {:?}", batch.seeds, batch.programs);
@@ -94,7 +94,7 @@ fn bugs_in_the_lock_of_a_program_are_found() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     // Few seeds find these bugs. The search begins shortly before one that found it.
     let first = |bug| match bug {
-        Bug::Core(Mutant::ExpiryUnchecked) => 5020,
+        Bug::Core(Mutant::ExpiryUnchecked) => 5716,
         Bug::Core(Mutant::LostLockContinues) => 880,
         _ => 1,
     };

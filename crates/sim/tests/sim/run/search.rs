@@ -102,7 +102,7 @@ pub fn report(draw: Draw, seed: u64, bugs: &[Bug]) -> String {
     let broken = outcome.broken.as_ref().map_or("nothing", |broken| &broken.0);
     format!(
         "seed {seed} {bugs:?} at {:.3} s: {broken}\nthe last events, in seconds of true time:\n{}\
-         replay the test with SIM_SEED={seed}, or SIM_FIRST={seed} SIM_SEEDS=1 for programs, and SIM_EVENTS=1000",
+         replay the test with SIM_SEED={seed}, or SIM_FIRST={seed} SIM_PROGRAMS=1 for programs, and SIM_EVENTS=1000",
         outcome.simulated as f64 / 1e6,
         outcome.last_events
     )
@@ -172,10 +172,10 @@ pub struct Found {
     pub broken: Broken,
 }
 
-/// The first seed of a batch, and what ends it: the number of seeds in `SIM_SEEDS`, or `seeds`, or the time in `SIM_SECONDS`.
-pub fn limits(seeds: u64) -> (u64, impl Fn(u64, Duration) -> bool) {
+/// The first seed of a batch, and what ends it: the number of seeds in this variable, or `seeds`, or the time in `SIM_SECONDS`.
+pub fn limits(variable: &str, seeds: u64) -> (u64, impl Fn(u64, Duration) -> bool) {
     let seconds = from_environment("SIM_SECONDS");
-    let seeds = from_environment("SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { seeds });
+    let seeds = from_environment(variable).unwrap_or(if seconds.is_some() { u64::MAX } else { seeds });
     let limit = Duration::from_secs(seconds.unwrap_or(u64::MAX));
     (from_environment("SIM_FIRST").unwrap_or(1), move |run, elapsed| run >= seeds || elapsed >= limit)
 }
