@@ -26,7 +26,7 @@ const MAX_REQUEST: usize = 4096;
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
 /// After this time without a sign of life, a client that follows the events loses its place.
-const VANISHED_WITHIN: Duration = Duration::from_secs(60);
+const VANISHED_WITHIN: Duration = Duration::from_mins(1);
 
 /// What the server says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -173,7 +173,7 @@ fn the_suggested_lease_duration_is_the_shortest_one_that_is_accepted() {
         let suggested = note.split("use \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
         let accepts = |duration: &str| matches!(parse(&with(duration)).request, Request::Lease(_));
         assert!(accepts(suggested), "{note}");
-        let shorter = Duration::new(suggested).parse().unwrap() - core::time::Duration::from_secs(1);
+        let shorter = Duration::new(suggested).parse().unwrap().saturating_sub(core::time::Duration::from_secs(1));
         assert!(!accepts(Duration::from(shorter).as_str()), "{note}");
     }
 }
