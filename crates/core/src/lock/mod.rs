@@ -199,9 +199,8 @@ impl Lock {
         if let Phase::Held { term, .. } = &self.phase { Some(term) } else { None }
     }
 
-    /// The term that the program has not taken in the time for which it was granted. The program may have forgotten its request: the
-    /// lease releases the term and does not renew it for ever, and from now on the program does not get it. A request that is not
-    /// forgotten goes on with another attempt.
+    /// The term that the program has not taken in the time for which it was granted: it may have forgotten its request. The lease
+    /// releases the term, and the program does not get it any more. A request that is polled again goes on with another attempt.
     pub fn give_up_untaken(&mut self, now: Time) -> Option<TermId> {
         let is_asked = self.held().is_none() && !self.is_over();
         let in_time = self.first_until.is_none_or(|until| now < until);

@@ -10,9 +10,9 @@ use redislease_plan::plan::OpenQuorum;
 
 use crate::api::objects;
 use crate::api::objects::{LeaseSpec, QUORUM, START};
+use crate::api::quorum::QuorumResource;
 use crate::api::server::{ApiServer, Backup};
 use crate::chaos::bug::Bug;
-use crate::chaos::quorum_edits::QuorumResource;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Swarm, of_place};
 use crate::check::checker::Checker;

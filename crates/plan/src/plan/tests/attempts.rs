@@ -124,3 +124,18 @@ fn a_status_that_shows_no_term_before_or_after_it_is_not_urgent() {
     assert_eq!((write.priority, write.status.fencing_token), (Priority::Counts, None));
     assert!(write.status.says(ConditionType::Active, ConditionStatus::False));
 }
+
+#[test]
+fn an_edit_of_the_command_timeout_reaches_a_held_term() {
+    let mut story = Story::held_by_a();
+    for (timeout, expected) in [(500, None), (100, Some(100)), (700, Some(700)), (700, None), (5000, Some(2500))] {
+        let open = Arc::make_mut(&mut story.facts.quorum).open.as_mut().unwrap();
+        Arc::make_mut(open).command_timeout = Millis(timeout);
+        story.turn();
+        let sent = story.commands().iter().find_map(|command| match command {
+            Command::Configure(config) => Some(config.command_timeout),
+            _ => None,
+        });
+        assert_eq!(sent, expected.map(Millis), "{timeout} ms: at most half the renewal interval");
+    }
+}

@@ -437,18 +437,3 @@ fn the_holder_is_the_pod_of_the_running_term() {
         assert_eq!(story.reconciler.holder(), holder);
     }
 }
-
-#[test]
-fn an_edit_of_the_command_timeout_reaches_a_held_term() {
-    let mut story = Story::held_by_a();
-    for (timeout, expected) in [(500, None), (100, Some(100)), (700, Some(700)), (700, None), (5000, Some(2500))] {
-        let open = Arc::make_mut(&mut story.facts.quorum).open.as_mut().unwrap();
-        Arc::make_mut(open).command_timeout = Millis(timeout);
-        story.turn();
-        let sent = story.commands().iter().find_map(|command| match command {
-            Command::Configure(config) => Some(config.command_timeout),
-            _ => None,
-        });
-        assert_eq!(sent, expected.map(Millis), "{timeout} ms: at most half the renewal interval");
-    }
-}

@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod objects;
+pub mod quorum;
 pub mod restore;
 pub mod server;
 pub mod watch;
