@@ -24,22 +24,26 @@ fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
 
 /// Also in the moment in which a helper process begins: a signal for the whole group must not end it before the command.
 #[test]
-fn an_interrupt_of_the_group_at_any_moment_is_one_of_the_command() {
+fn a_signal_to_the_group_at_any_moment_is_one_to_the_command() {
     let servers = Servers::start();
     let mut codes = Vec::new();
-    for round in 0..40 {
+    for round in 0..10 {
         let lease = format!("test/moment-{round}");
         let isolate = if round % 2 == 0 { "none" } else { "pid" };
         let mut run = servers.run(&["--lease", &lease, "-q", "--isolate", isolate], &["sleep", "600"]).spawn();
         // The guard starts when the lock is acquired.
         eventually("the lock", || servers.is_locked(&lease));
-        while run.child.try_wait().unwrap().is_none() {
-            kill_process_group(run.pid(), Signal::INT).unwrap();
-            std::thread::sleep(Duration::from_micros(300));
-        }
+        // A shell may have started this test with SIGINT ignored.
+        eventually("its end", || {
+            for _ in 0..30 {
+                kill_process_group(run.pid(), Signal::TERM).unwrap();
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            run.child.try_wait().unwrap().is_some()
+        });
         codes.push((run.wait().code(), run.errors()));
     }
-    assert!(codes.iter().all(|(code, _)| *code == Some(130)), "{codes:?}");
+    assert!(codes.iter().all(|(code, _)| *code == Some(143)), "{codes:?}");
 }
 
 /// Starts a program with all signals at their defaults. The C library hides the signals 32 and 33, so this asks the kernel.
