@@ -4,6 +4,7 @@ use redis::InfoDict;
 use redislease_core::marker::{Marker, RunId};
 
 use super::Misconfiguration;
+use super::brief::brief;
 
 /// The relevant fields of `INFO` from one server process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +71,7 @@ impl Info {
 pub(super) fn version(text: &str) -> Result<String, String> {
     let fields = InfoDict::new(text);
     let redis = fields.get("redis_version").ok_or("INFO has no field redis_version")?;
-    Ok(fields.get::<String>("valkey_version").map_or(redis, |version| format!("valkey {version}")))
+    Ok(brief(fields.get::<String>("valkey_version").map_or(redis, |version| format!("valkey {version}"))))
 }
 
 /// Everything that prevents the server from voting, the most important first.
@@ -94,11 +95,13 @@ pub(super) fn misconfigurations(text: &str) -> Result<Vec<(Misconfiguration, Str
     };
     let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0_u32);
     if major < least {
+        let version = brief(version.to_owned());
         let sentence = format!("{product} {version} is too old: use Redis 7.0 or newer, or Valkey 8 or newer");
         found.push((Misconfiguration::Version, sentence));
     }
     let role = field("role")?;
     if role != "master" {
+        let role = brief(role.to_owned());
         let sentence = format!(
             "role is `{role}`: each node must be an independent master; use the address of a server that is not a replica"
         );
@@ -112,6 +115,7 @@ pub(super) fn misconfigurations(text: &str) -> Result<Vec<(Misconfiguration, Str
     }
     let policy = field("maxmemory_policy")?;
     if policy != "noeviction" {
+        let policy = brief(policy.to_owned());
         let sentence = format!(
             "maxmemory-policy is `{policy}`: the server may drop a lease that is held; \
              set `maxmemory-policy noeviction`"
@@ -172,6 +176,17 @@ mod tests {
             let (found, said) = Info::parse(&GOOD.replace(good, bad)).unwrap().misconfiguration.unwrap();
             assert_eq!(found, why);
             assert!(said.contains(sentence), "{said}");
+        }
+    }
+
+    /// A status with them for each node could be too large for the API server.
+    #[test]
+    fn long_texts_of_a_server_are_cut() {
+        let long = "x".repeat(100_000);
+        for (field, of) in [("role", "master"), ("maxmemory_policy", "noeviction"), ("redis_version", "7.0.15")] {
+            let info = GOOD.replace(&format!("{field}:{of}"), &format!("{field}:{long}"));
+            let info = Info::parse(&info).unwrap();
+            assert!(info.version.len() < 1000 && info.misconfiguration.unwrap().1.len() < 1000, "{field}");
         }
     }
 

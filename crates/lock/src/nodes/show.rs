@@ -5,6 +5,7 @@ use redislease_core::marker::Marker;
 use redislease_core::seed::Unseedable;
 use redislease_core::time::Millis;
 
+use super::brief::brief;
 use super::node::NodeTask;
 use super::status::{Misconfiguration, NodeState};
 use crate::clock;
@@ -81,10 +82,22 @@ fn unseedable(reason: Unseedable, key: &str) -> String {
 
 fn mismatch(marker: &Marker, ours: &str, key: &str) -> String {
     let theirs = marker.to_string();
-    let theirs = theirs.split_once(':').map_or(theirs.as_str(), |(_run_id, name)| name);
+    let theirs = brief(theirs.split_once(':').map_or(theirs.as_str(), |(_run_id, name)| name).to_owned());
     format!(
         "its marker names the configuration {theirs}, ours is {ours} (node names, majority, maxLeaseDuration, keyPrefix): \
          restore the old spec, or choose a new keyPrefix, or stop every operator that uses this quorum for its \
          longest lease and then delete the marker on every node (the key `{key}`)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_marker_is_cut() {
+        let marker: Marker = format!("3f:1:{}", "x".repeat(100_000)).parse().unwrap();
+        let message = mismatch(&marker, "1:f00d", "redislease:{q}:marker");
+        assert!(message.len() < 1000 && message.contains("the configuration 1:xxx"), "{message}");
+    }
 }
