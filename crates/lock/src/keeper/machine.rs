@@ -63,6 +63,8 @@ impl Machine {
             self.driver.set_may_end(may_end.may_end(now));
         }
         let input = match input {
+            // Its lease has ended, and this one has its place: the driver ignores it.
+            input if to != self.driver.id() => input,
             Input::Command(command @ Command::Want(_), _) => {
                 let fresh = fresh(outbox.as_deref(), &mut tools.random);
                 Input::Command(command, fresh)

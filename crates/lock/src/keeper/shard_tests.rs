@@ -222,3 +222,31 @@ fn a_lease_that_is_opened_after_the_shutdown_ends_at_once() {
     assert!(shown.1.load(Ordering::SeqCst));
     assert_eq!(shard.slots.len(), 0);
 }
+
+/// Counts how often a lease is asked whether it lets its term go.
+#[derive(Clone, Default)]
+struct Asked(Arc<AtomicUsize>);
+
+impl Observer for Asked {
+    fn renewed(&self, _: &Renewal, _: u64) {}
+    fn changed(&self, _: &View) {}
+    fn closes(&self) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+}
+
+/// The number of a lease whose machine has panicked is used again, and its guard still sends a command.
+#[test]
+fn a_command_for_a_lease_that_has_ended_asks_nothing_of_the_next_one_in_its_place() {
+    let mut shard = Shard::new(ShardHandle::new().0, Arc::new(()));
+    let asked = Asked::default();
+    let ended = shard.shared.take_id();
+    shard.shared.give_back(ended);
+    let id = shard.shared.take_id();
+    let mut machine = Machine::new(id, setup(config(), asked.clone()), None, &mut shard.tools.turns);
+    for (to, count) in [(ended, 0), (id, 1)] {
+        machine.handle(clock::now(), to, Input::Command(Command::Close, None), None, &mut shard.tools);
+        assert_eq!(asked.0.load(Ordering::SeqCst), count, "{to:?}");
+    }
+}
