@@ -35,7 +35,7 @@ pub(super) struct RoleWriter {
     writing: Vec<Writing>,
     /// Pods that may carry `active` regardless of the last observation: a write to them was not answered.
     may_be_active: BTreeSet<String>,
-    /// Pods whose last write was refused.
+    /// Pods whose last write, other than a deletion, was refused.
     refused: BTreeSet<String>,
     /// When a pod may be written again.
     guard: Guard<DesiredRole>,
@@ -134,7 +134,10 @@ impl RoleWriter {
             self.note_fence(uid, written.desired.change, *outcome == RoleOutcome::Written(None));
         }
         self.in_order = None;
-        if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_))) {
+        let is_deletion = desired.is_some_and(DesiredRole::is_deletion);
+        if is_deletion && *outcome != RoleOutcome::Gone {
+            // It says nothing about labels, and a conflict must not delay the next deletion until the label is refused again.
+        } else if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_))) {
             self.refused.insert(uid.to_owned());
         } else if self.refused.remove(uid) && self.refused.is_empty() {
             self.refused = BTreeSet::new();

@@ -168,7 +168,10 @@ fn a_pod_whose_term_was_lost_is_deleted_although_its_label_is_refused() {
         story.event(Event::RoleWritten { uid: standby.uid, outcome });
         assert_eq!(story.changes(), [], "the status may be that of an earlier term: {:?}", story.effects);
         story.confirm();
-        assert_eq!(story.changes(), [("a".into(), PodChange::Delete)], "{:?}", story.effects);
+        let deletes = [("a".to_owned(), PodChange::Delete)];
+        assert_eq!(story.changes(), deletes, "{:?}", story.effects);
+        story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Conflict });
+        assert_eq!(story.changes(), deletes, "the kubelet has written to the pod: {:?}", story.effects);
     }
 }
 
