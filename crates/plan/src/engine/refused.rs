@@ -60,7 +60,7 @@ impl Refused {
     pub fn stored(&mut self, now: Time, key: OrphanKey) {
         let is_recent = |pause: &Pause| now < pause.stored_at + FORGOTTEN;
         if self.marks.len() > self.many {
-            self.marks.retain(|_, pause| pause.due.is_some() || is_recent(pause));
+            self.marks.retain(|_, pause| pause.due.is_some() || pause.refusals > 0 || is_recent(pause));
             self.many = 2 * self.marks.len();
         }
         let pause = self.marks.entry(key).or_default();
@@ -75,8 +75,9 @@ impl Refused {
 
     /// The mark does not need to be removed any more.
     pub fn unneeded(&mut self, key: &OrphanKey) {
-        if let Some(pause) = self.marks.get_mut(key) {
-            pause.due = None;
+        match self.marks.get_mut(key) {
+            Some(pause) if pause.stored > 0 => (pause.refusals, pause.due) = (0, None),
+            _ => self.forget(key),
         }
     }
 

@@ -383,7 +383,8 @@ fn durations(quorum: &OpenQuorum) -> Config {
         ttl,
         renew_interval: LEADER_RENEW.min(Millis(drift.least(ttl).saturating_sub(stop_budget).0 / 3)),
         stop_budget,
-        command_timeout: COMMAND_TIMEOUT.min(quorum.command_timeout),
+        // So that a failed round leaves the time for another one.
+        command_timeout: COMMAND_TIMEOUT.min(Millis(ttl.0 * 3 / 10)).min(quorum.command_timeout),
         drift,
         backoff: Backoff::exponential(50, 1000, 10),
         deadline: OnDeadline::Unconfirm,
