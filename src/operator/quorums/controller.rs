@@ -130,7 +130,7 @@ impl Controller {
         let mut secrets = tokio::time::interval(SECRET_EVERY);
         loop {
             let show_at = self.entries.values().filter_map(QuorumEntry::show_at).min();
-            let elect_at = self.entries.values().filter_map(|entry| entry.election().next_deadline()).min();
+            let elect_at = self.entries.values().filter_map(QuorumEntry::elect_at).min();
             if let Err(error) = alarm.set(elect_at) {
                 return tracing::error!(%error, "The timer of the controller of RedisQuorums cannot be set.");
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kube::{Resource, ResourceExt};
+use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_lock::nodes::StartError;
 use redislease_plan::api::conditions::{LeaseReady, QuorumReady};
@@ -100,6 +101,11 @@ impl QuorumEntry {
         // A claim is needed only while the quorum is lost, even if it was not written yet.
         self.claims_leader = inputs.is_lost && (self.claims_leader || requests.claim);
         requests
+    }
+
+    /// When the election needs a turn. It has none while the secret is unread, whose read causes the next one.
+    pub fn elect_at(&self) -> Option<Time> {
+        self.election.next_deadline().filter(|_| self.is_read())
     }
 
     /// Begins the election again, after a panic in a turn of this quorum.

@@ -126,3 +126,29 @@ fn a_claim_changes_only_the_name_of_the_leader() {
     assert_eq!(after.leader.as_ref().map(|leader| leader.instance.as_str()), Some("operator-0"));
     assert_eq!(RedisQuorumStatus { leader: before.leader.clone(), ..after }, before);
 }
+
+/// Its timer would expire again and again, until the API server answers.
+#[test]
+fn a_quorum_whose_secret_is_unread_needs_no_turn() {
+    let (mut entry, _) = following();
+    let named: RedisQuorumStatus = serde_json::from_value(json!({
+        "leader": {"instance": "operator-1", "since": "2026-01-01T00:00:00Z", "transitions": 1},
+    }))
+    .unwrap();
+    entry.take(
+        RedisQuorum {
+            status: Some(named.clone()),
+            ..RedisQuorum::new("default", serde_json::from_str(r#"{"nodes": []}"#).unwrap())
+        },
+        true,
+    );
+    assert!(entry.is_read(), "its spec is invalid");
+    entry.elect(|| {});
+    assert!(entry.elect_at().is_some());
+    let mut quorum = quorum_of_three();
+    quorum.spec.auth = serde_json::from_value(json!({"secretRef": {"name": "redis"}})).unwrap();
+    entry.take(RedisQuorum { status: Some(named), ..quorum }, true);
+    entry.elect(|| {});
+    assert!(!entry.is_read());
+    assert_eq!(entry.elect_at(), None);
+}
