@@ -41,7 +41,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("cargo test --test redis", "hack/run-tests.sh", "tests/*/main.rs"),
     (
         "helm install redislease charts/redislease --namespace redislease-system \
-         --set devRedis.enabled=true,cluster.name=trial,image.repository=registry.example.com/redislease",
+         --set devRedis.enabled=true,cluster.name=trial,image.repository=registry.example.com/redislease \
+         --wait --timeout=5m",
         "tests/chart/docs.rs",
         "replacen(\"install\", \"template\", 1)",
     ),
