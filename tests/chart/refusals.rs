@@ -28,6 +28,9 @@ const REFUSED: &[(&[&str], &[&str])] = &[
     (&["--set=podSecurityContext.runAsUser=0"], &["/podSecurityContext/runAsUser", "minimum: got 0, want 1"]),
     (&["--set=log.format=xml"], &["/log/format", "value must be one of 'text', 'json'"]),
     (&["--set=metrics.port=80"], &["/metrics/port", "minimum: got 80, want 1,024"]),
+    // The kubelet would reach no probe.
+    (&["--set=metrics.listenAddress=127.0.0.1"], &["/metrics/listenAddress", "'not' failed"]),
+    (&["--set=metrics.listenAddress=[::1]"], &["/metrics/listenAddress", "'not' failed"]),
     (&["--set=watchNamespaces={shop,shop}"], &["/watchNamespaces", "items at 0 and 1 are equal"]),
     (&["--set=watchNamespaces={Shop}"], &["/watchNamespaces/0", "does not match pattern"]),
     (&["--set=tolerations[0].efect=NoExecute"], &["/tolerations/0", "'efect' not allowed"]),
