@@ -158,7 +158,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
     ("kubectl logs -n redislease-system -l app.kubernetes.io/name=redislease --tail=100", A_KUBELET),
     ("kubectl logs -n redislease-system -l app.kubernetes.io/name=redislease --tail=200", A_KUBELET),
-    ("kubectl port-forward -n redislease-system POD 8080 & curl -s localhost:8080/readyz", A_KUBELET),
+    ("kubectl port-forward -n redislease-system POD 8080 & sleep 3; curl -s localhost:8080/readyz; kill $!", A_KUBELET),
     ("helm --wait", "an option of Helm, and no whole command"),
     ("kubectl drain", "a command without its argument; tests/kube/gate.rs evicts the pod"),
     ("kubectl exec", "a command without its argument"),
