@@ -95,13 +95,13 @@ pub(super) fn misconfigurations(text: &str) -> Result<Vec<(Misconfiguration, Str
     };
     let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0_u32);
     if major < least {
-        let version = brief(version.to_owned());
+        let version = brief(version.clone());
         let sentence = format!("{product} {version} is too old: use Redis 7.0 or newer, or Valkey 8 or newer");
         found.push((Misconfiguration::Version, sentence));
     }
     let role = field("role")?;
     if role != "master" {
-        let role = brief(role.to_owned());
+        let role = brief(role);
         let sentence = format!(
             "role is `{role}`: each node must be an independent master; use the address of a server that is not a replica"
         );
@@ -115,7 +115,7 @@ pub(super) fn misconfigurations(text: &str) -> Result<Vec<(Misconfiguration, Str
     }
     let policy = field("maxmemory_policy")?;
     if policy != "noeviction" {
-        let policy = brief(policy.to_owned());
+        let policy = brief(policy);
         let sentence = format!(
             "maxmemory-policy is `{policy}`: the server may drop a lease that is held; \
              set `maxmemory-policy noeviction`"
