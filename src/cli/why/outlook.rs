@@ -127,7 +127,11 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
         },
         Decision { .. } => stays(spec, holder, next),
     };
-    blocked.into_iter().flat_map(|blocked| blocked.sentences).fold(outlook, Outlook::and)
+    let unknown = facts.quorum.is_err().then(|| {
+        "Whether a majority of the Redis nodes votes is not known here: without one, the lease cannot be renewed."
+            .to_owned()
+    });
+    blocked.into_iter().flat_map(|blocked| blocked.sentences).chain(unknown).fold(outlook, Outlook::and)
 }
 
 /// The term continues, and no timeout is running.

@@ -55,3 +55,15 @@ fn without_the_pods_the_status_says_whether_one_can_take_over() {
         assert_eq!(Explanation::of(&facts).next[0], format!("{no_change} {next}"), "{reason:?}");
     }
 }
+
+/// As for a user with rights in the namespace of the lease only.
+#[test]
+fn without_the_quorum_it_is_said_that_its_votes_are_not_known() {
+    let mut facts = Situation::held().facts();
+    facts.quorum = Err("it cannot be read: Forbidden".into());
+    let next = Explanation::of(&facts).next;
+    assert!(
+        next.last().unwrap().starts_with("Whether a majority of the Redis nodes votes is not known here"),
+        "{next:?}"
+    );
+}
