@@ -30,11 +30,12 @@ pub enum Expected {
     Either,
 }
 
-pub const ALERTS: [(&str, Expected); 14] = [
+pub const ALERTS: [(&str, Expected); 15] = [
     ("RedisLeaseUnheld", Expected::Either),
     ("RedisLeaseFencingTokenRegressed", Expected::Never),
     ("RedisLeaseFlapping", Expected::Either),
     ("RedisLeaseNoStandby", Expected::Holds),
+    ("RedisLeaseNotReady", Expected::Either),
     ("RedisLeaseRenewFailing", Expected::Holds),
     ("RedisLeaseRenewMarginLow", Expected::Either),
     ("RedisLeaseQuorumLost", Expected::Holds),
