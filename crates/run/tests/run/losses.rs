@@ -17,6 +17,9 @@ use redislease_lab::{SuspendLibrary, poll};
 const FEW: usize = 20;
 /// The most losses of one case at a time.
 const LANES: usize = 20;
+/// At most this time passes between two renewals, in milliseconds.
+const RENEWAL: f64 = 1000.0;
+
 /// How many cases run at a time: they wait most of the time.
 const AT_ONCE: usize = 3;
 
@@ -132,7 +135,10 @@ fn check(case: Case, losses: &[Loss]) {
         let is_said = said.iter().any(|text| loss.output.contains(text));
         assert!(!is_suspended || is_said, "{case:?}: {}", loss.output);
         let late = loss.after_deadline_ms;
-        assert!(case.can_overlap || late < 1000.0, "{case:?}: {late} ms after the deadline, when the lock has expired");
+        // The guard is told of a renewal first. On a machine whose disk is slow, `run` is stopped before the file says it too.
+        let renewal = if matches!(case.fault, Fault::StopRun | Fault::StopBoth) { RENEWAL } else { 0.0 };
+        let most = 1000.0 + renewal;
+        assert!(case.can_overlap || late < most, "{case:?}: {late} ms after the deadline, when the lock has expired");
         assert!(case.can_overlap || loss.rejected == 0, "{case:?}: the store has rejected {} writes", loss.rejected);
         assert!(loss.processes.len() >= 2, "{case:?}");
         let overlap = overlaps(&loss.processes);
