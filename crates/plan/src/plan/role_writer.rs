@@ -85,6 +85,14 @@ impl RoleWriter {
         self.fenced.clear();
     }
 
+    fn note_refusal(&mut self, uid: &str, outcome: &RoleOutcome) {
+        if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_))) {
+            self.refused.insert(uid.to_owned());
+        } else if self.refused.remove(uid) && self.refused.is_empty() {
+            self.refused = BTreeSet::new();
+        }
+    }
+
     fn note_fence(&mut self, uid: &str, change: PodChange, is_stored: bool) {
         match change {
             PodChange::Fence(_) if is_stored => _ = self.fenced.insert(uid.to_owned()),
@@ -134,13 +142,10 @@ impl RoleWriter {
             self.note_fence(uid, written.desired.change, *outcome == RoleOutcome::Written(None));
         }
         self.in_order = None;
-        let is_deletion = desired.is_some_and(DesiredRole::is_deletion);
-        if is_deletion && *outcome != RoleOutcome::Gone {
-            // It says nothing about labels, and a conflict must not delay the next deletion until the label is refused again.
-        } else if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_))) {
-            self.refused.insert(uid.to_owned());
-        } else if self.refused.remove(uid) && self.refused.is_empty() {
-            self.refused = BTreeSet::new();
+        // The answer to a deletion says nothing about labels: a conflict must not delay the next deletion until the label is refused again.
+        let is_about_labels = !desired.is_some_and(DesiredRole::is_deletion) || *outcome == RoleOutcome::Gone;
+        if is_about_labels {
+            self.note_refusal(uid, outcome);
         }
         // After any other outcome, an earlier write that was not answered may still succeed.
         if matches!(outcome, RoleOutcome::Written(_) | RoleOutcome::Conflict | RoleOutcome::Gone) {

@@ -30,8 +30,8 @@ pub use interface::{LeadershipEffect, LeadershipEvent, LeadershipFacts};
 
 /// The renewal interval of the lock.
 const LEADER_RENEW: Millis = Millis(1000);
-/// The maximum timeout of one request to a Redis node. With a longer one, a lost packet would lose the lock: a renewal begins 1 s after
-/// the last one, and the next renewal must be answered as late as this before the leader stops deciding.
+/// The maximum timeout of one request to a Redis node. With a longer one, a lost packet would lose the lock: a renewal that begins 1 s after
+/// the last one fails after this time, and another one as slow must still succeed before the leader stops deciding, after 4.4 s.
 const COMMAND_TIMEOUT: Millis = Millis(1500);
 /// How often a replica checks that the API server answers, before it contends and while it leads.
 const HEARTBEAT: Millis = Millis(2000);
