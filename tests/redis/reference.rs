@@ -14,7 +14,7 @@ use redislease_core::check::reference::{Call, Node};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::quorum::Quorum;
-use redislease_core::time::{Drift, Millis, Time};
+use redislease_core::time::{Beat, Drift, Millis, Time};
 use redislease_core::wire::replies::{self, Answer, Value};
 use redislease_core::wire::{self, Answers, Effect, Input, Limits, Request, Sent, Wire};
 use redislease_lab::RedisServer;
@@ -259,7 +259,7 @@ impl Pair {
             has_statuses: false,
             longest_lease: WAIT,
             drift: Drift::STANDARD,
-            heartbeat: WAIT,
+            heartbeat: Beat { every: WAIT, phase: Time(0) },
         });
         let mut wire = Wire::<String, (), ()>::new(admission, Limits::STANDARD, WAIT);
         wire.handle(Time(0), Input::Opened);

@@ -82,6 +82,26 @@ impl From<Millis> for core::time::Duration {
     }
 }
 
+/// Instants at equal distances. What falls on the beats of one process wakes it once for all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Beat {
+    /// The distance.
+    pub every: Millis,
+    /// One of the instants.
+    pub phase: Time,
+}
+
+impl Beat {
+    /// The first instant after `now`.
+    pub const fn after(self, now: Time) -> Time {
+        let past = match now.since(self.phase).0.checked_rem(self.every.0) {
+            Some(past) => past,
+            None => 0,
+        };
+        Time(now.0.saturating_sub(past).saturating_add(self.every.0))
+    }
+}
+
 /// The largest difference between two clocks that measure the same span.
 ///
 /// Every bound that compares a span on the process's clock with a span on a node's clock includes this margin once.
@@ -156,6 +176,16 @@ mod tests {
             assert!(Drift::STANDARD.least(span.saturating_sub(Millis(1))) < part, "{part:?}");
         }
         assert_eq!(Drift::NONE.covering(Millis(7)), Millis(7));
+    }
+
+    #[test]
+    fn beats_have_equal_distances_from_their_phase() {
+        let beat = Beat { every: Millis(1000), phase: Time(300) };
+        for (now, next) in [(0, 1000), (300, 1300), (301, 1300), (1299, 1300), (1300, 2300), (7777, 8300)] {
+            assert_eq!(beat.after(Time(now)), Time(next), "{now}");
+        }
+        let now = Time(7);
+        assert_eq!(Beat { every: Millis(0), ..beat }.after(now), now);
     }
 
     #[test]

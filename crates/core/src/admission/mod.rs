@@ -16,7 +16,7 @@ use crate::op::Token;
 use crate::quorum::Quorum;
 use crate::rules::Rules;
 use crate::seed::{Fences, Unseedable, seed};
-use crate::time::{Drift, Millis, Time};
+use crate::time::{Beat, Drift, Millis, Time};
 
 /// The configuration of an admission.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,8 +31,8 @@ pub struct Config {
     pub longest_lease: Millis,
     /// How far the rates of two clocks may differ.
     pub drift: Drift,
-    /// Time between two looks at the marker while nothing else happens.
-    pub heartbeat: Millis,
+    /// When the marker is read while nothing else happens.
+    pub heartbeat: Beat,
 }
 
 impl Config {
@@ -188,7 +188,7 @@ impl Admission {
                 _ => {}
             },
             Input::Fences(Some(fences)) => self.seeded(now, &fences),
-            Input::Fences(None) => (self.seeding, self.look_again) = (None, now + self.config.heartbeat),
+            Input::Fences(None) => (self.seeding, self.look_again) = (None, self.config.heartbeat.after(now)),
             Input::Wake => self.wake(now),
         }
     }
@@ -206,10 +206,11 @@ impl Admission {
         match &mut self.clock {
             Clock::Doubted(seen @ None) => {
                 *seen = Some(marker);
-                self.look_again = now + self.config.heartbeat;
+                // A short doubt is not shown.
+                self.look_again = now + self.config.heartbeat.every;
             }
             Clock::Doubted(Some(_)) => {
-                self.look_again = now + self.config.heartbeat;
+                self.look_again = self.config.heartbeat.after(now);
                 self.set_standing(Standing::Doubted);
             }
             Clock::Stepped(None) => self.stepped(Some(marker)),
@@ -253,7 +254,7 @@ impl Admission {
 
     fn observed(&mut self, now: Time, marker: Marker) {
         let Some(run_id) = self.run_id.clone() else { return };
-        self.look_again = now + self.config.heartbeat;
+        self.look_again = self.config.heartbeat.after(now);
         if marker == self.config.membership.marker(run_id.clone()) {
             self.wait = None;
             self.set_standing(Standing::Admitted);
@@ -296,7 +297,7 @@ impl Admission {
         if self.seeding.is_some() && matches!(self.standing, Standing::Seeding(_)) {
             return;
         }
-        self.look_again = now + self.config.heartbeat;
+        self.look_again = self.config.heartbeat.after(now);
         if !matches!(self.standing, Standing::Seeding(_)) {
             self.set_standing(Standing::Seeding(None));
         }
@@ -330,7 +331,7 @@ impl Admission {
             Ok(seed) => self.admit(seed),
             Err(Unseedable::StatusesUnread) => self.ask_for(Seeding::ListingAgain),
             Err(reason) => {
-                self.look_again = now + self.config.heartbeat;
+                self.look_again = self.config.heartbeat.after(now);
                 self.set_standing(Standing::Seeding(Some(reason)));
             }
         }

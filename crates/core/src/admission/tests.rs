@@ -3,12 +3,13 @@
 use super::*;
 use crate::check::Mutant;
 use crate::seed::{Allegiance, FenceReport};
-use crate::time::Drift;
 use alloc::vec::Vec;
 
 const LONGEST: Millis = Millis(60_000);
 /// 60 s and one percent and two milliseconds.
 const QUARANTINE: u64 = 60_602;
+/// The heartbeat after that.
+const BEAT: u64 = 61_000;
 
 fn config() -> Config {
     Config {
@@ -17,7 +18,7 @@ fn config() -> Config {
         has_statuses: false,
         longest_lease: LONGEST,
         drift: Drift::STANDARD,
-        heartbeat: Millis(1000),
+        heartbeat: Beat { every: Millis(1000), phase: Time(0) },
     }
 }
 
@@ -106,7 +107,7 @@ fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
 fn another_process_may_admit_while_the_fences_are_being_read() {
     let mut scenario = Scenario::observed(None, wait("r1", 7));
     assert!(scenario.at(QUARANTINE, Input::Wake).contains(&Effect::ReadFences));
-    let next = Time(QUARANTINE + 1000);
+    let next = Time(BEAT);
     assert_eq!(scenario.machine.next_deadline(), Some(next), "the statuses may be away for a long time");
     assert!(matches!(scenario.at(next.0, Input::Wake)[..], [Effect::Call(Call::Observe { .. })]));
     assert_eq!(scenario.at(next.0, Input::Observed(wait("r1", 7))), [], "the fences are read once");
@@ -196,7 +197,7 @@ fn a_doubt_that_lasts_is_shown() {
     assert!(matches!(scenario.at(1501, Input::Wake)[..], [Effect::Call(Call::Observe { stepped: None, .. })]));
     assert_eq!(scenario.at(1502, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Doubted)]);
     assert_eq!(scenario.machine.marker(), None);
-    assert_eq!(scenario.machine.next_deadline(), Some(Time(2502)));
+    assert_eq!(scenario.machine.next_deadline(), Some(Time(2000)));
 }
 
 #[test]
@@ -323,8 +324,8 @@ fn an_untrusted_seed_is_shown_and_asked_for_again() {
     assert_eq!(*scenario.machine.standing(), Standing::Seeding(None));
     let reason = Unseedable::ClocksDisagree { by: Millis(11_000) };
     assert_eq!(scenario.at(QUARANTINE + 5, fences(5, 11_000_000)), [Effect::Changed(Standing::Seeding(Some(reason)))]);
-    assert_eq!(scenario.machine.next_deadline(), Some(Time(QUARANTINE + 1005)));
-    assert_eq!(scenario.at(QUARANTINE + 1005, Input::Wake), [Effect::ReadFences]);
+    assert_eq!(scenario.machine.next_deadline(), Some(Time(BEAT)));
+    assert_eq!(scenario.at(BEAT, Input::Wake), [Effect::ReadFences]);
 }
 
 #[test]
@@ -332,9 +333,9 @@ fn fences_that_were_not_read_are_read_again() {
     let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(QUARANTINE, Input::Wake);
     assert_eq!(scenario.at(QUARANTINE + 5, Input::Fences(None)), []);
-    assert_eq!(scenario.machine.next_deadline(), Some(Time(QUARANTINE + 1005)));
-    assert_eq!(scenario.at(QUARANTINE + 1005, Input::Wake), [Effect::ReadFences]);
-    assert!(matches!(scenario.at(QUARANTINE + 1005, fences(5, 0))[..], [Effect::Call(Call::Admit { .. })]));
+    assert_eq!(scenario.machine.next_deadline(), Some(Time(BEAT)));
+    assert_eq!(scenario.at(BEAT, Input::Wake), [Effect::ReadFences]);
+    assert!(matches!(scenario.at(BEAT, fences(5, 0))[..], [Effect::Call(Call::Admit { .. })]));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::admission::Standing;
 use crate::marker::Membership;
 use crate::op::{Attempt, Grant, Op, Token};
 use crate::quorum::Quorum;
-use crate::time::{Drift, Millis};
+use crate::time::{Beat, Drift, Millis};
 use crate::wire::replies::Answer;
 use crate::wire::{Answers, Input, Limits, Request, Why};
 
@@ -25,7 +25,7 @@ pub fn admission() -> Admission {
         has_statuses: false,
         longest_lease: Millis(60_000),
         drift: Drift::STANDARD,
-        heartbeat: HEARTBEAT,
+        heartbeat: Beat { every: HEARTBEAT, phase: NOW },
     })
 }
 

@@ -9,7 +9,7 @@ use redislease_core::marker::Membership;
 use redislease_core::op::{Op, Token, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::seed::{Allegiance, FenceReport, Fences};
-use redislease_core::time::{Drift, Millis, Time};
+use redislease_core::time::{Beat, Drift, Millis, Time};
 use stateright::{Model, Property};
 
 use crate::interned::Interned;
@@ -96,7 +96,7 @@ impl AdmissionSetup {
             has_statuses: false,
             longest_lease: Millis(self.longest(index)),
             drift: Drift::NONE,
-            heartbeat: Millis(0),
+            heartbeat: Beat { every: Millis(0), phase: Time(0) },
         };
         let membership = config.membership.clone();
         Admitter { machine: Admission::new(config).with_mutant(self.mutant), membership, admit: None, reading: false }

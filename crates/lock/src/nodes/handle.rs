@@ -21,6 +21,7 @@ use super::shared::{Port, Shared};
 use super::{
     Config, Credentials, Keyspace, NodeConfig, NodeStatus, NodesObserver, Reply, Request, StartError, Tls, thread,
 };
+use crate::clock;
 
 /// The nodes of one quorum. Clones refer to the same nodes; dropping the last one closes the connections.
 #[derive(Clone, Debug)]
@@ -84,6 +85,7 @@ impl Nodes {
             quorum,
             keyspace: Keyspace::new(&config.key_prefix),
             longest_lease: config.longest_lease,
+            opened_at: clock::now(),
             command_timeout: AtomicU64::new(config.command_timeout.0),
             ports,
             board: Board::new(&config.nodes, observer.clone()),

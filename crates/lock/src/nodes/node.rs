@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use redis::{RedisResult, Value};
 use redislease_core::admission::{self, Admission};
 use redislease_core::backoff::Backoff;
-use redislease_core::time::{Drift, Millis, Time};
+use redislease_core::time::{Beat, Drift, Millis, Time};
 use redislease_core::wire::{Input, Limits};
 use tokio::sync::watch;
 
@@ -29,7 +29,8 @@ use super::random::{Random, nonce};
 use super::status::{Misconfiguration, NodeState};
 use crate::clock::{self, Alarm};
 
-/// How often the marker is read.
+/// How often the marker is read. While nothing else happens, also how long it can take to notice that the clock of a node, or of
+/// this process, has jumped.
 const HEARTBEAT: Millis = Millis(1000);
 /// The interval for reading INFO and testing for refusals: both can change while the server runs.
 const INFO_EVERY: Millis = Millis(5000);
@@ -85,6 +86,12 @@ async fn finished<T>(work: &mut Option<Pending<T>>) -> T {
     }
 }
 
+/// When the server is next asked for INFO, and whether it refuses commands.
+fn info_due(context: &Context, now: Time, refuses: bool) -> Time {
+    let every = if refuses { CHECK_AGAIN } else { INFO_EVERY };
+    Beat { every, phase: context.shared.opened_at }.after(now)
+}
+
 impl NodeTask {
     /// # Errors
     /// The operating system cannot create a timer.
@@ -96,7 +103,7 @@ impl NodeTask {
             has_statuses: context.shared.floor.has_statuses(),
             longest_lease: context.shared.longest_lease,
             drift: Drift::STANDARD,
-            heartbeat: HEARTBEAT,
+            heartbeat: Beat { every: HEARTBEAT, phase: context.shared.opened_at },
         });
         Ok(Self {
             address: context.address(),
@@ -237,7 +244,7 @@ impl NodeTask {
                 self.feed(now, Input::Wake);
                 let Link::Open(open) = &mut self.link else { return };
                 if now >= open.info_due {
-                    open.info_due = now + if self.refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
+                    open.info_due = info_due(&self.context, now, self.refusal.is_some());
                     self.call(Call::Info);
                     self.call(Call::Check);
                 }
@@ -290,7 +297,7 @@ impl NodeTask {
             return self.close(End::Misconfigured(why, sentence));
         }
         self.connected_with(now, refused);
-        let info_due = now + if refusal.is_some() { CHECK_AGAIN } else { INFO_EVERY };
+        let info_due = info_due(&self.context, now, refusal.is_some());
         self.link = Link::Open(Box::new(Open {
             client,
             process: info.process,

@@ -25,6 +25,9 @@ pub(super) struct Shared {
     pub quorum: Quorum,
     pub keyspace: Keyspace,
     pub longest_lease: Millis,
+    /// The nodes are asked at the same instants, so that an idle process wakes once for all of them. They are counted from here: many
+    /// processes on one machine are spread over time.
+    pub opened_at: Time,
     /// In milliseconds.
     pub command_timeout: AtomicU64,
     /// By node.

@@ -10,7 +10,7 @@ use redislease_core::marker::RunId;
 use redislease_core::op::Token;
 use redislease_core::quorum::Node;
 use redislease_core::seed::{FenceReport, Fences};
-use redislease_core::time::{Drift, Millis, Time};
+use redislease_core::time::{Beat, Drift, Millis, Time};
 use redislease_core::wire;
 use redislease_plan::api::conditions::LeaseReady;
 use redislease_plan::engine::Input;
@@ -27,7 +27,7 @@ use crate::redis::link::{Own, Wire};
 use crate::world::World;
 
 /// How often the marker of a node is read.
-const HEARTBEAT: Millis = Millis(1000);
+const HEARTBEAT: Beat = Beat { every: Millis(1000), phase: Time(0) };
 
 impl World {
     pub fn new_peers(&self) -> Vec<Peer> {
