@@ -132,7 +132,7 @@ impl Leases {
                 nodes: Some(nodes.clone()),
                 keys: [nodes.keyspace().lock("scale", &format!("lease-{number}"))].into(),
                 config: config(count),
-                may_end: None,
+                policy: None,
                 jump_wait: None,
                 observer: Box::new(observer),
             })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redislease_core::time::Time;
-use redislease_lock::keeper::MayEnd;
+use redislease_lock::keeper::Policy;
 use redislease_plan::plan::{Authority, Granted};
 use tokio::sync::Notify;
 
@@ -60,7 +60,7 @@ impl Grant {
     }
 }
 
-impl MayEnd for Grant {
+impl Policy for Grant {
     fn may_end(&self, now: Time) -> bool {
         now < self.decides_until()
     }

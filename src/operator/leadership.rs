@@ -189,7 +189,7 @@ impl Election {
             nodes: Some(nodes),
             keys: [key].into(),
             config,
-            may_end: None,
+            policy: None,
             jump_wait: Some(LEADER_LEASE),
             observer,
         };

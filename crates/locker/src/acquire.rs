@@ -87,7 +87,7 @@ impl Attempts {
             nodes: Some(inner.nodes.clone()),
             keys: plan.keys.clone(),
             config: plan.lease.clone(),
-            may_end: None,
+            policy: Some(status.clone()),
             jump_wait: None,
             observer: Box::new(Reports(status.clone())),
         };

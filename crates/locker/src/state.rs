@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use redislease_core::lease::{Renewal, TermId, View};
+use redislease_core::lease::{Renewal, View};
 use redislease_core::lock::{Input, Lock};
 use redislease_core::time::Time;
 use redislease_lock::clock;
@@ -82,13 +82,6 @@ impl Status {
         Handled { commands, let_go }
     }
 
-    /// The lease is closed. Returns whether the program does not have the lock, and does not get it any more.
-    fn close(&self) -> bool {
-        let closes = self.lock().close();
-        self.changed.notify_waiters();
-        closes
-    }
-
     /// Reports to the observer, with the first key.
     pub fn report(&self, report: impl FnOnce(&dyn Observer, &str)) {
         self.observer.report(|observer| report(observer, &self.key));
@@ -139,16 +132,16 @@ impl keeper::Observer for Reports {
         self.0.handle(Time(0), Input::Released);
     }
 
-    fn unwanted(&self, now: Time) -> Option<TermId> {
-        self.0.lock().give_up_untaken(now)
-    }
-
-    fn closes(&self) -> bool {
-        self.0.close()
-    }
-
     fn ended(&self) {
         self.0.handle(Time(0), Input::Ended);
+    }
+}
+
+impl keeper::Policy for Status {
+    fn instead(&self, now: Time, input: &keeper::Input) -> Option<Command> {
+        let command = self.lock().instead(now, input)?;
+        self.changed.notify_waiters();
+        Some(command)
     }
 }
 
@@ -212,7 +205,7 @@ mod tests {
     use std::time::Duration;
 
     use redislease_core::backoff::{Backoff, Entropy};
-    use redislease_core::lease::{EndReason, EndingView, Standing, TermView};
+    use redislease_core::lease::{EndReason, EndingView, Standing, TermId, TermView};
     use redislease_core::lock::Request;
     use redislease_core::op::{Attempt, Holder, Token};
     use redislease_core::time::Millis;

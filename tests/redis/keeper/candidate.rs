@@ -193,7 +193,7 @@ impl Candidate {
         let observer = Box::new(history.clone());
         let lease = WantedLease::open(
             &KEEPER,
-            Setup { nodes, keys: keys.clone(), config, may_end: None, jump_wait: None, observer },
+            Setup { nodes, keys: keys.clone(), config, policy: None, jump_wait: None, observer },
         );
         Self { lease, history, keys }
     }

@@ -91,7 +91,7 @@ async fn a_release_and_the_next_acquire_are_sent_together() {
         nodes: Some(nodes.clone()),
         keys: [world.lock("k")].into(),
         config,
-        may_end: None,
+        policy: None,
         jump_wait: None,
         observer: Box::new(()),
     };

@@ -66,7 +66,7 @@ async fn adopt_many(world: &World, count: usize) -> (Vec<LeaseHandle>, Vec<Histo
             nodes,
             keys,
             config: slow(),
-            may_end: None,
+            policy: None,
             jump_wait: None,
             observer: Box::new(history.clone()),
         });

@@ -25,7 +25,7 @@ fn setup(world: &World, key: &str, config: Config, observer: Box<dyn Observer>) 
         nodes: Some(world.nodes.clone()),
         keys: [world.lock(key)].into(),
         config,
-        may_end: None,
+        policy: None,
         jump_wait: None,
         observer,
     }

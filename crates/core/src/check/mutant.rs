@@ -148,6 +148,10 @@ mutants! {
     ReleaseLeftToTtl: Programs,
     /// Dropping a lock that was lost deletes its keys: work that was spawned runs beside that of the next one.
     LostLockDeleted: Programs,
+    /// A lease that is closed deletes its keys although the program has the lock: its work runs beside that of the next one.
+    HeldLockDeleted: Programs,
+    /// A term that the program never takes is renewed for ever.
+    UntakenTermKept: Programs,
     /// A release does not regard the time for which the lock must be held at least: a task runs twice.
     ReleasedTooEarly: Programs,
     /// A lock is valid until its loss is reported: a program that was paused believes that it holds it.

@@ -20,6 +20,7 @@ use alloc::collections::VecDeque;
 pub use event::{Failure, Input, Lost, Refusal, Request};
 
 use crate::backoff::Entropy;
+use crate::driver;
 use crate::lease::{Command, EndReason, Standing, TermId, TermView, View};
 use crate::rules::Rules;
 use crate::time::{Millis, Time};
@@ -45,7 +46,11 @@ enum Phase {
         ends_at: Option<Time>,
     },
     Failed(Failure),
-    Over,
+    /// The program let it go.
+    Over {
+        /// Whether its keys are to be deleted at once.
+        deletes: bool,
+    },
 }
 
 /// What the lease has shown of the present attempt.
@@ -120,7 +125,7 @@ impl Lock {
     /// When the machine needs [`Input::Wake`]. `Time(0)` is now.
     pub fn next_deadline(&self) -> Option<Time> {
         match self.phase {
-            Phase::Failed(_) | Phase::Over => None,
+            Phase::Failed(_) | Phase::Over { .. } => None,
             Phase::Asking(_) | Phase::Turn(_) | Phase::Pausing(_) | Phase::Won(_) if self.ended => Some(Time(0)),
             Phase::Asking(_) | Phase::Turn(_) | Phase::Won(_) if self.unread => Some(Time(0)),
             Phase::Asking(at) | Phase::Turn(at) | Phase::Pausing(at) => Some(at),
@@ -166,7 +171,7 @@ impl Lock {
 
     /// Whether the program has let the lock go.
     pub const fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over)
+        matches!(self.phase, Phase::Over { .. })
     }
 
     /// Whether the next attempt waits: then a release in this process counts.
@@ -199,22 +204,33 @@ impl Lock {
         if let Phase::Held { term, .. } = &self.phase { Some(term) } else { None }
     }
 
-    /// The term that the program has not taken in the time for which it was granted: it may have forgotten its request. The lease
-    /// releases the term, and the program does not get it any more. A request that is polled again goes on with another attempt.
-    pub fn give_up_untaken(&mut self, now: Time) -> Option<TermId> {
+    /// The command that the lease carries out instead of an input, if any. From this answer on, the program does not get the term.
+    pub fn instead(&mut self, now: Time, input: &driver::Input) -> Option<Command> {
+        match input {
+            driver::Input::Wake => self.give_up_untaken(now).map(|term| Command::End { term, proof: true }),
+            driver::Input::Command(Command::Close, _) => self.close().then_some(Command::Release { keep_until: None }),
+            _ => None,
+        }
+    }
+
+    /// The term that the program has not taken in the time for which it was granted: it may have forgotten its request. A request that
+    /// is polled again goes on with another attempt.
+    fn give_up_untaken(&mut self, now: Time) -> Option<TermId> {
         let is_asked = self.held().is_none() && !self.is_over();
-        let in_time = self.first_until.is_none_or(|until| now < until);
+        let in_time = self.first_until.is_none_or(|until| now < until) || breaks!(self.rules, UntakenTermKept);
         let term = self.term().filter(|_| is_asked && !in_time)?.id.clone();
         self.lost.get_or_insert(Lost::Expired);
         self.view.standing = Standing::Idle;
         Some(term)
     }
 
-    /// The lease closes. Returns whether the program does not have the lock: then the keys can be deleted at once, and the program
-    /// does not get the lock any more.
-    pub fn close(&mut self) -> bool {
-        if self.held().is_some() || self.is_over() {
-            return false;
+    /// The lease closes. Returns whether the keys can be deleted at once: the program has let the lock go, and its command may not have
+    /// arrived yet, or it does not have the lock, and does not get it any more.
+    fn close(&mut self) -> bool {
+        match self.phase {
+            Phase::Held { .. } => return breaks!(self.rules, HeldLockDeleted),
+            Phase::Over { deletes } => return deletes,
+            _ => {}
         }
         self.lost.get_or_insert(Lost::Closed);
         self.phase = Phase::Failed(Failure::Closed);
@@ -322,10 +338,10 @@ impl Lock {
 
     fn let_go(&mut self, now: Time) {
         if breaks!(self.rules, CancelForgotten) && !matches!(self.phase, Phase::Held { .. }) {
-            return self.phase = Phase::Over;
+            return self.phase = Phase::Over { deletes: false };
         }
         if breaks!(self.rules, WonAfterCancelKept) && matches!(self.phase, Phase::Won(_)) {
-            return self.phase = Phase::Over;
+            return self.phase = Phase::Over { deletes: false };
         }
         if breaks!(self.rules, ReleaseLeftToTtl) {
             return self.end(Command::Close);
@@ -337,7 +353,7 @@ impl Lock {
 
     fn end(&mut self, command: Command) {
         if !self.is_over() {
-            self.phase = Phase::Over;
+            self.phase = Phase::Over { deletes: command == Command::Release { keep_until: None } };
             self.commands.push_back(command);
         }
     }
@@ -373,7 +389,7 @@ impl Lock {
                 self.commands.push_back(Command::End { term: term.clone(), proof: false });
                 self.phase = Phase::Held { term: term.clone(), ends_at: None };
             }
-            Phase::Turn(_) | Phase::Pausing(_) | Phase::Held { .. } | Phase::Failed(_) | Phase::Over => {}
+            Phase::Turn(_) | Phase::Pausing(_) | Phase::Held { .. } | Phase::Failed(_) | Phase::Over { .. } => {}
         }
     }
 

@@ -85,8 +85,15 @@ fn a_lock_that_the_program_does_not_have_ends_when_the_lease_closes() {
     let mut lock = held(request());
     assert!(!lock.close());
     assert!(lock.check(START).is_ok());
-    lock.handle(START, Input::Release);
-    assert!(!lock.close(), "it is over");
+    // The command to the lease may arrive after the end of the lease.
+    let kept = Request { hold_at_least: Millis(500), ..request() };
+    let (release, abandon) = (|| Input::Release, || Input::Abandon);
+    for (mut lock, input, deletes) in
+        [(held(request()), release(), true), (held(request()), abandon(), false), (held(kept), release(), false)]
+    {
+        lock.handle(START, input);
+        assert_eq!(lock.close(), deletes, "{input:?}");
+    }
 }
 
 #[test]

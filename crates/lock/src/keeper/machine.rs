@@ -8,7 +8,7 @@ use redislease_core::lease::{Broken, Effect};
 use redislease_core::op::{Attempt, Token, Vote};
 use redislease_core::time::Time;
 
-use super::{MayEnd, Observer, Setup};
+use super::{Observer, Policy, Setup};
 use crate::PanicObserver;
 use crate::mailbox::Mailbox;
 use crate::nodes::random::{Random, nonce};
@@ -34,17 +34,17 @@ pub(super) struct Machine {
     /// The index of its quorum in the shard.
     pub quorum: Option<u32>,
     keys: Arc<[String]>,
-    may_end: Option<Arc<dyn MayEnd>>,
+    policy: Option<Arc<dyn Policy>>,
     pub observer: Box<dyn Observer>,
 }
 
 impl Machine {
     pub fn new(id: LeaseId, setup: Setup, quorum: Option<u32>, turns: &mut Turns) -> Self {
-        let Setup { nodes, keys, config, may_end, jump_wait, observer } = setup;
+        let Setup { nodes, keys, config, policy, jump_wait, observer } = setup;
         // Without nodes no jump is noticed.
         let longest = nodes.map_or(config.ttl, |nodes| nodes.longest_lease());
         let driver = Driver::new(id, config, jump_wait.unwrap_or(longest), turns);
-        Self { driver, quorum, keys, may_end, observer }
+        Self { driver, quorum, keys, policy, observer }
     }
 
     pub fn keys(&self) -> &[String] {
@@ -59,8 +59,9 @@ impl Machine {
         outbox: Option<&mut Outbox>,
         tools: &mut Tools,
     ) -> Outcome {
-        if let Some(may_end) = &self.may_end {
-            self.driver.set_may_end(may_end.may_end(now));
+        let policy = self.policy.as_deref();
+        if let Some(policy) = policy {
+            self.driver.set_may_end(policy.may_end(now));
         }
         let input = match input {
             // Its lease has ended, and this one has its place: the driver ignores it.
@@ -69,12 +70,9 @@ impl Machine {
                 let fresh = fresh(outbox.as_deref(), &mut tools.random);
                 Input::Command(command, fresh)
             }
-            Input::Wake => match self.observer.unwanted(now) {
-                Some(term) => Input::Command(Command::End { term, proof: true }, None),
-                None => Input::Wake,
-            },
-            Input::Command(Command::Close, _) if self.observer.closes() => {
-                Input::Command(Command::Release { keep_until: None }, None)
+            input @ (Input::Wake | Input::Command(Command::Close, _)) => {
+                let instead = policy.and_then(|policy| policy.instead(now, &input));
+                instead.map_or(input, |command| Input::Command(command, None))
             }
             input => input,
         };

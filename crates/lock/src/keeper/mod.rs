@@ -22,12 +22,12 @@ mod timers;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use redislease_core::driver::Command;
 use redislease_core::driver::LeaseId;
-use redislease_core::lease::{Renewal, TermId, View};
+pub use redislease_core::driver::{Command, Input};
+use redislease_core::lease::{Renewal, View};
 use redislease_core::op::Holder;
 use redislease_core::time::{Millis, Time};
-pub use setup::{MayEnd, Observer, Setup};
+pub use setup::{Observer, Policy, Setup};
 use tokio::sync::watch;
 
 use crate::PanicObserver;
@@ -109,7 +109,7 @@ impl Keeper {
     }
 
     /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts, and of the
-    /// terms that an [`Observer::closes`] lets go, or 2 s after the last lease was closed.
+    /// terms that an [`Policy`] lets go, or 2 s after the last lease was closed.
     pub async fn shutdown(&self) {
         let shards = self.all();
         shards.iter().for_each(ShardHandle::shut_down);
@@ -143,14 +143,6 @@ impl Observer for Watched {
 
     fn released(&self) {
         self.next.released();
-    }
-
-    fn unwanted(&self, now: Time) -> Option<TermId> {
-        self.next.unwanted(now)
-    }
-
-    fn closes(&self) -> bool {
-        self.next.closes()
     }
 
     fn ended(&self) {

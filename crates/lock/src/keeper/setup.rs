@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use redislease_core::lease::{Config, Renewal, TermId, View};
+use redislease_core::driver::{Command, Input};
+use redislease_core::lease::{Config, Renewal, View};
 use redislease_core::time::{Millis, Time};
 
 use crate::nodes::Nodes;
@@ -16,16 +17,6 @@ pub trait Observer: Send + 'static {
     fn changed(&self, view: &View);
     /// A majority of the nodes has deleted the keys after [`super::LeaseHandle::release`], or set their end.
     fn released(&self) {}
-    /// Asked whenever time has passed: the term that nobody wants any more, which is released. From the answer on, nobody may take it.
-    fn unwanted(&self, now: Time) -> Option<TermId> {
-        let _ = now;
-        None
-    }
-    /// The lease is closed. Returns whether no work can go on under its term, so that its keys are deleted now, as
-    /// [`super::LeaseHandle::release`] does. Otherwise, a term is left as it is.
-    fn closes(&self) -> bool {
-        false
-    }
     /// The machine ended: it retired, was closed, or failed because of a bug. This is the last call.
     fn ended(&self) {}
 }
@@ -36,12 +27,19 @@ impl Observer for () {
     fn changed(&self, _: &View) {}
 }
 
-/// Whether this process may end terms by its own clock. The answer depends on the time: the right ends with the lock of the
-/// leader, and a process that was paused has no other news of that. It is asked on the thread of the lease's shard, so it must
-/// not block.
-pub trait MayEnd: Send + Sync + 'static {
-    /// Whether it may at `now`.
-    fn may_end(&self, now: Time) -> bool;
+/// What the process decides about one of its leases. It is asked on the thread of the lease's shard, so it must not block.
+pub trait Policy: Send + Sync + 'static {
+    /// Whether this process may end terms by its own clock at `now`. The right can end with the lock of the leader, and a process
+    /// that was paused has no other news of that.
+    fn may_end(&self, now: Time) -> bool {
+        let _ = now;
+        true
+    }
+    /// The command that the lease carries out instead of `input`, which is [`Input::Wake`] or [`Command::Close`].
+    fn instead(&self, now: Time, input: &Input) -> Option<Command> {
+        let _ = (now, input);
+        None
+    }
 }
 
 /// The parameters for opening a lease.
@@ -53,8 +51,8 @@ pub struct Setup {
     pub keys: Arc<[String]>,
     /// The lease's durations.
     pub config: Config,
-    /// Without it, `config.deadline` always applies.
-    pub may_end: Option<Arc<dyn MayEnd>>,
+    /// Without it, `config.deadline` always applies, and a lease that is closed leaves its term.
+    pub policy: Option<Arc<dyn Policy>>,
     /// How long no attempt begins after a jump of this process's clock; `None` for the longest lease of the quorum. Shorter only
     /// if no attempt for these keys uses a longer TTL than that.
     pub jump_wait: Option<Millis>,

@@ -1,7 +1,7 @@
 use super::*;
-use crate::keeper::Observer;
 use crate::keeper::handle::ShardHandle;
 use crate::keeper::start::run;
+use crate::keeper::{Observer, Policy};
 use redislease_core::backoff::Backoff;
 use redislease_core::invariants::Violation;
 use redislease_core::lease::{Config, OnDeadline, Renewal, Standing, TermId, View};
@@ -50,7 +50,7 @@ impl Observer for Shown {
 /// A lease without nodes.
 fn setup(config: Config, observer: impl Observer + 'static) -> Setup {
     let keys = ["k".to_owned()].into();
-    Setup { nodes: None, keys, config, may_end: None, jump_wait: None, observer: Box::new(observer) }
+    Setup { nodes: None, keys, config, policy: None, jump_wait: None, observer: Box::new(observer) }
 }
 
 /// Adopts a term without nodes: it becomes unconfirmed after one interval.
@@ -223,16 +223,14 @@ fn a_lease_that_is_opened_after_the_shutdown_ends_at_once() {
     assert_eq!(shard.slots.len(), 0);
 }
 
-/// Counts how often a lease is asked whether it lets its term go.
+/// Counts how often a lease asks for its policy.
 #[derive(Clone, Default)]
 struct Asked(Arc<AtomicUsize>);
 
-impl Observer for Asked {
-    fn renewed(&self, _: &Renewal, _: u64) {}
-    fn changed(&self, _: &View) {}
-    fn closes(&self) -> bool {
+impl Policy for Asked {
+    fn instead(&self, _: Time, _: &Input) -> Option<Command> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        true
+        None
     }
 }
 
@@ -244,7 +242,8 @@ fn a_command_for_a_lease_that_has_ended_asks_nothing_of_the_next_one_in_its_plac
     let ended = shard.shared.take_id();
     shard.shared.give_back(ended);
     let id = shard.shared.take_id();
-    let mut machine = Machine::new(id, setup(config(), asked.clone()), None, &mut shard.tools.turns);
+    let setup = Setup { policy: Some(Arc::new(asked.clone())), ..setup(config(), ()) };
+    let mut machine = Machine::new(id, setup, None, &mut shard.tools.turns);
     for (to, count) in [(ended, 0), (id, 1)] {
         machine.handle(clock::now(), to, Input::Command(Command::Close, None), None, &mut shard.tools);
         assert_eq!(asked.0.load(Ordering::SeqCst), count, "{to:?}");

@@ -7,6 +7,7 @@ use redislease_core::driver::Command;
 use redislease_core::lease::Round;
 use redislease_core::op::{Attempt, Holder, Vote};
 use redislease_core::quorum::Node;
+use redislease_core::time::Time;
 use redislease_plan::plan::{Effect as Planned, Views, calls};
 
 use crate::api::server::{ApiCall, Kind, Step};
@@ -154,14 +155,18 @@ pub enum ProgramStep {
     Command(u64, Command),
     /// The task is woken, because of a report or a deadline.
     Wake(u64),
-    /// The program takes the lock that it has won.
-    Take(u64),
+    /// The program takes the lock. With the term that it had won, and when, on its clock.
+    Take(u64, (Attempt, Time)),
     /// The program writes to what the lock protects, if it holds the lock.
     Write(u64),
     /// The program cancels its request, or releases its lock.
     LetGo(u64),
     /// The program drops its lock and leaves the keys.
     Abandon(u64),
+    /// The thread of the leases closes the lease, because the program shuts down what its locks are taken with.
+    ShutDown(u64),
+    /// The task notices that.
+    Closed(u64),
     /// The request must have been answered.
     Overdue(u64),
 }

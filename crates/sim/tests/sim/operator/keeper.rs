@@ -146,6 +146,7 @@ impl World {
     pub fn feed(&mut self, process: usize, serial: u64, input: Input) {
         let (now, to) = (Time(self.local(process)), LeaseId::unpack(serial));
         let decides = now < self.decides_until(process);
+        let input = self.as_the_program_wants(process, serial, input);
         let Process { machines, turns, .. } = &mut self.processes[process];
         let Some(machine) = machines.iter_mut().find(|machine| machine.driver.id().slot == to.slot) else { return };
         let serial = machine.serial;

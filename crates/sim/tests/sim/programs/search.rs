@@ -34,7 +34,7 @@ const FAULTS: [Fault; 18] = [
 ];
 
 /// What a batch must have seen.
-const SIGHTS: [&str; 11] = [
+const SIGHTS: [&str; 14] = [
     "effects of a lock",
     "failed requests",
     "locks",
@@ -46,6 +46,9 @@ const SIGHTS: [&str; 11] = [
     "writes",
     "losses",
     "released early and kept",
+    "shutdowns",
+    "given up, because nobody took it",
+    "deleted by a shutdown",
 ];
 
 fn world(seed: u64, bugs: &[Bug]) -> World {

@@ -1,9 +1,10 @@
 //! The tasks of the programs: they drive the machine of the lock, and the lease below it.
 
 use redislease_core::backoff::{Backoff, Entropy, Strategy};
-use redislease_core::driver::Command;
+use redislease_core::driver::{self, Command};
 use redislease_core::lease::{Config, OnDeadline, View};
 use redislease_core::lock::{Input, Lock, Request};
+use redislease_core::op::Attempt;
 use redislease_core::time::{Drift, Millis, Time};
 
 use super::Step;
@@ -23,12 +24,14 @@ impl World {
             Step::Ask(task) => self.ask_for_lock(process, task),
             Step::Command(serial, command) => self.command_lease(process, serial, command),
             Step::Wake(serial) => self.wake_task(process, serial),
-            Step::Take(serial) => self.take_lock(process, serial),
+            Step::Take(serial, won) => self.take_lock(process, serial, won),
             Step::Write(serial) => self.write(process, serial),
             // Some programs release their lock, and others drop it.
             Step::LetGo(serial) if serial.is_multiple_of(2) => self.let_go(process, serial, Input::Release),
             Step::LetGo(serial) => self.let_go(process, serial, Input::LetGo),
             Step::Abandon(serial) => self.let_go(process, serial, Input::Abandon),
+            Step::ShutDown(serial) => self.command(process, serial, Command::Close),
+            Step::Closed(serial) => self.notices_shutdown(process, serial),
             Step::Overdue(serial) => self.must_be_answered(process, serial),
         }
     }
@@ -141,7 +144,33 @@ impl World {
         if before != BeforeEffect::Crashed && self.chaos && self.rng.permille(4) {
             self.cancel_request(process, serial);
         }
+        if before != BeforeEffect::Crashed && self.chaos && self.rng.permille(1) {
+            self.shut_down(process);
+        }
         before
+    }
+
+    /// The program shuts down what its locks are taken with. The leases and the tasks are on different threads.
+    fn shut_down(&mut self, process: usize) {
+        self.sees("shutdowns");
+        let serials: Vec<u64> = self.processes[process].workers.iter().map(|worker| worker.serial).collect();
+        for serial in serials {
+            for step in [Step::ShutDown(serial), Step::Closed(serial)] {
+                let delay = self.rng.pick(&[10, 500, 3 * MILLI]);
+                let delay = self.rng.between(1, delay);
+                self.program_after(process, delay, step);
+            }
+        }
+    }
+
+    fn notices_shutdown(&mut self, process: usize, serial: u64) {
+        let Some(worker) = self.worker(process, serial) else { return };
+        // The program stops the work under a lock that it has some time after it has noticed the loss, as after any other.
+        if worker.taken.is_some() {
+            self.input(process, serial, Input::Closed);
+        } else {
+            self.let_go(process, serial, Input::LetGo);
+        }
     }
 
     /// Cancels a request that has no answer yet.
@@ -159,19 +188,31 @@ impl World {
         worker.wake_at = None;
         self.input(process, serial, Input::Wake { paused_until, entropy });
         let Some(worker) = self.worker(process, serial) else { return };
-        if worker.lock.won(now).is_some() {
-            let delay = if self.chaos { self.rng.pick(&[1, 200, 50 * MILLI]) } else { 20 };
-            self.program_after(process, delay, Step::Take(serial));
+        if let Some(attempt) = worker.lock.won(now).map(|term| term.attempt) {
+            // A task in ten forgets its request, and finds it much later.
+            let (forgets, late) = (worker.asked_at.is_multiple_of(10), 3 * worker.config.ttl.0 * MILLI);
+            let delay = match self.chaos {
+                true if forgets => late,
+                true => self.rng.pick(&[1, 200, 50 * MILLI]),
+                false => 20,
+            };
+            self.program_after(process, delay, Step::Take(serial, (attempt, now)));
         } else if worker.lock.failure().is_some() {
             self.sees("failed requests");
             self.let_go(process, serial, Input::LetGo);
         }
     }
 
-    fn take_lock(&mut self, process: usize, serial: u64) {
+    fn take_lock(&mut self, process: usize, serial: u64, won: (Attempt, Time)) {
         let (at, local) = (self.now, self.local(process));
         let Some(worker) = self.worker(process, serial) else { return };
         let Some(attempt) = worker.lock.won(Time(local)).map(|term| term.attempt) else { return };
+        // It is renewed, and every renewal notices that nobody has taken it.
+        if attempt == won.0 && Time(local) >= won.1 + worker.config.ttl + worker.config.ttl {
+            return self
+                .check
+                .fail(format!("{attempt:?} was won {} ms ago, and is still there", Time(local).since(won.1).0));
+        }
         worker.taken = Some(Taken { at, local, attempt });
         let (task, ttl) = (worker.task, worker.config.ttl.0);
         self.input(process, serial, Input::Taken);
@@ -193,6 +234,10 @@ impl World {
             _ => {}
         }
         self.command(process, serial, command);
+        // After a shutdown, the lease may have ended before.
+        if self.machine(process, serial).is_none() {
+            self.processes[process].workers.retain(|worker| worker.serial != serial || !worker.lock.is_over());
+        }
     }
 
     /// The program cancels its request, or ends its lock.
@@ -239,6 +284,20 @@ impl World {
         }
     }
 
+    /// What becomes of an input to the lease of a program. It is called on the thread of the lease.
+    pub fn as_the_program_wants(&mut self, process: usize, serial: u64, input: driver::Input) -> driver::Input {
+        let now = Time(self.local(process));
+        let command = self.worker(process, serial).and_then(|worker| worker.lock.instead(now, &input));
+        let Some(command) = command else { return input };
+        self.sees(if input == driver::Input::Wake {
+            "given up, because nobody took it"
+        } else {
+            "deleted by a shutdown"
+        });
+        self.claim_of_program(process, serial);
+        driver::Input::Command(command, None)
+    }
+
     /// The lease shows another view. It is called on the thread of the lease.
     pub fn lock_shown(&mut self, process: usize, serial: u64, view: &View) {
         let now = Time(self.local(process));
@@ -261,6 +320,6 @@ impl World {
             worker.lock.handle(now, Input::Released);
         }
         self.must_be_kept(process, serial);
-        self.processes[process].workers.retain(|worker| worker.serial != serial);
+        self.processes[process].workers.retain(|worker| worker.serial != serial || !worker.lock.is_over());
     }
 }
