@@ -74,7 +74,7 @@ impl Handover {
     fn not_requested(&self, namespace: &str, error: &CallError, address: &str) -> String {
         let name = &self.name;
         let why = match error {
-            CallError::NotFound => format!("there is no RedisLease {name} in namespace {namespace}"),
+            error if kube_api::lacks_kind(error) => format!("there is no RedisLease {name} in namespace {namespace}"),
             other => format!("cannot request a handover of RedisLease {namespace}/{name}: {other}"),
         };
         format!("{why} (the API server at {address})")

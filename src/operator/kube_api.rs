@@ -37,6 +37,14 @@ const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// The number of objects in one answer. 10 000 leases at once need more than the 128 MiB of the pod of `helm test`.
 const PAGE: u32 = 500;
 
+/// The reason that kube gives to an error whose answer is no `Status`.
+const NO_STATUS: &str = "Failed to parse error data";
+
+/// Whether the call failed because the API server does not know the kind: its answer is no `Status` then.
+pub fn lacks_kind(error: &CallError) -> bool {
+    matches!(error, CallError::NotFound) || matches!(error, CallError::Unanswered(text) if text.ends_with("(404)"))
+}
+
 /// The error of a call whose code panicked.
 pub fn panicked(panicked: &Panicked) -> CallError {
     CallError::Panicked(format!("panic: {panicked}"))
@@ -49,12 +57,15 @@ pub fn failed(error: kube::Error) -> CallError {
         kube::Error::Api(status) if is_of_webhook(&status.message) => {
             CallError::Refused(format!("{} ({})", status.message, status.code))
         }
-        kube::Error::Api(status) if status.code == 409 => CallError::Conflict,
-        kube::Error::Api(status) if status.code == 404 => CallError::NotFound,
-        // The answer of an overloaded server, or of a proxy in front of it, proves nothing.
-        kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
+        // The answer of an overloaded server, or of a proxy in front of it, proves nothing, and to a process without valid
+        // credentials the API server says nothing: as the leader, it would keep all others from deciding.
+        kube::Error::Api(status)
+            if status.reason == NO_STATUS || matches!(status.code, 401 | 429) || status.code >= 500 =>
+        {
             CallError::Unanswered(format!("{} ({})", status.message, status.code))
         }
+        kube::Error::Api(status) if status.code == 409 => CallError::Conflict,
+        kube::Error::Api(status) if status.code == 404 => CallError::NotFound,
         kube::Error::Api(status) => CallError::Refused(format!("{} ({})", status.message, status.code)),
         // Nothing was sent.
         kube::Error::BuildRequest(error) => CallError::Refused(error.to_string()),
@@ -252,8 +263,24 @@ mod tests {
         ] {
             assert_eq!(error(code, message), CallError::Refused(format!("{message} ({code})")));
         }
-        for (code, message) in [(429, "too many requests"), (500, "etcdserver: no leader"), (503, "not ready")] {
+        for (code, message) in
+            [(401, "Unauthorized"), (429, "too many requests"), (500, "etcdserver: no leader"), (503, "not ready")]
+        {
             assert_eq!(error(code, message), CallError::Unanswered(format!("{message} ({code})")));
+        }
+        assert_eq!((error(404, "gone"), error(409, "changed")), (CallError::NotFound, CallError::Conflict));
+    }
+
+    /// A proxy before the API server, or the API server itself for a kind that it does not know, answers in plain text.
+    #[tokio::test]
+    async fn an_answer_without_a_status_proves_nothing() {
+        for code in [400, 403, 404, 409, 410] {
+            let page = (axum::http::StatusCode::from_u16(code).unwrap(), "404 page not found");
+            let client = Client::new(axum::Router::new().fallback(move || async move { page }), "default");
+            let pods = Api::<k8s_openapi::api::core::v1::Pod>::default_namespaced(client);
+            let error = call(pods.get("a")).await.unwrap_err();
+            assert_eq!(error, CallError::Unanswered(format!("404 page not found ({code})")));
+            assert_eq!(lacks_kind(&error), code == 404);
         }
     }
 }

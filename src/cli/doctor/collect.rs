@@ -122,7 +122,9 @@ async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<RedisQuorum>, Obs
         None => match kube_api::call(api.list(&ListParams::default())).await {
             Ok(list) => Ok(list.items),
             // The finding about the kind says what to do.
-            Err(CallError::NotFound) => Err(unread("the API server does not know the kind RedisQuorum")),
+            Err(error) if kube_api::lacks_kind(&error) => {
+                Err(unread("the API server does not know the kind RedisQuorum"))
+            }
             Err(error) => Err(unread(&error.to_string())),
         },
     }

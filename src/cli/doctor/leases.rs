@@ -25,7 +25,7 @@ pub(super) async fn with_problems(client: &Client, scope: &Scope) -> Option<Resu
     for api in apis {
         match add_from(&api, scope, &mut found).await {
             Ok(()) => {}
-            Err(CallError::NotFound) => return None,
+            Err(error) if kube_api::lacks_kind(&error) => return None,
             Err(error) => return Some(Err(error.to_string())),
         }
     }

@@ -72,7 +72,7 @@ impl Why {
         let name = &self.lease;
         let leases: Api<RedisLease> = Api::namespaced(client, namespace);
         call(leases.get(name)).await.map_err(|error| match error {
-            CallError::NotFound => format!(
+            error if kube_api::lacks_kind(&error) => format!(
                 "there is no RedisLease {name} in namespace {namespace}, or the API server does not know the kind RedisLease"
             ),
             other => format!("cannot read RedisLease {name} in namespace {namespace}: {other}"),
