@@ -45,6 +45,8 @@ pub(super) struct QuorumEntry {
     election: Election,
     /// Whether this replica writes itself into the status although it does not hold the lock.
     claims_leader: bool,
+    /// Whether the write under way says so.
+    writes_claim: bool,
     resource: Option<RedisQuorum>,
     /// The last valid spec.
     valid: Option<Arc<ValidQuorum>>,
@@ -70,6 +72,7 @@ impl QuorumEntry {
         Self {
             election: Election::new(replica),
             claims_leader: false,
+            writes_claim: false,
             resource: None,
             valid: None,
             problem: None,
@@ -352,6 +355,7 @@ impl QuorumEntry {
             composed.events.clear();
         }
         let status = self.writes.begin(composed.status, composed.events)?;
+        self.writes_claim = self.claims_leader;
         let mut next = resource.clone();
         next.status = Some(status);
         next.metadata.managed_fields = None;
@@ -360,7 +364,10 @@ impl QuorumEntry {
 
     /// Takes the outcome of the status write.
     pub fn status_written(&mut self, outcome: Result<Box<RedisQuorum>, CallError>, writer: &Writer) {
-        self.claims_leader = false;
+        // A claim that came later is not in it.
+        if std::mem::take(&mut self.writes_claim) {
+            self.claims_leader = false;
+        }
         let events = self.writes.ended(outcome.as_ref().map(|_| ()));
         // A conflict, or a deleted resource: the watch delivers the current state.
         let Ok(answered) = outcome else { return };

@@ -89,6 +89,22 @@ fn a_claim_ends_with_the_loss_of_the_quorum() {
     assert!(!entry.claims_leader, "the quorum is not lost");
 }
 
+/// Another replica has claimed the name while this one wrote a status: that write conflicts, and the claim must follow it.
+#[test]
+fn a_claim_outlives_a_write_that_was_sent_before_it() {
+    let (mut entry, writer) = following();
+    entry.take(shown("True"), true);
+    entry.writes.begin(RedisQuorumStatus::default(), Vec::new());
+    entry.claims_leader = true;
+    assert!(entry.next_status(&writer).is_none(), "a write is under way");
+    entry.status_written(Err(CallError::Conflict), &writer);
+    assert!(entry.claims_leader);
+    entry.writes.wait_until(Instant::now());
+    assert!(entry.next_status(&writer).is_some());
+    entry.status_written(Err(CallError::Conflict), &writer);
+    assert!(!entry.claims_leader, "one write for each claim");
+}
+
 /// A status that another replica has written.
 fn shown(ready: &str) -> RedisQuorum {
     let condition = json!({
