@@ -157,7 +157,9 @@ impl Shell {
         match measure {
             Measure::Ended(end) => {
                 self.record(lease).ended();
-                if let Some(connection) = self.connection(&lease.quorum) {
+                // The connection of its term, which can be of a quorum that was replaced.
+                let own = self.leases.get(&lease.id).and_then(|of| of.connection.as_ref());
+                if let Some(connection) = own.or_else(|| self.connection(&lease.quorum)) {
                     connection.renewals.ended(TermEnd::as_str(*end));
                 }
             }
