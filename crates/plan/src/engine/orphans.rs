@@ -12,14 +12,15 @@ use crate::plan::{Allowed, PodChange, Priority, RoleOutcome, RoleWrite, is_writt
 use super::{Caller, Effect, Engine, Machine, OrphanKey};
 
 impl<M: Machine> Engine<M> {
-    /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, and again after
-    /// an unreadable lease is deleted.
+    /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, again after
+    /// an unreadable lease is deleted, and when this replica begins to lead.
     pub(super) fn sweep(&mut self, now: Time, again: bool) {
         if !self.index.is_listed() || (self.swept && !again) {
             return;
         }
         self.swept = true;
-        for orphan in self.index.orphans() {
+        // At the start of an older version, a newer one may lead and hold the leases that this one cannot read.
+        for orphan in self.index.orphans().into_iter().filter(|orphan| again || !orphan.unreadable) {
             self.clear_orphan(now, &orphan);
         }
     }
