@@ -4,8 +4,9 @@
 //!
 //! - *The leader dies.* Its lock ends at most one lock later, and the next leader adopts all terms within [`ADOPTION`]. Until then
 //!   nobody renews: the keys must last that long after the last renewal before the failure.
-//! - *The leader is cut off from Redis.* It ends its terms at their deadlines, one stop budget before the end of the keys, while it
-//!   may still decide: its lock must end before the first deadline.
+//! - *The leader is cut off from Redis.* The status still names it, and without a quorum the named replica ends terms at their
+//!   deadlines, one stop budget before the end of the keys. The next leader has its lock one lock later at most, and the status names
+//!   it within [`NAMED`]: the first deadline must come after that.
 
 use redislease_core::time::{Drift, Millis};
 
@@ -17,14 +18,16 @@ pub const LEADER_LEASE: Millis = Millis(5000);
 pub const LEADER_STOP_BUDGET: Millis = Millis(500);
 /// How long a new leader needs at most until it has adopted all terms.
 const ADOPTION: Millis = Millis(2000);
+/// How long it takes at most until the status names a new leader, and the leader before it has seen that.
+const NAMED: Millis = Millis(500);
 
 /// Why the holder can change when one replica of the operator fails: a sentence about the durations. `None` if it stays.
 pub fn risk(lease: &ValidLease) -> Option<String> {
     let drift = Drift::STANDARD;
     let unrenewed = drift.least(lease.lease_duration.into()).saturating_sub(lease.renew_interval.into());
     let dead = LEADER_LEASE + ADOPTION;
-    let cut_off = drift.least(LEADER_LEASE).saturating_sub(LEADER_STOP_BUDGET);
-    let needed = dead.max(cut_off + Millis::from(lease.stop_budget()));
+    let cut_off = LEADER_LEASE + NAMED + Millis::from(lease.stop_budget());
+    let needed = dead.max(cut_off);
     (unrenewed < needed).then(|| {
         format!(
             "The holder can change when one replica of the operator fails: leaseDuration minus 1 % and renewInterval is {}, \
@@ -59,19 +62,21 @@ mod tests {
             ("30s", "5s", "10s", true),
             ("15s", "2s", "5s", true),
             ("15s", "3s", "5s", true),
-            // The deadline of a leader that is cut off comes before the end of its lock.
+            // The deadline of a leader that is cut off comes before the next one is named.
             ("15s", "1s", "10s", false),
             ("15s", "1s", "8500ms", false),
-            ("15s", "1s", "8s", true),
+            ("15s", "1s", "8s", false),
+            ("15s", "2s", "6s", true),
             // The keys end before the next leader has adopted the term.
             ("10s", "2900ms", "100ms", false),
             ("9s", "2s", "1s", false),
-            ("10s", "2s", "2s", true),
+            ("10s", "2s", "2s", false),
+            ("10s", "2s", "1s", true),
         ] {
             let risk = of(lease, renew, grace);
             assert_eq!(risk.is_none(), stays, "{lease} {renew} {grace}: {risk:?}");
         }
         let risk = of("15s", "1s", "10s").unwrap();
-        assert!(risk.contains("is 13.8 s, and must be at least 15.4 s"), "{risk}");
+        assert!(risk.contains("is 13.8 s, and must be at least 16.5 s"), "{risk}");
     }
 }

@@ -28,7 +28,7 @@ const FIRST_CLAIM_AFTER: Millis = Millis(1000);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Name {
     /// Until when this replica may end terms, because the API server has named it since the lock was lost: one lock duration
-    /// from before the read on. Another replica can lead after that.
+    /// from before the read on. Another replica that leads earlier is named earlier, which ends this right.
     confirmed_until: Option<Time>,
     /// When the read under way was sent.
     reading_since: Option<Time>,
@@ -51,9 +51,6 @@ pub(super) struct WithoutLock<'a> {
     pub instance: &'a str,
     pub api_answered_at: Option<Time>,
     pub quorum_lost_since: Option<Time>,
-    /// Whether this replica had the lock, and no majority has answered since. With a long `commandTimeout` the nodes seem to vote for that
-    /// long, and terms end meanwhile.
-    pub is_unanswered: bool,
     /// Whether another replica's lock was observed.
     pub seen_other: bool,
     /// The authority until now.
@@ -100,7 +97,7 @@ impl Name {
             authority = Authority::Renew;
         }
         match (quorum_lost_since, contradicts_until) {
-            _ if is_named && (quorum_lost_since.is_some() || situation.is_unanswered) => {
+            _ if is_named && quorum_lost_since.is_some() => {
                 let confirmed_until = self.confirmed_until.filter(|until| now < *until);
                 let read_at = confirmed_until.map_or(now, |until| until - CONFIRMED_AGAIN);
                 if let Some(until) = confirmed_until {

@@ -67,8 +67,6 @@ struct Lock {
     wanted_at: Option<Time>,
     /// The start of the last attempt.
     tried_at: Time,
-    /// Whether this replica had the lock, and since it ended unconfirmed neither got it again nor was refused: no majority answers.
-    is_unanswered: bool,
     published: Option<Attempt>,
     released: Option<Attempt>,
 }
@@ -156,7 +154,6 @@ impl Leadership {
             instance: &self.holder.pod,
             api_answered_at: facts.api_answered_at,
             quorum_lost_since: self.quorum_lost_since,
-            is_unanswered: self.lock.as_ref().is_some_and(|lock| lock.is_unanswered),
             seen_other: self.seen_other,
             authority: self.authority,
         };
@@ -168,8 +165,6 @@ impl Leadership {
         let Some(lock) = &mut self.lock else { return };
         lock.wanted_at = None;
         lock.view = view;
-        let answered = lock.view.refused_by.is_some() || matches!(lock.view.standing, Standing::Held(_));
-        lock.is_unanswered &= !answered;
         self.give_up_unconfirmed();
     }
 
@@ -224,7 +219,6 @@ impl Leadership {
                 view: View::default(),
                 wanted_at: None,
                 tried_at: Time(0),
-                is_unanswered: false,
                 published: None,
                 released: None,
             });
@@ -258,7 +252,6 @@ impl Leadership {
         if let Standing::Adopting(term) | Standing::Uncertain(term) = &lock.view.standing
             && lock.released != Some(term.id.attempt)
         {
-            lock.is_unanswered = matches!(lock.view.standing, Standing::Uncertain(_));
             self.release();
         }
     }

@@ -219,24 +219,6 @@ fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
     assert_eq!(replica.machine.authority(), Authority::Follow);
 }
 
-/// With a long `commandTimeout` the nodes seem to vote, and the terms of this replica end meanwhile.
-#[test]
-fn a_leader_that_no_majority_answers_ends_its_terms_before_the_quorum_counts_as_lost() {
-    let mut replica = Replica::leading();
-    replica.answer();
-    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
-    assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum), "{:?}", replica.effects);
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
-    assert_eq!(replica.machine.authority(), Authority::End);
-    replica.view(idle(0));
-    assert_eq!(replica.machine.authority(), Authority::End, "an attempt without an answer changes nothing");
-    for (view, authority) in [(held(lock(2)), Authority::Lead), (refused_by_other(), Authority::Follow)] {
-        let mut replica = replica.clone();
-        replica.view(view);
-        assert_eq!(replica.machine.authority(), authority);
-    }
-}
-
 /// Without a majority of its nodes, or when this replica cannot open it: then the named one may still lead.
 #[test]
 fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
