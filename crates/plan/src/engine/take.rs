@@ -172,7 +172,7 @@ impl<M: Machine> Engine<M> {
             Outcome::Holder(uid, read) => {
                 let answered = read.is_ok();
                 self.take_found(now, &namespace, &uid, read.ok());
-                Event::HolderRead { answered }
+                Event::HolderRead { uid, answered }
             }
             Outcome::Startable(read) => {
                 let answered = read.is_ok_and(|(asked, pods)| self.index.pods_answered(asked, pods, now));

@@ -23,6 +23,8 @@ pub enum Event {
     LeaseRead(Result<Option<Arc<RedisLease>>, String>),
     /// The holder's pod was read, and the facts contain the result; or the read was not answered.
     HolderRead {
+        /// The UID of the pod.
+        uid: String,
         /// Whether there was an answer.
         answered: bool,
     },

@@ -24,6 +24,8 @@ const NODE_AGAIN: Millis = Millis(5000);
 #[derive(Clone, Debug, Default)]
 pub(super) struct HolderReads {
     read: HolderRead,
+    /// The UID of the pod that is read.
+    of: String,
     /// Since when the holder of this term has had a scheduling gate.
     gated_since: Option<(Attempt, Time)>,
     node_again_at: Option<Time>,
@@ -43,8 +45,11 @@ enum HolderRead {
 }
 
 impl HolderReads {
-    pub const fn holder_read(&mut self, now: Time, answered: bool) {
-        self.read = if answered { HolderRead::Fresh } else { HolderRead::AgainAt(Time(now.0 + READ_AGAIN.0)) };
+    /// The answer to the read of an earlier holder says nothing about this one.
+    pub fn holder_read(&mut self, now: Time, uid: &str, answered: bool) {
+        if uid == self.of {
+            self.read = if answered { HolderRead::Fresh } else { HolderRead::AgainAt(now + READ_AGAIN) };
+        }
     }
 
     pub fn node_read(&mut self, now: Time) {
@@ -79,6 +84,9 @@ impl HolderReads {
     }
 
     pub fn read_holder(&mut self, now: Time, holder: &HolderName, workload: Option<WorkloadKind>, out: &mut Effects) {
+        if self.of != holder.pod_uid {
+            (self.read, self.of) = (HolderRead::None, holder.pod_uid.clone());
+        }
         match self.read {
             HolderRead::UnderWay | HolderRead::Fresh => return,
             HolderRead::AgainAt(at) if now < at => return out.wake_at(at),

@@ -20,7 +20,10 @@ use super::publish::Publisher;
 use super::recorded::Recorded;
 use super::roles::Roles;
 use super::workload::{is_of_earlier, is_unproven};
-use super::{Authority, CandidateFacts, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge};
+use super::{
+    Authority, CandidateFacts, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge, QuorumFacts,
+};
+use crate::api::lease_status::QuorumIdentity;
 use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
 use crate::election::{Electorate, EndCause, Situation, Step, decide, takeover};
@@ -104,7 +107,7 @@ impl Machine for Reconciler {
                 self.roles.lease_read(read.as_ref().ok().and_then(Option::as_deref));
                 self.status.lease_read(&read, &self.keeper, &mut self.out);
             }
-            Event::HolderRead { answered } => self.holder.holder_read(now, answered),
+            Event::HolderRead { uid, answered } => self.holder.holder_read(now, &uid, answered),
             Event::StartableRead { answered } => self.roles.pods_read(now, answered),
             Event::NodeRead => self.holder.node_read(now),
             Event::RoleWritten { uid, outcome } => self.roles.written(now, &uid, &outcome, &mut self.out),
@@ -384,12 +387,14 @@ impl Reconciler {
                 .filter(|quorum| current.is_some_and(|now| now.id == quorum.id && facts.quorum.evaluated))
                 .map(|quorum| QuorumOutlook {
                     name: &quorum.name,
-                    fingerprint: &quorum.fingerprint,
                     up: facts.quorum.up,
                     majority: quorum.quorum.majority(),
                     mismatch: facts.quorum.mismatch.as_deref(),
                 }),
-            is_quorum_unused: facts.quorum.read && facts.quorum.open.is_none() && facts.quorum.obstacle.is_some(),
+            term_quorum: link
+                .and_then(|link| link.quorum.as_ref())
+                .map(|quorum| QuorumIdentity { name: quorum.name.clone(), fingerprint: quorum.fingerprint.clone() }),
+            is_quorum_unused: is_quorum_unused(&facts.quorum, link),
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
             takeover_risk: takeover_risk.as_deref(),
             start: self.roles.start_waits(),
@@ -397,6 +402,13 @@ impl Reconciler {
             handover: self.handover.outlook(),
         })
     }
+}
+
+/// Whether this process cannot use the quorum, and has nothing open on it. A tenant must not tell a quorum that does not exist from
+/// one that it may not use.
+fn is_quorum_unused(quorum: &QuorumFacts, link: Option<&KeeperLink>) -> bool {
+    let is_open = quorum.open.is_some() && (!quorum.denied || link.is_some_and(|link| link.quorum.is_some()));
+    quorum.read && !is_open && quorum.obstacle.is_some()
 }
 
 /// Whether the status names a term that this process has not adopted yet.

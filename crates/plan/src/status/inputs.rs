@@ -7,7 +7,7 @@ use redislease_core::lease::View;
 
 use crate::api::RedisLeaseStatus;
 use crate::api::conditions::LeaseReady;
-use crate::api::lease_status::HandoverState;
+use crate::api::lease_status::{HandoverState, QuorumIdentity};
 use crate::election::{Cluster, Electorate, HandoverRequest};
 use crate::status::ObservedTerms;
 
@@ -35,8 +35,10 @@ pub struct Inputs<'a> {
     pub obstacle: Option<Obstacle<'a>>,
     /// The candidates; `None` until pods are listed.
     pub electorate: Option<&'a Electorate>,
-    /// The quorum of the lease; `None` until each of its nodes was reached or timed out. A published term has a quorum.
+    /// The quorum of the lease; `None` until each of its nodes was reached or timed out.
     pub quorum: Option<QuorumOutlook<'a>>,
+    /// The quorum with the keys of the term that this process holds.
+    pub term_quorum: Option<QuorumIdentity>,
     /// Whether this process cannot use the quorum of the lease and is not connected to it.
     pub is_quorum_unused: bool,
     /// How long no pod held the lease before the running term, for the event. It is more precise than the timestamps in status,
@@ -82,7 +84,6 @@ impl Obstacle<'_> {
 #[expect(missing_docs, reason = "each is named after what it is")]
 pub struct QuorumOutlook<'a> {
     pub name: &'a str,
-    pub fingerprint: &'a str,
     /// The number of nodes that vote.
     pub up: usize,
     /// The number of nodes that must vote.

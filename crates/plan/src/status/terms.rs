@@ -8,7 +8,7 @@ use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::op::Attempt;
 
 use crate::api::RedisLeaseStatus;
-use crate::api::lease_status::{Holder, MAX_HISTORY, PastTerm, QuorumIdentity, Transition};
+use crate::api::lease_status::{Holder, MAX_HISTORY, PastTerm, Transition};
 use crate::election::{EndCause, HolderName};
 use crate::status::{Inputs, Notice, NoticeReason, TermEnd};
 
@@ -134,6 +134,9 @@ pub(super) fn update(
         }
         TermState::NoTerm => clear_term(status),
         TermState::Held(_) | TermState::Adopting | TermState::Unconfirmed => {}
+    }
+    if matches!(term, TermState::Held(_)) && inputs.term_quorum.is_some() {
+        status.quorum.clone_from(&inputs.term_quorum);
     }
     changes
 }
@@ -274,9 +277,6 @@ fn record_begin(status: &mut RedisLeaseStatus, id: &TermId, inputs: &Inputs<'_>,
     status.fencing_token = Some(token);
     status.acquire_time = Some(Time(now));
     status.holder = Some(holder);
-    if let Some(quorum) = inputs.quorum {
-        status.quorum = Some(QuorumIdentity { name: quorum.name.into(), fingerprint: quorum.fingerprint.into() });
-    }
     changes.began = true;
     let note = term_and_holder(status) + &was;
     changes.events.push(Notice { reason: NoticeReason::Acquired, note, on_pods: holder_pods(status) });

@@ -290,7 +290,7 @@ impl Stepping<'_> {
                 self.inbox.push_back(Event::LeaseRead(Ok(Some(known))));
             }
             Effect::Read(Read::Lease) => self.call(Call::ReadLease),
-            Effect::Read(Read::Holder { .. }) => self.inbox.push_back(Event::HolderRead { answered: true }),
+            Effect::Read(Read::Holder { uid, .. }) => self.inbox.push_back(Event::HolderRead { uid, answered: true }),
             Effect::Read(Read::Startable) => self.inbox.push_back(Event::StartableRead { answered: true }),
             Effect::Read(Read::Node { .. }) => self.inbox.push_back(Event::NodeRead),
             Effect::RaiseFloor(_) | Effect::Probe | Effect::Report(_) | Effect::Measure(_) | Effect::Warn(_) => {}

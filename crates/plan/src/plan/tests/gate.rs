@@ -349,7 +349,7 @@ fn a_pod_that_cannot_be_started_loses_the_lease_and_another_goes_first() {
         "{:?}",
         story.effects
     );
-    story.event(Event::HolderRead { answered: true });
+    story.event(Event::HolderRead { uid: "uid-a".into(), answered: true });
     assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
     story.view(ending(term(1, 7, "a"), EndReason::Decided));
     story.write();
@@ -373,7 +373,7 @@ fn a_started_pod_that_does_not_run_loses_the_lease_although_readiness_is_ignored
     assert_eq!(story.commands(), []);
     story.pass(2000);
     assert!(story.effects.iter().any(|effect| matches!(effect, Effect::Read(Read::Holder { .. }))));
-    story.event(Event::HolderRead { answered: true });
+    story.event(Event::HolderRead { uid: "uid-a".into(), answered: true });
     assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
 }
 

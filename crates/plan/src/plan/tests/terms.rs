@@ -139,11 +139,13 @@ fn time_alone_ends_a_term_only_on_a_fresh_answer() {
     story.pass(30_000);
     let read = Effect::Read(Read::Holder { pod: "a".into(), uid: "uid-a".into(), workload: None });
     assert_eq!((story.commands(), story.wants(&read)), (vec![], true));
-    story.event(Event::HolderRead { answered: false });
+    story.event(Event::HolderRead { uid: "uid-a".into(), answered: false });
     assert_eq!(story.commands(), [], "the API server is away: the holder may have recovered");
     story.pass(1000);
     assert!(story.wants(&read), "the pod is read again");
-    story.event(Event::HolderRead { answered: true });
+    story.event(Event::HolderRead { uid: "uid-b".into(), answered: true });
+    assert_eq!(story.commands(), [], "the answer about an earlier holder came late");
+    story.event(Event::HolderRead { uid: "uid-a".into(), answered: true });
     assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
 }
 
@@ -293,6 +295,35 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
     new.turn();
     new.answer();
     assert_eq!(new.commands(), []);
+}
+
+/// One node may be slow. With another fingerprint the next process would not continue the term, for an hour.
+#[test]
+fn a_term_records_its_quorum_also_before_every_node_was_tried() {
+    let mut story = Story::held_by_a();
+    let mut status = serde_json::to_value(story.facts.lease.as_ref().unwrap().status.clone()).unwrap();
+    let before = std::mem::replace(&mut status["quorum"]["fingerprint"], json!("0ther"));
+    story.facts.quorum = Arc::new(QuorumFacts { evaluated: false, ..QuorumFacts::clone(&story.facts.quorum) });
+    story.store(&json!({}), &status);
+    story.turn();
+    let quorum = story.status_write().expect("it is corrected").status.quorum.clone().expect("a quorum");
+    assert_eq!(json!(quorum.fingerprint), before);
+}
+
+/// Otherwise a tenant could find out that the quorum exists.
+#[test]
+fn a_quorum_that_does_not_allow_the_namespace_looks_like_a_missing_one() {
+    use crate::api::conditions::LeaseReady;
+    let obstacle = Some((LeaseReady::InvalidReference, "no such quorum".to_owned()));
+    let missing = QuorumFacts { read: true, obstacle: obstacle.clone(), ..QuorumFacts::default() };
+    let shown = [missing, QuorumFacts { denied: true, obstacle, ..quorum(1, "f") }].map(|facts| {
+        let mut story = Story::new();
+        story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
+        story.facts.quorum = Arc::new(facts);
+        story.turn();
+        story.status_write().expect("a new lease").status.conditions.clone()
+    });
+    assert_eq!(shown[0], shown[1]);
 }
 
 /// A finalizer of another program keeps it.

@@ -13,7 +13,7 @@ use redislease_core::op::{Attempt, Holder, Stage, Stored, Token};
 use redislease_core::time::Time;
 
 use crate::api::conditions::LeaseReady;
-use crate::api::lease_status::MAX_HISTORY;
+use crate::api::lease_status::{MAX_HISTORY, QuorumIdentity};
 use crate::api::{ConditionType, RedisLeaseStatus};
 use crate::election::{Cluster, Electorate, Eligibility, EndCause, PodFacts};
 use crate::status::{Composed, Inputs, ObservedTerms, Obstacle, QuorumOutlook, compose, renewal_notice};
@@ -108,6 +108,10 @@ impl Scenario {
     fn compose(&mut self) -> Composed {
         let electorate =
             self.pods.as_ref().map(|pods| Electorate::of(pods.iter().cloned().map(std::sync::Arc::new), &ELIGIBILITY));
+        self.compose_with(electorate.as_ref())
+    }
+
+    fn compose_with(&mut self, electorate: Option<&Electorate>) -> Composed {
         if let Some(view) = &self.view {
             self.observed_terms.record_view(view);
         }
@@ -123,14 +127,14 @@ impl Scenario {
             withheld: self.withheld,
             reads_keys: self.reads_keys,
             obstacle: self.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
-            electorate: electorate.as_ref(),
+            electorate,
             quorum: self.up.map(|up| QuorumOutlook {
                 name: "default",
-                fingerprint: "f1",
                 up,
                 majority: 2,
                 mismatch: self.mismatch.as_deref(),
             }),
+            term_quorum: Some(QuorumIdentity { name: "default".into(), fingerprint: "f1".into() }),
             is_quorum_unused: self.is_quorum_unused,
             leaderless: self.leaderless,
             takeover_risk: None,
