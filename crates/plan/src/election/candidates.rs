@@ -142,6 +142,11 @@ impl Electorate {
         self.ineligible.iter().filter(move |(pod, why)| !(*why == Ineligible::Started && is_holder(pod)))
     }
 
+    /// The number of candidates that are not being deleted, eligible or not.
+    pub fn lasting(&self) -> usize {
+        self.eligible.len() + self.ineligible.len() + usize::from(self.lasting_workload().is_some())
+    }
+
     /// All pods, the eligible ones first.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
         self.eligible.iter().chain(self.ineligible.iter().map(|(pod, _)| pod))

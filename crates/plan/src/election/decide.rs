@@ -91,7 +91,7 @@ pub enum EndCause {
     HolderVanished,
     /// The holder's pod was deleted and did not stop within its deletion grace period plus the lease's grace period.
     StopOverdue,
-    /// The holder was not Ready for `unhealthyAfter`.
+    /// The holder was not Ready, or did not run, for `unhealthyAfter`.
     HolderUnhealthy,
     /// The holder is not a candidate any more, or is excluded.
     NoLongerCandidate,

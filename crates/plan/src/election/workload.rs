@@ -49,7 +49,7 @@ impl WorkloadFacts {
         let metadata = &object.metadata;
         let roles = metadata.labels.iter().flatten().filter(|(key, _)| names::lease_of_role_label(key).is_some());
         let ours = metadata.annotations.iter().flatten().filter(|(key, _)| names::is_ours(key));
-        let pair = |(key, value): (&String, &String)| (key.clone(), value.clone());
+        let pair = |(key, value): (&String, &String)| (key.clone(), names::cut(value));
         Some(Self {
             kind,
             namespace: metadata.namespace.clone().unwrap_or_default(),

@@ -53,7 +53,7 @@ impl TermEnd {
                     "the holder's pod is gone, and nothing proves that its containers have stopped"
                 }
                 EndCause::StopOverdue => "the holder did not stop within its deletion grace period plus gracePeriod",
-                EndCause::HolderUnhealthy => "the holder was not Ready for election.unhealthyAfter",
+                EndCause::HolderUnhealthy => "the holder was not Ready, or did not run, for election.unhealthyAfter",
                 EndCause::NoLongerCandidate => "the holder is no longer a candidate",
                 EndCause::HandoverRequested => "a handover was requested",
                 EndCause::Suspended => "spec.suspend is true",

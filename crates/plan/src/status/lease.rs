@@ -72,7 +72,7 @@ fn candidates_of(electorate: &Electorate, holder: Option<&Holder>) -> Candidates
     let ineligible: Vec<_> = electorate.ineligible_but(holder).collect();
     CandidatesStatus {
         total: count(electorate.total()),
-        eligible: count(electorate.total() - ineligible.len()),
+        eligible: count(electorate.lasting() - ineligible.len()),
         ineligible: ineligible
             .into_iter()
             .take(MAX_INELIGIBLE)

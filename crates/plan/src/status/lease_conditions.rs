@@ -138,7 +138,7 @@ impl LeaseConditions<'_> {
             return;
         };
         let holder = self.status.holder.as_ref();
-        if electorate.workload().is_some() {
+        if electorate.lasting_workload().is_some() {
             let message = "The workload is the only candidate of this cluster.";
             self.conditions.set(LeaseCandidates::WorkloadAvailable, message);
             return;
@@ -246,6 +246,9 @@ impl LeaseConditions<'_> {
     }
 
     fn no_candidate(&self) -> String {
+        if self.inputs.electorate.is_some_and(|electorate| electorate.workload().is_some()) {
+            return "The workload is being deleted.".into();
+        }
         let ineligible = self.inputs.electorate.map(|electorate| electorate.ineligible.as_slice()).unwrap_or_default();
         if ineligible.is_empty() {
             return "No pod matches spec.candidates.".into();

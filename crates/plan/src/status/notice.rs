@@ -44,7 +44,7 @@ notices! {
     Acquired => Normal,
     /// The operator ended a term without proof that the holder has stopped. The holder must stop.
     Stopping => Normal,
-    /// As `Stopping`, because the holder was not Ready for `unhealthyAfter`.
+    /// As `Stopping`, because the holder was not Ready, or did not run, for `unhealthyAfter`.
     HolderUnhealthy => Warning,
     /// As `Stopping`, because a handover was requested.
     HandoverRequested => Normal,

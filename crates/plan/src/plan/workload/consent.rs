@@ -217,6 +217,14 @@ mod tests {
         }
     }
 
+    /// A message that is too long would keep the whole status from being written.
+    #[test]
+    fn a_long_value_is_cut() {
+        let annotations = json!({"redislease.io/lease": "\u{7f}".repeat(200_000)});
+        let Some(Missing::Way(says)) = missing(&spec(), &workload(&annotations)) else { panic!("it names no lease") };
+        assert!(says.len() < 3000, "{} bytes", says.len());
+    }
+
     #[test]
     fn a_term_of_one_of_two_named_leases_goes_on() {
         let named = |lease: &str, by: &str| json!({"redislease.io/lease": lease, "redislease.io/activated-by": by});

@@ -1,5 +1,8 @@
 //! Conditions and obstacles.
 
+use crate::api::validated::WorkloadKind;
+use crate::election::WorkloadFacts;
+
 use super::*;
 
 #[test]
@@ -321,4 +324,24 @@ fn conditions_of_other_writers_are_kept() {
     scenario.step_to(ending(1, "a", EndReason::Deadline));
     assert_eq!(scenario.status.conditions.last(), Some(&other));
     assert_eq!(scenario.status.conditions.len(), 5);
+}
+
+/// A finalizer, or a deletion in the foreground, can keep it for long.
+#[test]
+fn a_workload_that_is_being_deleted_is_no_candidate() {
+    let mut scenario = Scenario::new();
+    scenario.step();
+    let object =
+        serde_json::from_value(serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
+        "name": "billing", "namespace": "jobs", "uid": "uid-d", "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    let facts = WorkloadFacts::of(WorkloadKind::Deployment, &object.unwrap()).unwrap();
+    let electorate = Electorate::of_workload(std::sync::Arc::new(facts));
+    let composed = scenario.compose_with(Some(&electorate));
+    let message = |wanted| {
+        let condition = composed.status.conditions.iter().find(|condition| condition.type_ == wanted).unwrap();
+        (condition.reason.clone(), condition.message.clone())
+    };
+    assert_eq!(message("Ready"), ("NoCandidate".into(), "The workload is being deleted.".into()));
+    assert_eq!(message("CandidatesAvailable").0, "NoCandidate");
+    assert_eq!(composed.status.candidates.unwrap().eligible, 0);
 }
