@@ -1,9 +1,12 @@
 //! The Redis servers fail, the RedisQuorum or its secret changes, and another cluster uses the same quorum.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Installation, InstallationOptions, LeaseState, RedisServer, Result, SYSTEM, nodes, redis_quorum};
+use redislease_lab::{
+    Installation, InstallationOptions, LeaseState, Proxy, RedisServer, Result, SYSTEM, nodes, redis_quorum,
+};
 use serde_json::{Value, json};
 
 use crate::holder::held;
@@ -335,4 +338,35 @@ fn a_wrong_address_that_leads_to_the_server_of_another_node_costs_one_vote() -> 
     shown(r#""state":"Up""#, 3)?;
     assert_eq!(lease.state()?.token(), first.token());
     Ok(())
+}
+
+#[test]
+fn an_edit_of_the_command_timeout_reaches_what_is_open() -> Result<()> {
+    let installation = &shared().installation;
+    let late = |server: &Arc<RedisServer>| Proxy::with_late_replies(server.address(), Duration::from_millis(150));
+    let proxies = installation.redis().iter().map(late).collect::<Result<Vec<_>>>()?;
+    let addresses = nodes(proxies.iter().map(Proxy::address));
+    let apply = |command_timeout| {
+        let spec = json!({
+            "nodes": addresses, "keyPrefix": "slow", "maxLeaseDuration": "10s", "commandTimeout": command_timeout,
+        });
+        installation.apply(&redis_quorum("slow", &spec))
+    };
+    apply("100ms")?;
+    installation.deployment("slow", "billing", 1)?;
+    let lease = installation.lease("slow", "billing", &json!({"quorumRef": {"name": "slow"}}))?;
+    let get = ["get", "redisquorum", "slow", "--namespace", SYSTEM, "--output=jsonpath={.status.nodes[*].message}"];
+    installation.wait_for("all answers are late", SOON, || {
+        let shown = installation.control_plane().kubectl(&get).map_err(|error| error.to_string())?;
+        if shown.matches("100 ms").count() == 3 { Ok(()) } else { Err(shown) }
+    })?;
+    lease.wait("nobody can decide", SOON, |now| !now.is_active() && now.reason("Ready") == "QuorumUnavailable")?;
+    // No replica restarts.
+    apply("600ms")?;
+    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    throughout(LONGER_THAN_A_LEASE, |after| {
+        let now = lease.state()?;
+        assert!(now.is_active() && now.token() == first.token(), "after {after:?}: {now}");
+        Ok(())
+    })
 }

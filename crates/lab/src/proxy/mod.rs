@@ -48,6 +48,8 @@ struct Shared {
     server: SocketAddr,
     /// How many seconds the clock of the server is ahead for its clients.
     wrong_by: i64,
+    /// How long each reply takes.
+    late: Duration,
     cuts: Mutex<Cuts>,
     changed: Condvar,
     links: Mutex<Vec<Weak<Link>>>,
@@ -91,7 +93,7 @@ impl Proxy {
     /// # Errors
     /// [`Error::Io`] when there is no port.
     pub fn to(server: SocketAddr) -> Result<Self> {
-        Self::with_wrong_clock(server, 0)
+        Self::with(server, 0, Duration::ZERO)
     }
 
     /// The same for a Redis server, whose clock differs by so many seconds for the clients: the answers to TIME are changed.
@@ -99,12 +101,25 @@ impl Proxy {
     /// # Errors
     /// [`Error::Io`] when there is no port.
     pub fn with_wrong_clock(server: SocketAddr, seconds: i64) -> Result<Self> {
+        Self::with(server, seconds, Duration::ZERO)
+    }
+
+    /// The same for a server whose replies take so long.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no port.
+    pub fn with_late_replies(server: SocketAddr, late: Duration) -> Result<Self> {
+        Self::with(server, 0, late)
+    }
+
+    fn with(server: SocketAddr, wrong_by: i64, late: Duration) -> Result<Self> {
         let failed = |source| Error::Io { doing: format!("start a proxy before {server}"), source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let shared = Arc::new(Shared {
             server,
-            wrong_by: seconds,
+            wrong_by,
+            late,
             cuts: Mutex::default(),
             changed: Condvar::new(),
             links: Mutex::default(),
@@ -223,18 +238,29 @@ impl Shared {
         drop(links);
         let (shared, replies) = (self.clone(), link.clone());
         let holds = [Cut::Hang, Cut::HoldReplies];
-        thread::spawn(move || shared.carry(&replies, &replies.server, &replies.client, &holds, shared.wrong_by));
-        self.carry(&link, &link.client, &link.server, &[Cut::Hang], 0);
+        thread::spawn(move || {
+            shared.carry(&replies, &replies.server, &replies.client, &holds, (shared.wrong_by, shared.late))
+        });
+        self.carry(&link, &link.client, &link.server, &[Cut::Hang], (0, Duration::ZERO));
     }
 
-    /// Forwards bytes in one direction. They wait while one of `holds` applies, and answers to TIME are changed by so many seconds.
-    fn carry(&self, link: &Link, mut from: &TcpStream, mut to: &TcpStream, holds: &[Cut], wrong_by: i64) {
+    /// Forwards bytes in one direction. They wait while one of `holds` applies. Answers to TIME are changed by so many seconds, and what
+    /// is read at once is so late.
+    fn carry(
+        &self,
+        link: &Link,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
+        holds: &[Cut],
+        (wrong_by, late): (i64, Duration),
+    ) {
         let mut buffer = [0; 16 * 1024];
         loop {
             let count = from.read(&mut buffer).unwrap_or(0);
             if wrong_by != 0 {
                 shift_times(&mut buffer[..count], wrong_by);
             }
+            thread::sleep(late);
             self.wait_while_held(link, holds);
             let ends = count == 0 || self.closed.load(Ordering::SeqCst);
             if ends || self.cut_of(link) == Some(Cut::Reset) || to.write_all(&buffer[..count]).is_err() {

@@ -142,13 +142,10 @@ sights! {
 }
 
 /// They happen in fewer than one of a hundred runs.
-const RARE: [Sight; 5] = [
-    Sight::Superseded,
-    Sight::PublishedSuperseded,
-    Sight::SmallStepSeen,
-    Sight::SmallStepTolerated,
-    Sight::HandoverUnknown,
-];
+const RARE: [Sight; 4] =
+    [Sight::Superseded, Sight::PublishedSuperseded, Sight::SmallStepSeen, Sight::SmallStepTolerated];
+/// It happens in one of some thousand runs, so a batch can miss it. A unit test of the reconciler has it.
+const RAREST: Sight = Sight::HandoverUnknown;
 
 impl Sight {
     pub const fn of_command(command: &Command) -> Self {
@@ -270,7 +267,7 @@ impl Coverage {
         let cells = cells.filter(|cell| large && !self.hits.contains_key(cell)).map(|cell| format!("{cell:?}"));
         let took_place = |fault: &&Fault| self.hits.keys().any(|(hit, _)| hit == *fault);
         let faults = Fault::ALL.iter().filter(|fault| !took_place(fault)).map(|fault| format!("{fault:?}"));
-        let expected = Sight::ALL.iter().filter(|sight| large || !RARE.contains(sight));
+        let expected = Sight::ALL.iter().filter(|sight| **sight != RAREST && (large || !RARE.contains(sight)));
         let sights = expected.filter(|sight| !self.sights.contains_key(sight));
         cells.chain(faults).chain(sights.map(|sight| format!("{sight:?}"))).collect()
     }
