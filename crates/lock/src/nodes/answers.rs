@@ -46,6 +46,7 @@ impl NodeTask {
             let counts = self.check_clock(at, received, reply.time);
             errors.iter().filter(|_| counts).for_each(|error| self.refused_requests(1, error));
             if let Answers::Marker(_) = &reply.answer {
+                self.beat_answered = true;
                 self.show_clock();
             }
             self.feed(received, Input::Answered { id, counts, answers: reply.answer });

@@ -65,6 +65,8 @@ pub(super) struct NodeTask {
     /// The credentials and certificates that the server accepted last.
     pub accepted: Option<Accepted>,
     pub trial: Trial,
+    /// Whether a heartbeat was answered since the alarm was moved.
+    pub beat_answered: bool,
     received: Vec<Message>,
 }
 
@@ -118,6 +120,7 @@ impl NodeTask {
             outdated: None,
             accepted: None,
             trial: Trial::default(),
+            beat_answered: false,
             received: Vec::new(),
             context,
         })
@@ -131,7 +134,7 @@ impl NodeTask {
         loop {
             self.flush();
             self.set_reach();
-            if let Err(error) = self.alarm.set_no_later(self.next_deadline()) {
+            if let Err(error) = self.set_alarm() {
                 return error;
             }
             match self.next_event().await {
@@ -145,6 +148,17 @@ impl NodeTask {
                 Event::Alarm(Err(error)) => return error,
             }
         }
+    }
+
+    /// The alarm stays at the timeout of a request that was answered, because requests are many and reading the clock at an alarm costs
+    /// little. After a heartbeat it is moved: an idle process would wake for it once more in each second.
+    fn set_alarm(&mut self) -> io::Result<()> {
+        let at = self.next_deadline();
+        if self.beat_answered && self.wire.oldest().is_none() {
+            self.beat_answered = false;
+            return self.alarm.set(at);
+        }
+        self.alarm.set_no_later(at)
     }
 
     /// All requests that have arrived are known to the wire.
