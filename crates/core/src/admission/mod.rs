@@ -350,9 +350,8 @@ impl Admission {
         }
         match self.standing {
             Standing::Quarantined { until } if now >= until => self.begin_seeding(now),
-            Standing::Seeding(_) if self.seeding.is_none() => self.begin_seeding(now),
-            // While the statuses are being listed, which can take as long as the API server is away, another process may admit
-            // the node.
+            // While the statuses are being listed, which can take as long as the API server is away, or cannot be used, another
+            // process may admit the node.
             _ => {
                 if let Some(run_id) = self.run_id.clone() {
                     self.ask(run_id);
