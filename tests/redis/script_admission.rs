@@ -49,6 +49,9 @@ async fn admit_replaces_exactly_its_ticket() {
     assert_eq!(server.fence().as_deref(), Some("40"), "nothing was changed");
     assert_eq!(server.admit(&ticket(2), 90).await, Some(ours.clone()));
     assert_eq!(server.read_fence().await, (Allegiance::Ours, Token(90)));
+    server.redis.command(&["RENAME", "rl:fence", "kept"]).unwrap();
+    assert_eq!(server.read_fence().await, (Allegiance::Nobody, Token(0)), "without its counter it remembers nothing");
+    server.redis.command(&["RENAME", "kept", "rl:fence"]).unwrap();
     server.set("rl:marker", &ticket(3).to_string());
     assert_eq!(server.admit(&ticket(3), 10).await, Some(ours));
     assert_eq!(server.fence().as_deref(), Some("90"), "the fence never falls");

@@ -307,7 +307,11 @@ impl State {
         let clock =
             100 + self.contenders.iter().filter_map(|contender| contender.token).map(|token| token.0).sum::<u64>();
         let report = |server: &Interned<Server>| FenceReport {
-            allegiance: if server.is_admitted() { Allegiance::Ours } else { Allegiance::Nobody },
+            allegiance: if server.is_admitted() && server.node.fence.is_some() {
+                Allegiance::Ours
+            } else {
+                Allegiance::Nobody
+            },
             fence: Token(server.node.fence.unwrap_or(0)),
             clock,
         };

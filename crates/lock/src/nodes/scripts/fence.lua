@@ -1,11 +1,12 @@
 #!lua flags=no-writes
 -- ARGV  1 the marker of a node that votes, 2 the run_id of this connection
--- Returns which configuration this node votes for (1 the expected one, 2 another one, 0 none), and its counter.
-local marker = redis.call('GET', KEYS[1])
+-- Returns which configuration this node votes for (1 the expected one, 2 another one, 0 none), and its counter. A node without a
+-- counter remembers nothing, so it votes for none.
+local marker, fence = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
 local allegiance = 0
-if marker == ARGV[1] then
+if fence and marker == ARGV[1] then
   allegiance = 1
-elseif starts(marker, ARGV[2] .. ':') then
+elseif fence and starts(marker, ARGV[2] .. ':') then
   allegiance = 2
 end
-return answer('fence', allegiance, redis.call('GET', KEYS[2]) or '0')
+return answer('fence', allegiance, fence or '0')

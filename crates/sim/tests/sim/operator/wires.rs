@@ -139,7 +139,8 @@ impl World {
                 {
                     let ours = self.processes[process].peers[node].run_id.clone();
                     let is_ours = marker.is_some() && marker == ours.map(|run_id| self.membership.marker(run_id));
-                    let allegiance = if is_ours { Allegiance::Ours } else { Allegiance::Nobody };
+                    let allegiance = if is_ours && fence.is_some() { Allegiance::Ours } else { Allegiance::Nobody };
+                    let fence = fence.unwrap_or_default();
                     self.fence_read(process, target, node, counts.then_some(FenceReport { allegiance, fence, clock }));
                 }
             }

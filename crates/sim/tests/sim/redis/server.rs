@@ -21,7 +21,7 @@ pub enum Answer {
     Marker(Option<Marker>),
     Fence {
         marker: Option<Marker>,
-        fence: Token,
+        fence: Option<Token>,
     },
     /// To a batch.
     Votes(Value),
@@ -144,7 +144,7 @@ impl Server {
                 admission::Call::Admit { ticket, marker, seed } => self.node.admit(ticket, marker, *seed),
             }),
             Call::Own(Own::Fence(_)) => {
-                Answer::Fence { marker: self.node.marker.clone(), fence: Token(self.node.fence.unwrap_or(0)) }
+                Answer::Fence { marker: self.node.marker.clone(), fence: self.node.fence.map(Token) }
             }
         }
     }
