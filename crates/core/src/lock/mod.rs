@@ -46,11 +46,8 @@ enum Phase {
         ends_at: Option<Time>,
     },
     Failed(Failure),
-    /// The program let it go.
-    Over {
-        /// Whether its keys are to be deleted at once.
-        deletes: bool,
-    },
+    /// The program let it go. With the command to the lease that follows.
+    Over(Option<Command>),
 }
 
 /// What the lease has shown of the present attempt.
@@ -125,7 +122,7 @@ impl Lock {
     /// When the machine needs [`Input::Wake`]. `Time(0)` is now.
     pub fn next_deadline(&self) -> Option<Time> {
         match self.phase {
-            Phase::Failed(_) | Phase::Over { .. } => None,
+            Phase::Failed(_) | Phase::Over(_) => None,
             Phase::Asking(_) | Phase::Turn(_) | Phase::Pausing(_) | Phase::Won(_) if self.ended => Some(Time(0)),
             Phase::Asking(_) | Phase::Turn(_) | Phase::Won(_) if self.unread => Some(Time(0)),
             Phase::Asking(at) | Phase::Turn(at) | Phase::Pausing(at) => Some(at),
@@ -171,7 +168,7 @@ impl Lock {
 
     /// Whether the program has let the lock go.
     pub const fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over { .. })
+        matches!(self.phase, Phase::Over(_))
     }
 
     /// Whether the next attempt waits: then a release in this process counts.
@@ -208,7 +205,7 @@ impl Lock {
     pub fn instead(&mut self, now: Time, input: &driver::Input) -> Option<Command> {
         match input {
             driver::Input::Wake => self.give_up_untaken(now).map(|term| Command::End { term, proof: true }),
-            driver::Input::Command(Command::Close, _) => self.close().then_some(Command::Release { keep_until: None }),
+            driver::Input::Command(Command::Close, _) => self.close(),
             _ => None,
         }
     }
@@ -224,18 +221,21 @@ impl Lock {
         Some(term)
     }
 
-    /// The lease closes. Returns whether the keys can be deleted at once: the program has let the lock go, and its command may not have
-    /// arrived yet, or it does not have the lock, and does not get it any more.
-    fn close(&mut self) -> bool {
-        match self.phase {
-            Phase::Held { .. } => return breaks!(self.rules, HeldLockDeleted),
-            Phase::Over { deletes } => return deletes,
+    /// The lease closes. Its keys can be released if the program has let the lock go, and its command may not have arrived yet, or if
+    /// it does not have the lock: then it does not get it any more.
+    fn close(&mut self) -> Option<Command> {
+        let release = Command::Release { keep_until: None };
+        match &self.phase {
+            Phase::Held { .. } => return breaks!(self.rules, HeldLockDeleted).then_some(release),
+            Phase::Over(command) => {
+                return command.clone().filter(|command| matches!(command, Command::Release { .. }));
+            }
             _ => {}
         }
         self.lost.get_or_insert(Lost::Closed);
         self.phase = Phase::Failed(Failure::Closed);
         self.reports = self.reports.wrapping_add(1);
-        true
+        Some(release)
     }
 
     /// Why the request failed.
@@ -338,10 +338,10 @@ impl Lock {
 
     fn let_go(&mut self, now: Time) {
         if breaks!(self.rules, CancelForgotten) && !matches!(self.phase, Phase::Held { .. }) {
-            return self.phase = Phase::Over { deletes: false };
+            return self.phase = Phase::Over(None);
         }
         if breaks!(self.rules, WonAfterCancelKept) && matches!(self.phase, Phase::Won(_)) {
-            return self.phase = Phase::Over { deletes: false };
+            return self.phase = Phase::Over(None);
         }
         if breaks!(self.rules, ReleaseLeftToTtl) {
             return self.end(Command::Close);
@@ -353,7 +353,7 @@ impl Lock {
 
     fn end(&mut self, command: Command) {
         if !self.is_over() {
-            self.phase = Phase::Over { deletes: command == Command::Release { keep_until: None } };
+            self.phase = Phase::Over(Some(command.clone()));
             self.commands.push_back(command);
         }
     }
@@ -389,7 +389,7 @@ impl Lock {
                 self.commands.push_back(Command::End { term: term.clone(), proof: false });
                 self.phase = Phase::Held { term: term.clone(), ends_at: None };
             }
-            Phase::Turn(_) | Phase::Pausing(_) | Phase::Held { .. } | Phase::Failed(_) | Phase::Over { .. } => {}
+            Phase::Turn(_) | Phase::Pausing(_) | Phase::Held { .. } | Phase::Failed(_) | Phase::Over(_) => {}
         }
     }
 

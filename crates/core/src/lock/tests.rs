@@ -76,23 +76,25 @@ fn held(request: Request) -> Lock {
 #[test]
 fn a_lock_that_the_program_does_not_have_ends_when_the_lease_closes() {
     for mut lock in [asked(request()), won(request())] {
-        assert!(lock.close());
+        assert_eq!(lock.close(), Some(Command::Release { keep_until: None }));
         assert_eq!((lock.won(START), lock.failure()), (None, Some(&Failure::Closed)));
         lock.handle(START, Input::Taken);
         assert_eq!((lock.held(), lock.check(START)), (None, Err(Lost::Closed)));
         assert!(wake(&mut lock, START).is_empty() && lock.next_deadline().is_none());
     }
     let mut lock = held(request());
-    assert!(!lock.close());
+    assert_eq!(lock.close(), None);
     assert!(lock.check(START).is_ok());
     // The command to the lease may arrive after the end of the lease.
     let kept = Request { hold_at_least: Millis(500), ..request() };
     let (release, abandon) = (|| Input::Release, || Input::Abandon);
-    for (mut lock, input, deletes) in
-        [(held(request()), release(), true), (held(request()), abandon(), false), (held(kept), release(), false)]
-    {
+    for (mut lock, input, command) in [
+        (held(request()), release(), Some(Command::Release { keep_until: None })),
+        (held(request()), abandon(), None),
+        (held(kept), release(), Some(Command::Release { keep_until: Some(START + Millis(500)) })),
+    ] {
         lock.handle(START, input);
-        assert_eq!(lock.close(), deletes, "{input:?}");
+        assert_eq!(lock.close(), command, "{input:?}");
     }
 }
 
