@@ -369,7 +369,11 @@ impl Driver {
                 }
             }
             // The view stays at Publishing until the caller has published the term.
-            lease::Effect::Publish(id) => self.lease.renew_by(self.next_phase(self.now, id.attempt)),
+            lease::Effect::Publish(id) => {
+                // A turn that the attempt of another holder waits for is not for this term.
+                self.lease.hold(Time(0));
+                self.lease.renew_by(self.next_phase(self.now, id.attempt));
+            }
             lease::Effect::Renewed(renewal) => self.spread(renewal),
             lease::Effect::Changed(_) | lease::Effect::Broken(_) => {}
         }

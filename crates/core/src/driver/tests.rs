@@ -171,6 +171,19 @@ fn the_first_renewal_of_a_new_term_is_at_its_phase() {
     assert_eq!(driven.driver.next_deadline(), Some(phase));
 }
 
+/// A turn that was reserved for another holder meanwhile is not for this term.
+#[test]
+fn a_term_is_renewed_in_time_although_the_attempt_of_another_holder_waits() {
+    let mut driven = Driven::new();
+    driven.want(Time(903));
+    driven.use_up_turns(Time(904));
+    driven.want_for("another", Time(904), None);
+    driven.answer(Time(905), &Vote::Granted(Grant::Numbered(1)));
+    driven.answer(Time(907), &Vote::Confirmed { ttl_left: CONFIG.ttl });
+    let phase = next_phase(Time(907), CONFIG.renew_interval, driven.driver.running().expect("it has won"));
+    assert_eq!((driven.driver.lease.next_round_at(), driven.driver.lease.held_until()), (Some(phase), Time(0)));
+}
+
 #[test]
 fn after_a_round_the_next_is_at_the_phase_of_the_term() {
     let mut driven = Driven::adopting(Time(903));

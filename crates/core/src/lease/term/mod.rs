@@ -57,8 +57,16 @@ pub(super) struct Term {
     nodes: Joins,
     extension: Option<Extension>,
     next_round_at: Time,
+    /// How long after the beginning of its round the term is valid, less the stop budget.
+    span: Millis,
     /// The last instant at which a key of this term can exist.
     keys_until: Time,
+}
+
+/// Time from the start of a round to the start of the next. A longer interval of a new configuration counts only after a round with the
+/// longer validity of that configuration: the interval of the one before is at most half of `span`.
+fn renewal_pace(config: &Config, span: Millis) -> Millis {
+    config.renew_interval.min(Millis(span.0 / 2))
 }
 
 /// What becomes of a term.
@@ -82,7 +90,8 @@ impl Term {
             phase: Phase::Publishing,
             nodes,
             extension: None,
-            next_round_at: t0 + config.renew_interval,
+            next_round_at: t0 + renewal_pace(config, stop_at.since(t0)),
+            span: stop_at.since(t0),
             keys_until,
         }
     }
@@ -94,6 +103,7 @@ impl Term {
             nodes: Joins::all_hold(config.quorum),
             extension: None,
             next_round_at: now,
+            span: Millis(u64::MAX),
             keys_until: now + config.longest_life(),
         }
     }
@@ -379,7 +389,8 @@ impl Term {
                 let left = self.view.valid_until.replace(valid_until).map(|until| until.since(now));
                 self.view.stop_at = Some(stop_at);
                 self.view.failed_rounds = 0;
-                self.next_round_at = t0 + context.config.renew_interval;
+                self.span = stop_at.since(t0);
+                self.next_round_at = t0 + renewal_pace(&context.config, self.span);
                 if matches!(self.phase, Phase::Adopting { .. }) {
                     self.phase = Phase::Held;
                 }
@@ -399,7 +410,7 @@ impl Term {
             Decision::Unknown | Decision::Open => {
                 let ends = matches!(self.phase, Phase::Adopting { overrun: Overrun::Asked, .. });
                 self.view.failed_rounds = self.view.failed_rounds.saturating_add(1);
-                self.next_round_at = t0 + context.config.retry_pace();
+                self.next_round_at = t0 + context.config.retry_pace().min(Millis(self.span.0 / 4));
                 context.effects.push_back(Effect::Renewed(undecided));
                 if ends { Fate::Ends(EndReason::Deadline) } else { Fate::Runs }
             }

@@ -147,6 +147,32 @@ fn new_durations_count_from_the_next_round() {
     assert_eq!(scenario.standing().term().and_then(|term| term.valid_until), Some(Time(scenario.now + 59_348)));
 }
 
+/// The term is valid for as long as the earlier durations said.
+#[test]
+fn a_longer_interval_counts_only_after_a_round_with_the_longer_validity() {
+    let longer =
+        || Command::Configure(Box::new(Config { ttl: Millis(300_000), renew_interval: Millis(60_000), ..config() }));
+    let mut under_way = Scenario::new();
+    under_way.held();
+    under_way.links = [Link::Slow(300); 3].into();
+    under_way.pass(5000);
+    under_way.give(longer());
+    under_way.pass(300);
+    under_way.links = [Link::Up; 3].into();
+    under_way.pass(25_000);
+    assert!(under_way.is_held());
+    let mut failed = Scenario::new();
+    failed.held();
+    failed.give(longer());
+    failed.links = [Link::Down; 3].into();
+    failed.pass(5600);
+    failed.links = [Link::Up; 3].into();
+    failed.pass(20_000);
+    assert!(failed.is_held());
+    failed.pass(100_000);
+    assert!(failed.is_held());
+}
+
 #[test]
 fn a_new_configuration_does_not_change_the_nodes() {
     let mut scenario = Scenario::new();
