@@ -15,8 +15,8 @@ pub(super) enum Message {
     /// Open a lease, and make the attempt, if there is one.
     Open(LeaseId, Box<Setup>, Option<FirstAttempt>),
     Command(LeaseId, Command),
-    /// An input for all leases on this quorum.
-    All(u32, Input),
+    /// An input for all leases.
+    All(Input),
     /// Stop when no lease is open.
     EndWhenEmpty,
     ShutDown,

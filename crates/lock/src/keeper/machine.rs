@@ -31,20 +31,18 @@ pub(super) enum Outcome {
 
 pub(super) struct Machine {
     pub driver: Driver,
-    /// The index of its quorum in the shard.
-    pub quorum: Option<u32>,
     keys: Arc<[String]>,
     policy: Option<Arc<dyn Policy>>,
     pub observer: Box<dyn Observer>,
 }
 
 impl Machine {
-    pub fn new(id: LeaseId, setup: Setup, quorum: Option<u32>, turns: &mut Turns) -> Self {
+    pub fn new(id: LeaseId, setup: Setup, turns: &mut Turns) -> Self {
         let Setup { nodes, keys, config, policy, jump_wait, observer } = setup;
         // Without nodes no jump is noticed.
         let longest = nodes.map_or(config.ttl, |nodes| nodes.longest_lease());
         let driver = Driver::new(id, config, jump_wait.unwrap_or(longest), turns);
-        Self { driver, quorum, keys, policy, observer }
+        Self { driver, keys, policy, observer }
     }
 
     pub fn keys(&self) -> &[String] {

@@ -109,7 +109,7 @@ impl Keeper {
     }
 
     /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts, and of the
-    /// terms that an [`Policy`] lets go, or 2 s after the last lease was closed.
+    /// terms that a [`Policy`] lets go, or 2 s after the last lease was closed.
     pub async fn shutdown(&self) {
         let shards = self.all();
         shards.iter().for_each(ShardHandle::shut_down);

@@ -24,7 +24,7 @@ use crate::clock::{self, Alarm};
 use crate::contain::contained;
 use crate::mailbox::Mailbox;
 use crate::nodes::random::Random;
-use crate::nodes::{Ballot, Nodes, Outbox};
+use crate::nodes::{Ballot, Outbox};
 
 /// The polling interval of a shard that has no system timer.
 const POLL: Duration = Duration::from_millis(50);
@@ -34,10 +34,9 @@ const AT_ONCE: usize = 1000;
 /// that uses a lease needs three: its term is confirmed; it publishes and ends the term; it wants the next one.
 const PASSES: usize = 3;
 
-/// One quorum that leases of this shard use.
+/// The nodes of the shard's leases, while there are any.
 struct Quorum {
     outbox: Outbox,
-    leases: usize,
     watcher: AbortHandle,
 }
 
@@ -48,7 +47,7 @@ pub(super) struct Shard {
     /// `None` if the operating system cannot create one.
     alarm: Option<Alarm>,
     tools: Tools,
-    quorums: Vec<Option<Quorum>>,
+    quorum: Option<Quorum>,
     messages: VecDeque<Message>,
     /// Inputs for many leases, and the leases that have not got them.
     broadcasts: VecDeque<(Input, IntoIter<LeaseId>)>,
@@ -71,7 +70,7 @@ impl Shard {
             timers: Timers::default(),
             alarm: None,
             tools: Tools { ballots: Arc::new(Mailbox::new()), turns: Turns::new(), random: Random::new(), panics },
-            quorums: Vec::new(),
+            quorum: None,
             messages: VecDeque::new(),
             broadcasts: VecDeque::new(),
             received: Vec::new(),
@@ -93,7 +92,7 @@ impl Shard {
                 return;
             }
             if more {
-                // The tasks of the nodes and the watchers of the quorums run on this thread too.
+                // The tasks of the nodes and the watcher of the quorum run on this thread too.
                 tokio::task::yield_now().await;
             } else {
                 self.wait().await;
@@ -189,7 +188,7 @@ impl Shard {
             match self.messages.pop_front() {
                 Some(Message::Open(id, setup, first)) => self.open(id, *setup, first),
                 Some(Message::Command(id, command)) => self.with(id, Input::Command(command, None)),
-                Some(Message::All(quorum, input)) => self.tell_all(quorum, input),
+                Some(Message::All(input)) => self.tell_all(input),
                 Some(Message::EndWhenEmpty) => self.ends_when_empty = true,
                 Some(Message::ShutDown) => self.shut_down(),
                 #[cfg(test)]
@@ -229,8 +228,7 @@ impl Shard {
         let now = self.now;
         let Some(mut entry) = self.slots.take(to.slot) else { return };
         let machine = &mut entry.1;
-        let quorum = machine.quorum.and_then(|place| self.quorums.get_mut(place as usize)?.as_mut());
-        let outbox = quorum.map(|quorum| &mut quorum.outbox);
+        let outbox = self.quorum.as_mut().map(|quorum| &mut quorum.outbox);
         let tools = &mut self.tools;
         match contained(|| machine.handle(now, to, input, outbox, tools)) {
             Ok(Outcome::Keep) => {
@@ -249,8 +247,14 @@ impl Shard {
     }
 
     fn open(&mut self, id: LeaseId, setup: Setup, first: Option<FirstAttempt>) {
-        let quorum = setup.nodes.clone().map(|nodes| self.quorum(nodes));
-        let machine = Machine::new(id, setup, quorum, &mut self.tools.turns);
+        if self.quorum.is_none() {
+            // All leases of a shard are on the same nodes, or on none.
+            self.quorum = setup.nodes.clone().map(|nodes| {
+                let watcher = tokio::spawn(watch_nodes(&nodes, self.shared.clone())).abort_handle();
+                Quorum { outbox: Outbox::new(nodes), watcher }
+            });
+        }
+        let machine = Machine::new(id, setup, &mut self.tools.turns);
         let entry = Box::new((id, machine));
         if self.ends_when_empty {
             // It was opened beside the shutdown, which has closed the others.
@@ -264,32 +268,9 @@ impl Shard {
         self.with(id, Input::Command(Command::Want(holder), None));
     }
 
-    /// The index of a quorum in this shard.
-    fn quorum(&mut self, nodes: Nodes) -> u32 {
-        let known = |quorum: &Option<Quorum>| quorum.as_ref().is_some_and(|quorum| quorum.outbox.nodes().are(&nodes));
-        let place = self.quorums.iter().position(known).unwrap_or_else(|| {
-            let free = self.quorums.iter().position(Option::is_none).unwrap_or_else(|| {
-                self.quorums.push(None);
-                self.quorums.len() - 1
-            });
-            let number = u32::try_from(free).unwrap_or(u32::MAX);
-            let watcher = tokio::spawn(watch_nodes(&nodes, number, self.shared.clone())).abort_handle();
-            self.quorums[free] = Some(Quorum { outbox: Outbox::new(nodes), leases: 0, watcher });
-            free
-        });
-        if let Some(quorum) = &mut self.quorums[place] {
-            quorum.leases += 1;
-        }
-        u32::try_from(place).unwrap_or(u32::MAX)
-    }
-
     fn end(&mut self, entry: Box<(LeaseId, Machine)>) {
-        let (id, Machine { driver, quorum, observer, .. }) = *entry;
+        let (id, Machine { driver, observer, .. }) = *entry;
         driver.leave(&mut self.tools.turns);
-        let quorum = quorum.and_then(|place| self.quorums.get_mut(place as usize)?.as_mut());
-        if let Some(quorum) = quorum {
-            quorum.leases -= 1;
-        }
         self.shared.give_back(id);
         // The observer is code of the caller and may panic.
         if let Err(panicked) = contained(|| observer.ended()).and_then(|()| contained(|| drop(observer))) {
@@ -298,10 +279,9 @@ impl Shard {
         }
     }
 
-    /// Gives an input to the leases on a quorum that it concerns.
-    fn tell_all(&mut self, quorum: u32, input: Input) {
-        let on_it = self.slots.iter().filter(|(_, machine)| machine.quorum == Some(quorum));
-        let drivers = on_it.map(|(_, machine)| &machine.driver);
+    /// Gives an input to the leases that it concerns.
+    fn tell_all(&mut self, input: Input) {
+        let drivers = self.slots.iter().map(|(_, machine)| &machine.driver);
         let leases = concerned(self.now, &input, drivers, &mut self.tools.turns).into_iter();
         if input == Input::ClockJumped {
             // Everything that began before now is void. All leases are told in one go.
@@ -332,15 +312,19 @@ impl Shard {
         self.broadcasts.push_back((Input::Command(Command::Close, None), all.into_iter()));
     }
 
-    /// Sends the gathered requests, and drops quorums that no lease uses.
+    /// Sends the gathered requests, and drops the nodes when no lease uses them.
     fn send(&mut self) {
-        for place in &mut self.quorums {
-            let Some(quorum) = place else { continue };
+        if let Some(quorum) = &mut self.quorum {
             quorum.outbox.flush();
-            if quorum.leases == 0 {
-                quorum.watcher.abort();
-                *place = None;
-            }
+        }
+        if self.slots.len() == 0 {
+            self.drop_nodes();
+        }
+    }
+
+    fn drop_nodes(&mut self) {
+        if let Some(quorum) = self.quorum.take() {
+            quorum.watcher.abort();
         }
     }
 
@@ -357,7 +341,7 @@ impl Shard {
                 self.end(entry);
             }
         }
-        self.quorums.iter().flatten().for_each(|quorum| quorum.watcher.abort());
+        self.drop_nodes();
     }
 }
 

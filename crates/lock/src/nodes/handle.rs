@@ -134,11 +134,6 @@ impl Nodes {
         &self.shared.keyspace
     }
 
-    /// Whether these are the same [`Nodes`], not just nodes with the same configuration.
-    pub(crate) fn are(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
     /// A reference that does not keep the connections open.
     pub(crate) fn downgrade(&self) -> WeakNodes {
         WeakNodes(Arc::downgrade(&self.alive))
