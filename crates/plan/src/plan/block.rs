@@ -17,6 +17,8 @@ const WALL_CLOCK_MARGIN: Millis = Millis(10_000);
 /// The wait for a term whose quorum was replaced by another configuration while no operator ran.
 #[derive(Clone, Debug)]
 struct Wait {
+    /// The term.
+    attempt: Attempt,
     /// The configuration on which it was acquired.
     fingerprint: String,
     until: Time,
@@ -39,7 +41,10 @@ impl Block {
         link: Option<&KeeperLink>,
         out: &mut Effects,
     ) -> Option<String> {
-        if self.0.as_ref().is_none_or(|wait| wait.fingerprint == quorum.fingerprint) {
+        let named = Recorded::of(turn.lease).map(|recorded| recorded.attempt);
+        let is_over =
+            |wait: &Wait| wait.fingerprint == quorum.fingerprint || named.is_some_and(|named| named != wait.attempt);
+        if self.0.as_ref().is_none_or(is_over) {
             self.0 = Wait::new(turn, quorum, link);
         }
         let wait = self.0.as_ref().filter(|wait| turn.now < wait.until)?;
@@ -69,7 +74,7 @@ impl Wait {
         let left = wait.saturating_sub(waited_before(lease, recorded.attempt, facts.wall));
         let ends = facts.wall.saturating_add(core::time::Duration::from(left)).unwrap_or(facts.wall);
         let ends = ends.round(jiff::Unit::Second).unwrap_or(ends);
-        Some(Self { fingerprint, until: now + left, ends })
+        Some(Self { attempt: recorded.attempt, fingerprint, until: now + left, ends })
     }
 }
 

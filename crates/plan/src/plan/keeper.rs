@@ -91,6 +91,10 @@ impl Keeper {
         if view.ending.as_ref().is_some_and(|ending| ending.reason != EndReason::Decided) {
             self.last_end_was_proven = false;
         }
+        if !matches!(view.standing, Standing::Uncertain(_)) {
+            // If the machine doubts anew, it waits to hear again that the status says so.
+            self.unconfirmed = None;
+        }
         link.show(view);
         if let Some(notice) = notice {
             out.emit(notice);
@@ -250,7 +254,7 @@ impl Keeper {
                     out.emit(Command::KeptElsewhere(attempt));
                 }
             }
-            _ => self.unconfirmed = None,
+            _ => {}
         }
     }
 

@@ -166,6 +166,10 @@ impl Reconciler {
             self.roles.authority_lost();
             (self.unheld_since, self.has_measured) = (None, false);
             self.metrics.forget();
+            if let Some(link) = self.keeper.link_mut() {
+                // Its term could not be published.
+                self.contention.stop(link, &mut self.out);
+            }
             self.give_up_unpublished(now);
             return self.keeper.drop_unconfirmed(now, &mut self.out);
         }

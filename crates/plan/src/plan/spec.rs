@@ -61,7 +61,7 @@ impl SpecCache {
             Some(Ok(())) => Fit::Fits,
             _ if self.fit == Fit::Fits => Fit::Fits,
             Some(Err(_)) => Fit::Unfit,
-            None => Fit::Unknown,
+            None => self.fit,
         };
         let replaces = matches!(mismatch, Some(Ok(()))) || fit != Fit::Fits;
         if replaces {
@@ -149,5 +149,10 @@ mod tests {
         cache.compare(Some(&quorum("60s")));
         assert_eq!((used(&cache), cache.of_candidates()), (Some(Duration::from_secs(90)), None));
         assert!(cache.facts().problem.as_ref().unwrap().contains("1m30s"), "{:?}", cache.facts().problem);
+        // Nor does it fit when the quorum is deleted.
+        cache.compare(None);
+        assert_eq!((cache.of_candidates(), cache.facts().is_unfit), (None, true));
+        cache.compare(Some(&quorum("120s")));
+        assert!(cache.of_candidates().is_some() && !cache.facts().is_unfit);
     }
 }

@@ -75,14 +75,16 @@ impl Views {
 }
 
 /// Whether a view that was not read must be read before the next one: it names a term that the next one does not, or says that the
-/// term was not confirmed for a moment. A reader that is late, or whose process was paused, would never learn that.
+/// term was not confirmed for a moment, or that a doubt began anew. A reader that is late, or whose process was paused, would never
+/// learn that.
 fn must_be_read_before(unread: &View, next: &View) -> bool {
     let named = |view: &View| {
         let ending = view.ending.as_ref().map(|ending| ending.id.attempt);
         [view.standing.term().map(|term| term.id.attempt), ending]
     };
     let is_unconfirmed = |view: &View| matches!(view.standing, Standing::Adopting(_) | Standing::Uncertain(_));
-    if is_unconfirmed(unread) && !is_unconfirmed(next) {
+    let doubts_anew = |view: &View| matches!(view.standing, Standing::Adopting(_));
+    if (is_unconfirmed(unread) && !is_unconfirmed(next)) || (doubts_anew(unread) && !doubts_anew(next)) {
         return true;
     }
     let next = named(next);
@@ -183,6 +185,10 @@ mod tests {
             View { standing: Standing::Adopting(held(1).standing.term().unwrap().clone()), ..View::default() };
         assert!(must_be_read_before(&unconfirmed, &held(1)));
         assert!(!must_be_read_before(&held(1), &unconfirmed));
+        let uncertain =
+            View { standing: Standing::Uncertain(held(1).standing.term().unwrap().clone()), ..View::default() };
+        assert!(must_be_read_before(&unconfirmed, &uncertain), "the doubt began anew");
+        assert!(!must_be_read_before(&uncertain, &unconfirmed));
     }
 
     #[test]

@@ -85,6 +85,17 @@ fn a_term_that_stays_unconfirmed_for_one_lease_is_dropped_by_a_replica_that_does
     assert!(!story.wants(&Effect::Keeper(Command::Close)), "a majority confirmed it in between");
 }
 
+/// Nobody could publish its term: it would be renewed for one lease and then be left to its TTL.
+#[test]
+fn a_replica_that_stops_leading_gives_up_its_attempt() {
+    let mut story = Story::new();
+    story.turn();
+    story.view(View { standing: Standing::Acquiring(Attempt(1), Holder("a".into())), ..View::default() });
+    story.facts.authority = Authority::Renew;
+    story.turn();
+    assert!(story.commands().contains(&Command::Forget), "{:?}", story.effects);
+}
+
 /// The machine may have begun to doubt anew while this process could write nothing. Then it waits to hear it again.
 #[test]
 fn a_replica_that_decides_again_says_again_that_a_term_is_unconfirmed() {
@@ -96,6 +107,11 @@ fn a_replica_that_decides_again_says_again_that_a_term_is_unconfirmed() {
     assert!(story.wants(&says), "{:?}", story.effects);
     story.turn();
     assert!(!story.wants(&says), "once");
+    // It doubts anew, and two views come before one turn.
+    let (doubts, uncertain) = (term_view(term(1, 7, "a")), term_view(term(1, 7, "a")));
+    story.reconciler.handle(story.now, Event::View(View { standing: Standing::Adopting(doubts), ..View::default() }));
+    story.view(View { standing: Standing::Uncertain(uncertain), ..View::default() });
+    assert!(story.wants(&says), "{:?}", story.effects);
     for authority in [Authority::Renew, Authority::End] {
         story.facts.authority = authority;
         story.turn();

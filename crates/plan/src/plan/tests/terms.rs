@@ -195,6 +195,15 @@ fn the_wait_for_a_term_on_a_replaced_quorum_is_not_extended_and_its_end_begins_a
         assert_eq!((story.wanted(), story.reconciler.next_deadline()), (None, Some(until)));
     }
     let mut restored = story.clone();
+    // Another process began a term on a third configuration, whose nodes are not known either.
+    let mut later = story.clone();
+    let mut third = status;
+    (third["attempt"], third["quorum"]["fingerprint"]) = (json!(format!("{:032x}", 9)), json!("th1rd"));
+    later.store(&json!({}), &third);
+    later.now = until;
+    later.answer();
+    assert_eq!(later.wanted(), None, "{:?}", later.effects);
+    assert!(later.reconciler.next_deadline().is_some_and(|at| at.since(until) > Millis(3_000_000)));
     story.now = until;
     story.answer();
     assert_eq!(story.wanted().as_deref(), Some("a"), "{:?}", story.effects);
