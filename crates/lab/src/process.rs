@@ -13,7 +13,11 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::{Error, Machine, Result, http, wait::tail, watchdog};
+use crate::{
+    Error, Machine, Result, http,
+    wait::{pause, tail},
+    watchdog,
+};
 
 /// Time between two checks of a condition.
 const POLL: Duration = Duration::from_millis(10);
@@ -212,17 +216,18 @@ impl Process {
         within: Duration,
         mut ready: impl FnMut() -> std::result::Result<(), String>,
     ) -> Result<()> {
-        let deadline = Instant::now() + within;
+        let began = Instant::now();
         loop {
+            let asked = Instant::now();
             self.check_alive()?;
             let last = match ready() {
                 Ok(()) => return self.check_alive(),
                 Err(last) => last,
             };
-            if Instant::now() >= deadline {
+            if began.elapsed() >= within {
                 return Err(self.not_ready(within, last));
             }
-            thread::sleep(POLL);
+            thread::sleep(pause(began, asked));
         }
     }
 

@@ -1,6 +1,10 @@
 //! The processes of a control plane, with their flags.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    time::Duration,
+};
 
 use super::{access, certificates, kubectl::Kubectl};
 use crate::{Error, Process, Result, Tools, redis::free_address};
@@ -29,6 +33,11 @@ pub(crate) struct RealNodes {
 pub(super) fn wait_for(api_server: &Process, kubectl: &Kubectl, args: &[&str]) -> Result<()> {
     let args = [args, &["--request-timeout=5s"]].concat();
     api_server.wait_until(START_WITHIN, || kubectl.run(&args, "").map(drop).map_err(|error| error.to_string()))
+}
+
+/// An API server accepts connections only after some seconds. To ask with kubectl before would keep a processor busy, which it needs.
+fn accepts(api_server: &Process, address: SocketAddr) -> Result<()> {
+    api_server.wait_until(START_WITHIN, || TcpStream::connect(address).map(drop).map_err(|error| error.to_string()))
 }
 
 /// With a longer path a server starts, and no client can connect to its socket.
@@ -102,7 +111,7 @@ pub(super) fn start_api_server(
                 flag("service-cluster-ip-range", services),
             ],
         )?;
-        match wait_for(&api_server, kubectl, READY) {
+        match accepts(&api_server, address).and_then(|()| wait_for(&api_server, kubectl, READY)) {
             Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
             other => return other.map(|()| (api_server, address)),
         }
