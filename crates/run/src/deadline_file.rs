@@ -18,6 +18,8 @@ const PREFIX: &str = "redislease-run-";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The file in it, and the one that replaces it.
 const NAME: &str = "deadline.json";
+/// More than its content needs.
+const LARGEST: usize = 256;
 const NEW: &str = "new";
 
 /// What the file contains, as JSON.
@@ -47,12 +49,21 @@ impl DeadlineFile {
     pub fn new() -> io::Result<Self> {
         let mut last = io::ErrorKind::NotFound.into();
         for parent in parents(["XDG_RUNTIME_DIR", "TMPDIR"].map(std::env::var_os)) {
-            match create_in(&parent, &boot_id()) {
-                Ok((folder, lock)) => return Ok(Self { folder, _lock: lock }),
+            let created = create_in(&parent, &boot_id()).map(|(folder, lock)| Self { folder, _lock: lock });
+            match created.and_then(Self::tried) {
+                Ok(file) => return Ok(file),
                 Err(error) => last = error,
             }
         }
         Err(last)
+    }
+
+    /// A file system that is full, or a limit of the size of files, lets a folder be made and nothing be written.
+    fn tried(self) -> io::Result<Self> {
+        let new = self.folder.join(NEW);
+        fs::write(&new, [b' '; LARGEST])?;
+        fs::remove_file(new)?;
+        Ok(self)
     }
 
     pub fn path(&self) -> PathBuf {

@@ -33,6 +33,15 @@ pub(super) enum Step {
     Open(Arc<ValidQuorum>, Login),
 }
 
+/// Whether this replica writes itself into the status although it does not hold the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    None,
+    Wanted,
+    /// The write under way says so.
+    Sent,
+}
+
 /// The last update that was sent to the engine.
 #[derive(Debug, PartialEq)]
 struct SentUpdate {
@@ -43,10 +52,7 @@ struct SentUpdate {
 /// One quorum.
 pub(super) struct QuorumEntry {
     election: Election,
-    /// Whether this replica writes itself into the status although it does not hold the lock.
-    claims_leader: bool,
-    /// Whether the write under way says so.
-    writes_claim: bool,
+    claim: Claim,
     resource: Option<RedisQuorum>,
     /// The last valid spec.
     valid: Option<Arc<ValidQuorum>>,
@@ -71,8 +77,7 @@ impl QuorumEntry {
     pub fn new(replica: Replica) -> Self {
         Self {
             election: Election::new(replica),
-            claims_leader: false,
-            writes_claim: false,
+            claim: Claim::None,
             resource: None,
             valid: None,
             problem: None,
@@ -102,7 +107,11 @@ impl QuorumEntry {
         let inputs = ElectionInputs { connection: self.connection.as_ref(), is_lost, named };
         let requests = self.election.turn(clock::now(), &inputs, wake);
         // A claim is needed only while the quorum is lost, even if it was not written yet.
-        self.claims_leader = inputs.is_lost && (self.claims_leader || requests.claim);
+        if !inputs.is_lost {
+            self.claim = Claim::None;
+        } else if requests.claim && self.claim == Claim::None {
+            self.claim = Claim::Wanted;
+        }
         requests
     }
 
@@ -114,7 +123,7 @@ impl QuorumEntry {
     /// Begins the election again, after a panic in a turn of this quorum.
     pub fn restart_election(&mut self) {
         self.election.restart();
-        self.claims_leader = false;
+        self.claim = Claim::None;
     }
 
     /// The election of this replica.
@@ -333,7 +342,7 @@ impl QuorumEntry {
         let authority = self.election.grant().authority(clock::now());
         let decides = matches!(authority, Authority::Lead | Authority::End);
         // Only the leader writes the status.
-        let Some(resource) = self.resource.as_ref().filter(|_| self.claims_leader || decides) else {
+        let Some(resource) = self.resource.as_ref().filter(|_| self.claim != Claim::None || decides) else {
             self.writes.put_off();
             return None;
         };
@@ -345,7 +354,7 @@ impl QuorumEntry {
         }
         let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
         let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
-        let leads = self.claims_leader || self.election.is_leader(clock::now());
+        let leads = self.claim != Claim::None || self.election.is_leader(clock::now());
         let leader = leads.then(|| self.election.instance());
         let valid = self.valid.as_deref();
         let mut composed = show::compose(resource, valid, fingerprint, &statuses, self.obstacle(), leader)?;
@@ -355,7 +364,9 @@ impl QuorumEntry {
             composed.events.clear();
         }
         let status = self.writes.begin(composed.status, composed.events)?;
-        self.writes_claim = self.claims_leader;
+        if self.claim == Claim::Wanted {
+            self.claim = Claim::Sent;
+        }
         let mut next = resource.clone();
         next.status = Some(status);
         next.metadata.managed_fields = None;
@@ -365,8 +376,8 @@ impl QuorumEntry {
     /// Takes the outcome of the status write.
     pub fn status_written(&mut self, outcome: Result<Box<RedisQuorum>, CallError>, writer: &Writer) {
         // A claim that came later is not in it.
-        if std::mem::take(&mut self.writes_claim) {
-            self.claims_leader = false;
+        if self.claim == Claim::Sent {
+            self.claim = Claim::None;
         }
         let events = self.writes.ended(outcome.as_ref().map(|_| ()));
         // A conflict, or a deleted resource: the watch delivers the current state.

@@ -239,7 +239,7 @@ impl Shared {
         let (shared, replies) = (self.clone(), link.clone());
         let holds = [Cut::Hang, Cut::HoldReplies];
         thread::spawn(move || {
-            shared.carry(&replies, &replies.server, &replies.client, &holds, (shared.wrong_by, shared.late))
+            shared.carry(&replies, &replies.server, &replies.client, &holds, (shared.wrong_by, shared.late));
         });
         self.carry(&link, &link.client, &link.server, &[Cut::Hang], (0, Duration::ZERO));
     }

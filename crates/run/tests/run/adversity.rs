@@ -121,7 +121,7 @@ fn a_limit_of_the_size_of_files_only_takes_the_deadline_file() {
     let output = shell.stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(128 + 25), "the command has the default action: {errors}");
-    assert!(errors.contains("deadline.json: File too large"), "{errors}");
+    assert!(errors.contains("File too large"), "{errors}");
     assert!(!servers.is_locked("test/size"));
 }
 

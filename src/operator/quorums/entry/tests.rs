@@ -84,9 +84,9 @@ fn a_follower_does_not_wake_the_controller_again_and_again() {
 #[test]
 fn a_claim_ends_with_the_loss_of_the_quorum() {
     let (mut entry, _) = following();
-    entry.claims_leader = true;
+    entry.claim = Claim::Wanted;
     entry.elect(|| {});
-    assert!(!entry.claims_leader, "the quorum is not lost");
+    assert_eq!(entry.claim, Claim::None, "the quorum is not lost");
 }
 
 /// Another replica has claimed the name while this one wrote a status: that write conflicts, and the claim must follow it.
@@ -95,14 +95,14 @@ fn a_claim_outlives_a_write_that_was_sent_before_it() {
     let (mut entry, writer) = following();
     entry.take(shown("True"), true);
     entry.writes.begin(RedisQuorumStatus::default(), Vec::new());
-    entry.claims_leader = true;
+    entry.claim = Claim::Wanted;
     assert!(entry.next_status(&writer).is_none(), "a write is under way");
     entry.status_written(Err(CallError::Conflict), &writer);
-    assert!(entry.claims_leader);
+    assert_eq!(entry.claim, Claim::Wanted);
     entry.writes.wait_until(Instant::now());
     assert!(entry.next_status(&writer).is_some());
     entry.status_written(Err(CallError::Conflict), &writer);
-    assert!(!entry.claims_leader, "one write for each claim");
+    assert_eq!(entry.claim, Claim::None, "one write for each claim");
 }
 
 /// A status that another replica has written.
@@ -137,7 +137,7 @@ fn a_claim_changes_only_the_name_of_the_leader() {
     entry.take(shown("True"), true);
     let before = entry.resource.as_ref().and_then(|resource| resource.status.clone()).unwrap();
     entry.problem = Some("it cannot be opened".into());
-    entry.claims_leader = true;
+    entry.claim = Claim::Wanted;
     let after = entry.next_status(&writer).and_then(|resource| resource.status).expect("a claim");
     assert_eq!(after.leader.as_ref().map(|leader| leader.instance.as_str()), Some("operator-0"));
     assert_eq!(RedisQuorumStatus { leader: before.leader.clone(), ..after }, before);
