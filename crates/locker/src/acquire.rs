@@ -245,6 +245,7 @@ impl Attempts {
                 let free_in = free_at.map_or(Millis::ZERO, |at| at.since(now)).into();
                 AcquireError::Held { key, by: split(&by.metadata).0.to_owned(), free_in }
             }
+            Refusal::NotTaken => AcquireError::NotPolled { key },
             Refusal::NotGranted if inner.has_majority() => AcquireError::TooSlow { key },
             Refusal::NotGranted => AcquireError::NoMajority { key, nodes: inner.node_list() },
         }

@@ -95,6 +95,15 @@ pub enum AcquireError {
         /// The first key of the request.
         key: String,
     },
+    /// The lock was granted, and the program did not poll the future of the request for one TTL, so the lock was released.
+    #[error(
+        "key {key:?} was granted, and the program did not poll its request for one ttl, so the lock was released: poll the future of \
+         `acquire` until it is ready, and do not block its thread"
+    )]
+    NotPolled {
+        /// The first key of the request.
+        key: String,
+    },
     /// Another program has written to a key of the request. It blocks the lock until somebody deletes it.
     #[error(
         "the Redis key {key:?} has a value that this library did not write, or no time to live: delete it on all servers if no other program needs it, \

@@ -68,7 +68,7 @@ pub enum Released {
     /// their TTL.
     Queued,
     /// The lock was lost before. The servers that are connected have deleted the keys that they still had. On others they expire with
-    /// their TTL, also after [`Locker::shutdown`], and if [`hold_at_least`](crate::Request::hold_at_least) has not passed.
+    /// their TTL, and on all of them after [`Locker::shutdown`], or if [`hold_at_least`](crate::Request::hold_at_least) has not passed.
     AlreadyLost(Lost),
 }
 
@@ -265,6 +265,10 @@ impl Guard {
             });
             token
         });
+        // The task may not have had its turn since the loss.
+        if self.check().is_err() {
+            token.cancel();
+        }
         // A program that cancels its token cancels no other.
         token.child_token()
     }

@@ -28,7 +28,7 @@ pub enum NodeState {
     /// There is no connection.
     Down,
     /// It may have lost data of these locks: a first start, a restart or a flush. It votes when every lock that it may have forgotten
-    /// has expired, which is about this long from now.
+    /// has expired, which is about this long from now. Zero: it cannot vote yet for another reason, which the message of the server says.
     Waits(Duration),
     /// It cannot vote before the server or the program is configured in another way.
     Misconfigured,

@@ -324,8 +324,11 @@ impl Request {
     fn check_values(&self) -> Result<Config, String> {
         let inner = &self.locker.0;
         let owner = self.owner.as_ref().unwrap_or(&inner.owner);
-        if owner.len() > MAX_OWNER || owner.contains(['\n', '\r']) {
-            return Err(format!("owner has {} bytes: use up to {MAX_OWNER}, without line breaks", owner.len()));
+        if owner.is_empty() || owner.contains(['\n', '\r']) {
+            return Err(format!("owner is {owner:?}: use a name without line breaks, or leave it out"));
+        }
+        if owner.len() > MAX_OWNER {
+            return Err(format!("owner has {} bytes: use up to {MAX_OWNER}", owner.len()));
         }
         if self.metadata.len() > MAX_METADATA {
             return Err(format!("metadata has {} bytes: use up to {MAX_METADATA}", self.metadata.len()));

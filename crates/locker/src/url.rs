@@ -14,6 +14,9 @@ impl Server {
     /// # Errors
     /// What to do. The text shows no part of the URL: it may be a part of a password.
     pub fn parse(name: &str, url: &str) -> Result<Self, &'static str> {
+        if url.is_empty() {
+            return Err("its URL is empty: remove the comma before it");
+        }
         let (tls, rest) = match url.split_once("://") {
             Some(("redis", rest)) => (false, rest),
             Some(("rediss", rest)) => (true, rest),

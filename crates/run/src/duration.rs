@@ -7,8 +7,10 @@ use redislease_core::duration;
 /// A duration such as `500ms`, `30s` or `1m30s`; `0` needs no unit.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let span = duration::parse(if text == "0" { "0s" } else { text });
-    span.map(Duration::from)
-        .ok_or_else(|| "the duration must be written in h, m, s and ms, such as 30s, 1m30s or 250ms".to_owned())
+    span.map(Duration::from).ok_or_else(|| {
+        "the duration must be written in h, m, s and ms, with at most five digits each, such as 30s, 1m30s or 250ms"
+            .to_owned()
+    })
 }
 
 /// The text of a duration, as [`parse`] accepts it.

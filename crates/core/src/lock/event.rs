@@ -40,6 +40,8 @@ pub enum Refusal {
     Held(Stored, Option<Time>),
     /// No majority granted it in time.
     NotGranted,
+    /// It was won, and the program has not taken it in the time for which it was granted.
+    NotTaken,
     /// This process makes no attempt until then, because its clock stood still.
     ClockStoodStill(Time),
 }

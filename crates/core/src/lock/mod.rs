@@ -57,6 +57,8 @@ enum Progress {
     UnderWay,
     /// It ended without a term.
     Failed,
+    /// The program has not taken its term.
+    GivenUp,
 }
 
 /// One lock of one program, from its request to its end.
@@ -217,6 +219,7 @@ impl Lock {
         let in_time = self.first_until.is_none_or(|until| now < until) || breaks!(self.rules, UntakenTermKept);
         let term = self.term().filter(|_| is_asked && !in_time)?.id.clone();
         self.lost.get_or_insert(Lost::Expired);
+        self.progress = Progress::GivenUp;
         self.view.standing = Standing::Idle;
         Some(term)
     }
@@ -380,7 +383,7 @@ impl Lock {
             Phase::Won(_) => {
                 self.unread = false;
                 if self.check(now).is_err() {
-                    self.fail(now, Refusal::NotGranted, entropy);
+                    self.fail(now, self.refusal(), entropy);
                 }
             }
             Phase::Held { ref term, ends_at: Some(at) } if now >= at && !breaks!(self.rules, MaxHoldIgnored) => {
@@ -417,6 +420,9 @@ impl Lock {
 
     /// What the last attempt has shown.
     fn refusal(&self) -> Refusal {
+        if self.progress == Progress::GivenUp {
+            return Refusal::NotTaken;
+        }
         let by = self.view.refused_by.as_deref();
         by.map_or(Refusal::NotGranted, |by| Refusal::Held(by.clone(), self.view.retry_at))
     }

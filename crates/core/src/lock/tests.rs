@@ -114,7 +114,8 @@ fn a_term_that_is_renewed_and_not_taken_is_released_after_its_first_validity() {
         lock.handle(until, Input::Shown(&View { retry_at: Some(until), ..View::default() }));
         assert_eq!(lock.won(until), None);
         wake(&mut lock, until);
-        assert!(lock.failure().is_some(), "the time of the request has passed");
+        let untaken = Failure::Attempt { last: Refusal::NotTaken, timed_out: true };
+        assert_eq!(lock.failure(), Some(&untaken), "the time of the request has passed");
     }
     let mut lock = held(request());
     lock.handle(START, Input::Shown(&renewed));

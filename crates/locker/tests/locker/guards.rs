@@ -230,6 +230,18 @@ async fn the_token_is_cancelled_by_a_drop_before_any_server_answers() {
     }
 }
 
+/// A loop without an `await` asks only the token.
+#[tokio::test]
+async fn a_token_that_is_asked_for_after_the_loss_is_cancelled() {
+    let (_servers, locker) = three().await;
+    for _ in 0..20 {
+        let guard = once(&locker, "k").max_hold(ms(20)).acquire().await.unwrap();
+        eventually("the loss", || guard.check().is_err()).await;
+        assert!(guard.lost_token().is_cancelled());
+        guard.release().await;
+    }
+}
+
 /// The thread of the nodes may end before a task on it has its turn.
 #[tokio::test]
 async fn the_token_is_cancelled_also_by_the_last_guard_of_a_locker() {

@@ -17,7 +17,8 @@ async fn invalid_values_are_refused_with_a_sentence() {
         (locker.lock("k").stop_budget(LONGEST), "stop_budget"),
         (locker.lock(""), "0 bytes"),
         (locker.lock("k".repeat(513)), "513 bytes"),
-        (locker.lock("k").owner("a\nb"), r#"key "k": owner has 3 bytes: use up to 256, without line breaks"#),
+        (locker.lock("k").owner("a\nb"), r#"key "k": owner is "a\nb": use a name without line breaks"#),
+        (locker.lock("k").owner(""), r#"key "k": owner is "": use a name"#),
         (locker.lock_all(keys()), "9 keys"),
         (locker.lock_all(["a", "a"]), "named twice"),
         (
