@@ -12,7 +12,7 @@ fn run_doctor(values: &[&str]) -> Result<()> {
     let restricted = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     for (name, labels) in [(SYSTEM, restricted), ("shop", json!({})), ("jobs", json!({}))] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
-        control_plane.apply(&namespace.to_string())?;
+        control_plane.apply_object(&namespace)?;
     }
     let redis = options.start_redis()?;
     let installation = Installation::install_chart(&options, control_plane, redis, values)?;

@@ -33,7 +33,7 @@ impl Release {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": restricted},
         });
-        control_plane.apply(&namespace.to_string())?;
+        control_plane.apply_object(&namespace)?;
         let redis = options.start_redis()?;
         let helm = Helm::with_kubeconfig(control_plane.kubeconfig())?;
         let wait = ["--wait", "--timeout=2m"];

@@ -262,7 +262,7 @@ fn prepare(cluster: &ControlPlane, case: Case) -> Result<Watch> {
     let watch = cluster.watch("endpointslices", case.namespace)?;
     let mut items = vec![case.service()];
     items.extend((0..PODS).map(|number| case.pod(number)));
-    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
+    cluster.apply_object(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", &namespace, "--timeout=60s"])?;
     Ok(watch)
 }

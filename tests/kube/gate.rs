@@ -151,7 +151,7 @@ fn catch_up(cluster: &ControlPlane, watch: &mut Watch, namespace: &str) -> Resul
         "metadata": {"name": "last", "namespace": namespace},
         "spec": {"containers": [{"name": "main", "image": "none"}], "schedulingGates": [{"name": "example.com/never"}]},
     });
-    cluster.apply(&pod.to_string())?;
+    cluster.apply_object(&pod)?;
     watch.wait("the last pod", SOON, |event| name(&event.object) == "last").map(drop)
 }
 

@@ -28,6 +28,19 @@ pub(crate) fn get_from_socket(socket: &Path, path: &str) -> Answer {
     ask(stream, path)
 }
 
+/// Sends a body with PATCH.
+pub(crate) fn patch_to_socket(socket: &Path, path: &str, content_type: &str, body: &str) -> Answer {
+    let mut stream = UnixStream::connect(socket)?;
+    // An admission webhook may take as long.
+    stream.set_read_timeout(Some(METRICS_SILENCE))?;
+    let length = body.len();
+    write!(
+        stream,
+        "PATCH {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )?;
+    answered(stream)
+}
+
 fn silence(path: &str) -> Duration {
     if path == "/metrics" { METRICS_SILENCE } else { SILENCE }
 }
@@ -35,6 +48,10 @@ fn silence(path: &str) -> Duration {
 /// HTTP/1.1: the answer says where it ends. With HTTP/1.0, a page that the server breaks off looks like a whole one.
 fn ask(mut stream: impl Read + Write, path: &str) -> Answer {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    answered(stream)
+}
+
+fn answered(mut stream: impl Read) -> Answer {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     parse(&answer)

@@ -157,7 +157,7 @@ impl ControlPlane {
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
         };
         let nodes: Vec<_> = names.iter().map(node).collect();
-        self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": nodes}).to_string())?;
+        self.apply_object(&json!({"apiVersion": "v1", "kind": "List", "items": nodes}))?;
         self.kubelets = Some(Kubelets::start(self.kubeconfig().to_owned(), &names)?);
         Ok(())
     }
@@ -253,6 +253,18 @@ impl ControlPlane {
     /// [`Error::Command`](crate::Error::Command) with the API server's refusal.
     pub fn apply(&self, manifest: &str) -> Result<()> {
         self.kubectl_with_input(&["apply", "--server-side", "--filename=-"], manifest).map(drop)
+    }
+
+    /// Applies an object, or a list of objects, on the server's side.
+    ///
+    /// # Errors
+    /// [`Error::Command`](crate::Error::Command) with the API server's refusal.
+    pub fn apply_object(&self, object: &Value) -> Result<()> {
+        if let Some(items) = object["items"].as_array() {
+            return items.iter().try_for_each(|item| self.apply_object(item));
+        }
+        // To start kubectl takes longer than what it does.
+        if self.reader.apply(object) { Ok(()) } else { self.apply(&object.to_string()) }
     }
 
     /// Runs kubectl with something on its standard input.

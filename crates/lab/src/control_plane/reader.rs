@@ -1,4 +1,4 @@
-//! Reads objects through a `kubectl proxy` on a Unix socket, so that polling does not start a process for each call.
+//! Reads and applies objects through a `kubectl proxy` on a Unix socket, so that polling does not start a process for each call.
 
 use std::path::{Path, PathBuf};
 
@@ -42,6 +42,15 @@ impl Reader {
         self.page(path)?.map(parse).transpose()
     }
 
+    /// Applies an object on the server's side, as kubectl does. Returns whether it is certain that the API server has stored it: kubectl
+    /// says what is wrong otherwise, and knows kinds whose plural is irregular.
+    pub(super) fn apply(&self, object: &Value) -> bool {
+        let Some(path) = path_of(object) else { return false };
+        let path = format!("{path}?fieldManager=kubectl&fieldValidation=Strict");
+        let answer = http::patch_to_socket(&self.socket, &path, "application/apply-patch+yaml", &object.to_string());
+        matches!(answer, Ok((200 | 201, _)))
+    }
+
     pub(super) fn page(&self, path: &str) -> Result<Option<String>> {
         let failed = |message: String| Error::Answer { url: path.to_owned(), message };
         let (code, body) = http::get_from_socket(&self.socket, path).map_err(|error| failed(error.to_string()))?;
@@ -51,4 +60,19 @@ impl Reader {
             _ => Err(failed(format!("{code}: {}", body.trim()))),
         }
     }
+}
+
+/// The path of an object with a regular plural. Without a namespace it belongs to the cluster.
+fn path_of(object: &Value) -> Option<String> {
+    let [version, kind] = ["apiVersion", "kind"].map(|field| object[field].as_str());
+    let (version, kind, name) = (version?, kind?.to_lowercase(), object["metadata"]["name"].as_str()?);
+    let root = if version.contains('/') { "apis" } else { "api" };
+    let plural = match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with('s') => format!("{kind}es"),
+        None => format!("{kind}s"),
+    };
+    let namespace =
+        object["metadata"]["namespace"].as_str().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
+    Some(format!("/{root}/{version}{namespace}/{plural}/{name}"))
 }

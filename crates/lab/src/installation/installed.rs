@@ -206,7 +206,7 @@ impl Installation {
     /// # Errors
     /// [`Error::Command`] with the API server's refusal.
     pub fn apply(&self, object: &Value) -> Result<()> {
-        self.control_plane.apply(&object.to_string())
+        self.control_plane.apply_object(object)
     }
 
     /// Applies a namespace.
