@@ -34,6 +34,8 @@ struct WorkloadEntry {
     leases: BTreeSet<String>,
     /// The quorum of the change that is being made.
     busy: Option<String>,
+    /// Whether a lease of the workload was deleted, or all were listed, after that change was sent: its answer may be older.
+    answer_is_old: bool,
     /// The problems that were reported, with the UID of the workload.
     reported: BTreeSet<(String, Problem)>,
     /// A problem that a change met, until a time or another event.
@@ -198,7 +200,12 @@ impl AnnotatedWorkloads {
                 }
                 self.take_lease(*lease);
             }
-            Watched::Deleted(lease) => self.forget_lease(&lease.namespace, &lease.name, &lease.uid),
+            Watched::Deleted(lease) => {
+                if let Some(entry) = lease.workload().and_then(|workload| self.entries.get_mut(&workload)) {
+                    entry.answer_is_old = true;
+                }
+                self.forget_lease(&lease.namespace, &lease.name, &lease.uid);
+            }
             // The lease exists: its last facts stay.
             Watched::Unreadable(metadata) => {
                 let name = (metadata.namespace.unwrap_or_default().into(), metadata.name.unwrap_or_default());
@@ -215,11 +222,10 @@ impl AnnotatedWorkloads {
             Watched::ListEnds => {
                 let list = self.lease_list.ends();
                 self.leases_listed = true;
+                self.entries.values_mut().for_each(|entry| entry.answer_is_old = true);
                 let gone = self.leases.iter().filter(|(name, _)| list.as_ref().is_some_and(|list| list.lacks(name)));
-                let gone: Vec<_> = gone
-                    .map(|((namespace, name), lease)| (namespace.clone(), name.clone(), lease.uid.clone()))
-                    .collect();
-                for (namespace, name, uid) in gone {
+                let gone: Vec<_> = gone.map(|(name, lease)| (name.clone(), lease.uid.clone())).collect();
+                for ((namespace, name), uid) in gone {
                     self.forget_lease(&namespace, &name, &uid);
                 }
                 self.all_due();
@@ -352,7 +358,7 @@ impl AnnotatedWorkloads {
         entry.reported = current;
         match change {
             Some((quorum, change)) if leads(&quorum) => {
-                entry.busy = Some(quorum);
+                (entry.busy, entry.answer_is_old) = (Some(quorum), false);
                 effects.push(Effect::Change(key.clone(), change));
             }
             Some(_) => entry.again_at = Some(now + FOLLOW),
@@ -368,7 +374,7 @@ impl AnnotatedWorkloads {
     pub fn changed(&mut self, now: Time, key: &WorkloadKey, outcome: Changed<Box<LeaseFacts>>, entropy: Entropy) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let quorum = entry.busy.take().unwrap_or_default();
-        let failures = std::mem::take(&mut entry.failures);
+        let (failures, is_old) = (std::mem::take(&mut entry.failures), entry.answer_is_old);
         let mut repeat = || {
             entry.failures = failures.saturating_add(1);
             now + AGAIN.jittered(entry.failures, entropy)
@@ -383,7 +389,9 @@ impl AnnotatedWorkloads {
                 let more = entry.writes.checked_sub(WRITES).filter(|more| *more > 0);
                 entry.not_before = more.map(|more| now + AGAIN.jittered(more, entropy));
                 self.due.insert(key.clone());
-                self.take_lease(*lease);
+                if !is_old {
+                    self.take_lease(*lease);
+                }
             }
             Changed::Deleted(uid) => {
                 entry.obstacle = None;
@@ -397,7 +405,7 @@ impl AnnotatedWorkloads {
                 let problem = entry.workload.as_ref().and_then(|workload| judge_existing(workload, &lease));
                 if let Some(problem) = problem {
                     entry.obstacle = Some((problem, quorum, now + TAKEN));
-                } else {
+                } else if !is_old {
                     self.take_lease(*lease);
                 }
                 self.due.insert(key.clone());

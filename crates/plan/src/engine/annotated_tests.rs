@@ -298,6 +298,27 @@ fn a_refusal_is_reported_and_tried_again_later() {
     assert!((6..=12).contains(&tries.len()), "with growing pauses: {tries:?}");
 }
 
+/// The watch is a connection of its own.
+#[test]
+fn a_lease_that_is_deleted_before_the_answer_to_its_creation_comes_is_created_again() {
+    for is_listed in [false, true] {
+        let mut world = World::new();
+        world.apply(workload("a", &[]));
+        world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(workload("a", &[("lease", "true")]))));
+        let [Effect::Change(key, Change::Create(lease))] = &world.decide(|_| true)[..] else { panic!("a lease") };
+        let created = LeaseFacts { uid: "first".into(), version: Some("2".into()), ..LeaseFacts::from(&**lease) };
+        if is_listed {
+            world.list_leases();
+        } else {
+            world.state.lease(Watched::Seen(Box::new(created.clone())));
+            world.state.lease(Watched::Deleted(Box::new(created.clone())));
+        }
+        world.state.changed(world.now, key, Changed::Written(Box::new(created)), Entropy(0));
+        world.work();
+        assert_eq!(world.written(), ["create a"], "{is_listed}");
+    }
+}
+
 /// Its status changes with each term.
 #[test]
 fn a_change_of_the_status_of_a_lease_does_not_shorten_the_pause_after_a_refusal() {
