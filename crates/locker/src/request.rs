@@ -327,11 +327,11 @@ impl Request {
         if owner.is_empty() || owner.contains(['\n', '\r']) {
             return Err(format!("owner is {owner:?}: use a name without line breaks, or leave it out"));
         }
-        if owner.len() > MAX_OWNER {
-            return Err(format!("owner has {} bytes: use up to {MAX_OWNER}", owner.len()));
-        }
-        if self.metadata.len() > MAX_METADATA {
-            return Err(format!("metadata has {} bytes: use up to {MAX_METADATA}", self.metadata.len()));
+        let metadata = &self.metadata;
+        for (name, length, most) in [("owner", owner.len(), MAX_OWNER), ("metadata", metadata.len(), MAX_METADATA)] {
+            if length > most {
+                return Err(format!("{name} has {length} bytes: use up to {most}"));
+            }
         }
         let longest = Duration::from(inner.nodes.longest_lease());
         if self.hold_at_least > longest {
@@ -342,13 +342,13 @@ impl Request {
                 show(longest),
             ));
         }
-        if let Some(longest) = self.max_hold.filter(|longest| *longest < Duration::from_millis(1)) {
-            return Err(format!("max_hold is {}: use at least 1ms", show(longest)));
+        match (self.max_hold, self.attempts) {
+            (Some(hold), _) if hold < Duration::from_millis(1) => {
+                Err(format!("max_hold is {}: use at least 1ms", show(hold)))
+            }
+            (_, Some(0)) => Err("attempts is 0: use at least 1".to_owned()),
+            _ => self.lease(),
         }
-        if self.attempts == Some(0) {
-            return Err("attempts is 0: use at least 1".to_owned());
-        }
-        self.lease()
     }
 
     fn check_keys(&self) -> Result<(), AcquireError> {
@@ -359,8 +359,7 @@ impl Request {
         for (index, key) in self.keys.iter().enumerate() {
             if key.is_empty() || key.len() > MAX_KEY {
                 return invalid(format!("key {} has {} bytes: use 1 to {MAX_KEY}", shown(key), key.len()));
-            }
-            if self.keys[..index].contains(key) {
+            } else if self.keys[..index].contains(key) {
                 return invalid(format!("key {key:?} is named twice: name each key once"));
             }
         }
@@ -390,9 +389,9 @@ impl Request {
             let advice = if least <= longest {
                 format!("use a ttl of at least {}, or a shorter {shorter}", show(least))
             } else if least <= LONGEST_LEASE {
+                let least = show(least);
                 format!(
-                    "use a shorter {shorter}, or a ttl of at least {} and a longer longest_lease in all programs",
-                    show(least)
+                    "use a shorter {shorter}, or a ttl of at least {least} and a longer longest_lease in all programs"
                 )
             } else {
                 format!("use a shorter {shorter}")
@@ -432,22 +431,19 @@ fn invalid<T>(problem: String) -> Result<T, AcquireError> {
 mod tests {
     use super::*;
 
-    const fn s(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
     /// The table of `docs/lock.md`.
     #[test]
     fn defaults() {
-        let plan = |longest| {
+        let plan = |seconds| {
+            let longest = Duration::from_secs(seconds);
             let locker = Locker::builder(["redis://a:1"]).single_node().longest_lease(longest).build().unwrap();
             let owner = locker.owner().to_owned();
             (locker.lock("k").plan().unwrap(), owner)
         };
-        let (Plan { lease, request, .. }, owner) = plan(s(60));
+        let (Plan { lease, request, .. }, owner) = plan(60);
         assert_eq!((lease.ttl, lease.stop_budget, lease.renew_interval), (Millis(30_000), Millis(3000), Millis(9000)));
         assert_eq!((request.wait, request.max_hold, request.hold_at_least), (lease.ttl, None, Millis::ZERO));
         assert_eq!((request.retry, &*request.holder.0), (Retry::default().backoff(), &*owner));
-        assert_eq!(plan(s(10)).0.lease.ttl, Millis(10_000), "the longest lease is shorter");
+        assert_eq!(plan(10).0.lease.ttl, Millis(10_000), "the longest lease is shorter");
     }
 }

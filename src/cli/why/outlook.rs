@@ -123,9 +123,9 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
         Decision { step: Step::End { proof, cause, .. }, .. } => ends(spec, facts.now, proof, cause, next),
         Decision { again_at: Some(at), .. } => match decide(&situation(at)).step {
             Step::End { proof, cause, .. } => ends(spec, timestamp(at), proof, cause, next).at(timestamp(at)),
-            _ => stays(spec, holder, next),
+            _ => stays(spec, holder, next, blocked.is_some()),
         },
-        Decision { .. } => stays(spec, holder, next),
+        Decision { .. } => stays(spec, holder, next, blocked.is_some()),
     };
     let unknown = facts.quorum.is_err().then(|| {
         "Whether a majority of the Redis nodes votes is not known here: without one, the lease cannot be renewed."
@@ -135,7 +135,7 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
 }
 
 /// The term continues, and no timeout is running.
-fn stays(spec: &ValidLease, holder: &Holder, next: Option<&str>) -> Outlook {
+fn stays(spec: &ValidLease, holder: &Holder, next: Option<&str>, is_blocked: bool) -> Outlook {
     if spec.cluster.is_some() {
         return Outlook::say(format!(
             "No change is due. When the term of {} has ended, another cluster can acquire the lease as soon as its keys expire.",
@@ -143,7 +143,8 @@ fn stays(spec: &ValidLease, holder: &Holder, next: Option<&str>) -> Outlook {
         ));
     }
     let Some(next) = next else {
-        return Outlook::say("No change is due. No other pod can take over, because none can be elected.");
+        let why = if is_blocked { "as long as what follows is so" } else { "because none can be elected" };
+        return Outlook::say(format!("No change is due. No other pod can take over, {why}."));
     };
     let pod = &holder.pod;
     let outlook = Outlook::say(format!(

@@ -193,10 +193,10 @@ pub fn is_lease_name(name: &str) -> bool {
     is_object_name(name) && name.len() <= MAX_LEASE_NAME
 }
 
-/// Whether this value of [`LEASE_ANNOTATION`] is the name of a lease. The words of YAML for a truth value are not: whoever writes them
+/// Whether this value of [`LEASE_ANNOTATION`] is the name of a lease. The words of YAML for a truth value, `1` and `0` are not: whoever writes them
 /// means `"true"` or `"false"`.
 pub fn names_a_lease(value: &str) -> bool {
-    is_lease_name(value) && !["true", "false", "yes", "no", "on", "off"].contains(&value)
+    is_lease_name(value) && !["true", "false", "yes", "no", "on", "off", "1", "0"].contains(&value)
 }
 
 #[cfg(test)]

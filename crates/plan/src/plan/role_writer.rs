@@ -394,7 +394,8 @@ fn report_correction(
     out.emit(Effect::Measure(Measure::Corrected { kind }));
     if let Some(altered) = altered.filter(|_| tell) {
         let note = format!(
-            "{} was changed after the operator had written it: {}. The operator writes it again.",
+            "{} was changed after the operator had written it: {}. The operator writes it again; if that happens again and again, after \
+             longer pauses, up to 5 minutes.",
             pod.name,
             altered.difference()
         );

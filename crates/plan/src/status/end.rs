@@ -69,7 +69,9 @@ impl TermEnd {
             },
             Self::KeysMissing => "too many Redis nodes no longer have its keys",
             Self::RenewDeadline => "no majority of the Redis nodes renewed it in time",
-            Self::NeverConfirmed => "no majority of the Redis nodes confirmed it after the operator started",
+            Self::NeverConfirmed => {
+                "no majority of the Redis nodes confirmed it after the operator started, or after another replica took over"
+            }
             Self::Superseded => "the status names a later term",
             Self::InternalError => "the operator has a defect; its log has the message to report",
             Self::Unobserved => "this operator did not observe why it ended",

@@ -9,6 +9,7 @@ mod key_reads;
 mod leadership;
 mod permits;
 mod publication;
+mod quorums;
 mod roles;
 mod terms;
 mod workload;
