@@ -174,6 +174,10 @@ pub fn for_options(text: &str) -> String {
     [
         // It stops the command by itself.
         (". Stop the work, and acquire the lock again", ""),
+        (
+            ": poll the future of `acquire` until it is ready, and do not block its thread",
+            ": this process was stopped meanwhile",
+        ),
         ("call single_node()", "use --single-node"),
         ("call tls()", "use --tls-ca"),
         ("tls() applies", "--tls-ca applies"),
@@ -321,9 +325,10 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
     }
     let code = match last {
         AcquireError::NoMajority { .. } => exit::NO_MAJORITY,
-        AcquireError::TooSlow { .. } | AcquireError::ClockStoodStill { .. } | AcquireError::AlreadyHeldHere { .. } => {
-            options.conflict_exit_code
-        }
+        AcquireError::TooSlow { .. }
+        | AcquireError::NotPolled { .. }
+        | AcquireError::ClockStoodStill { .. }
+        | AcquireError::AlreadyHeldHere { .. } => options.conflict_exit_code,
         AcquireError::Invalid { .. } => exit::USAGE,
         _ => exit::FAILED,
     };
@@ -333,7 +338,7 @@ fn not_acquired(error: &AcquireError, options: &RunOptions) -> NotAcquired {
         why,
         is_error: true,
         is_final: matches!(last, AcquireError::Invalid { .. } | AcquireError::Foreign { .. }),
-        is_undecided: matches!(last, AcquireError::TooSlow { .. }),
+        is_undecided: matches!(last, AcquireError::TooSlow { .. } | AcquireError::NotPolled { .. }),
     }
 }
 

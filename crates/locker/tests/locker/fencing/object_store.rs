@@ -22,6 +22,13 @@ curl() {
 . "$SCRIPT"
 "#;
 
+/// The requests reach the server one after another. S3 answers each of them in one step, and this server does not: with reads beside
+/// the writes, a write was lost in 3 of 60 runs on a busy machine, also when the writes came one after another.
+const ATOMIC: &str = r#"
+curl() { flock "$ONE_BY_ONE" curl "$@"; }
+. "$SCRIPT"
+"#;
+
 pub struct Objects(ObjectStore);
 
 impl Objects {
@@ -126,8 +133,12 @@ async fn an_object_store_rejects_a_write_that_was_overtaken() {
 #[test]
 fn an_object_store_keeps_the_newest_of_concurrent_writes() {
     let Some(objects) = Objects::start() else { return };
-    let tokens = 1..=8;
-    let writes: Vec<Child> = tokens.map(|token| objects.start_write(&format!("of {token}"), token)).collect();
+    let (one_by_one, script) = (objects.0.scratch().unwrap().join("one-by-one"), objects.file("atomic.sh", ATOMIC));
+    let write = |token| {
+        let mut write = objects.script(&script, "account", token, &format!("of {token}"));
+        write.env("SCRIPT", repository().join(SCRIPT)).env("ONE_BY_ONE", &one_by_one).spawn().unwrap()
+    };
+    let writes: Vec<Child> = (1..=8).map(write).collect();
     let done: Vec<bool> = writes.into_iter().map(written).collect();
     assert!(done[7], "the holder with the greatest token writes: {done:?}");
     assert_eq!(objects.value(), "of 8");
