@@ -301,9 +301,10 @@ fn is_next(event: &WatchEvent, before: &LeaseState) -> bool {
     is_lease && other && status["attempt"].is_string()
 }
 
-/// The container of a pod of the workload.
+/// The container of a pod of the workload. The kubelet says that a container runs before its process has become that of the workload.
 pub fn container(pod: &Value) -> Outcome<Container> {
     let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-    let found = Container::find(uid, "/workload")?;
-    found.ok_or_else(|| format!("No process of the pod {} runs.", pod["metadata"]["name"]).into())
+    let none = || format!("No process of the pod {} runs.", pod["metadata"]["name"]);
+    let find = || Container::find(uid, "/workload").map_err(|error| error.to_string())?.ok_or_else(none);
+    Ok(poll(Duration::from_secs(10), find)?)
 }
