@@ -92,9 +92,14 @@ impl Election {
         self.machine.instance()
     }
 
+    /// Whether this replica holds the lock, also one that does not lead any more.
+    pub const fn has_lock(&self) -> bool {
+        self.lock.is_some()
+    }
+
     /// Whether this replica holds the lock and leads.
     pub fn is_leader(&self, now: Time) -> bool {
-        self.lock.is_some() && self.grant.authority(now) == Authority::Lead
+        self.has_lock() && self.grant.authority(now) == Authority::Lead
     }
 
     /// The time of the next turn if no event arrives before.

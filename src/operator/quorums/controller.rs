@@ -129,9 +129,8 @@ impl Controller {
     ) {
         let mut secrets = tokio::time::interval(SECRET_EVERY);
         loop {
-            let show_at = self.entries.values().filter_map(QuorumEntry::show_at).min();
-            let elect_at = self.entries.values().filter_map(QuorumEntry::elect_at).min();
-            if let Err(error) = alarm.set(elect_at) {
+            let due = |entry: &QuorumEntry| [entry.elect_at(), entry.show_at()].into_iter().flatten().min();
+            if let Err(error) = alarm.set(self.entries.values().filter_map(due).min()) {
                 return tracing::error!(%error, "The timer of the controller of RedisQuorums cannot be set.");
             }
             tokio::select! {
@@ -142,6 +141,7 @@ impl Controller {
                         return tracing::error!(%error, "The timer of the controller of RedisQuorums failed.");
                     }
                     self.elect_where(|election, now| election.next_deadline().is_some_and(|at| at <= now));
+                    self.write_all_statuses();
                 }
                 Some(event) = watch.recv() => self.take(event),
                 Some(event) = happened.recv() => self.happened(event),
@@ -154,7 +154,6 @@ impl Controller {
                     // Clock offsets change without an event.
                     self.write_all_statuses();
                 }
-                () = sleep_until(show_at) => self.write_all_statuses(),
             }
             self.report_progress();
         }
@@ -434,12 +433,5 @@ impl Controller {
         {
             part.done();
         }
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
     }
 }

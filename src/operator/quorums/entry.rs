@@ -4,7 +4,6 @@
 mod tests;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use kube::{Resource, ResourceExt};
 use redislease_core::time::Time;
@@ -12,12 +11,11 @@ use redislease_lock::clock;
 use redislease_lock::nodes::StartError;
 use redislease_plan::api::conditions::{LeaseReady, QuorumReady};
 use redislease_plan::api::quorum::NodeState;
-use redislease_plan::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
-use redislease_plan::plan::{Authority, QuorumFacts};
+use redislease_plan::api::{RedisQuorum, ValidQuorum};
+use redislease_plan::plan::{Authority, QuorumFacts, QuorumStatusWriter};
 
 use super::connection::{Connection, evaluated, mismatch, up};
 use super::secret::{Login, Read, Secrets};
-use super::status_writes::StatusWrites;
 use super::{QuorumUpdate, show};
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
@@ -33,15 +31,6 @@ pub(super) enum Step {
     Open(Arc<ValidQuorum>, Login),
 }
 
-/// Whether this replica writes itself into the status although it does not hold the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
-    None,
-    Wanted,
-    /// The write under way says so.
-    Sent,
-}
-
 /// The last update that was sent to the engine.
 #[derive(Debug, PartialEq)]
 struct SentUpdate {
@@ -52,7 +41,6 @@ struct SentUpdate {
 /// One quorum.
 pub(super) struct QuorumEntry {
     election: Election,
-    claim: Claim,
     resource: Option<RedisQuorum>,
     /// The last valid spec.
     valid: Option<Arc<ValidQuorum>>,
@@ -67,7 +55,7 @@ pub(super) struct QuorumEntry {
     /// more.
     retiring: bool,
     sent: Option<SentUpdate>,
-    writes: StatusWrites,
+    status_writer: QuorumStatusWriter,
     /// The last answer of [`is_behind`](Self::is_behind): the others may lose the quorum for a moment.
     fell_behind: bool,
 }
@@ -77,7 +65,6 @@ impl QuorumEntry {
     pub fn new(replica: Replica) -> Self {
         Self {
             election: Election::new(replica),
-            claim: Claim::None,
             resource: None,
             valid: None,
             problem: None,
@@ -86,7 +73,7 @@ impl QuorumEntry {
             connection: None,
             retiring: false,
             sent: None,
-            writes: StatusWrites::default(),
+            status_writer: QuorumStatusWriter::default(),
             fell_behind: false,
         }
     }
@@ -106,11 +93,10 @@ impl QuorumEntry {
         };
         let inputs = ElectionInputs { connection: self.connection.as_ref(), is_lost, named };
         let requests = self.election.turn(clock::now(), &inputs, wake);
-        // A claim is needed only while the quorum is lost, even if it was not written yet.
         if !inputs.is_lost {
-            self.claim = Claim::None;
-        } else if requests.claim && self.claim == Claim::None {
-            self.claim = Claim::Wanted;
+            self.status_writer.withdraw_claim();
+        } else if requests.claim {
+            self.status_writer.claim();
         }
         requests
     }
@@ -123,7 +109,7 @@ impl QuorumEntry {
     /// Begins the election again, after a panic in a turn of this quorum.
     pub fn restart_election(&mut self) {
         self.election.restart();
-        self.claim = Claim::None;
+        self.status_writer.withdraw_claim();
     }
 
     /// The election of this replica.
@@ -333,40 +319,26 @@ impl QuorumEntry {
     }
 
     /// When the status must be compared again.
-    pub const fn show_at(&self) -> Option<Instant> {
-        self.writes.at()
+    pub fn show_at(&self) -> Option<Time> {
+        self.status_writer.next_deadline().filter(|_| self.exists())
     }
 
     /// Returns the resource with the status to write now. Reports the events of an unanswered write that the resource shows.
     pub fn next_status(&mut self, writer: &Writer) -> Option<RedisQuorum> {
-        let authority = self.election.grant().authority(clock::now());
-        let decides = matches!(authority, Authority::Lead | Authority::End);
-        // Only the leader writes the status.
-        let Some(resource) = self.resource.as_ref().filter(|_| self.claim != Claim::None || decides) else {
-            self.writes.put_off();
-            return None;
-        };
-        for notice in self.writes.shown(resource.status.as_ref()) {
+        let obstacle = self.obstacle().map(|(reason, message)| (reason, message.to_owned()));
+        let (now, resource) = (clock::now(), self.resource.as_ref()?);
+        for notice in self.status_writer.shown(now, resource.status.as_ref()) {
             writer.report(&notice, &resource.object_ref(&()));
         }
-        if !self.writes.may_begin() {
-            return None;
-        }
-        let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
-        let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
-        let leads = self.claim != Claim::None || self.election.is_leader(clock::now());
-        let leader = leads.then(|| self.election.instance());
-        let valid = self.valid.as_deref();
-        let mut composed = show::compose(resource, valid, fingerprint, &statuses, self.obstacle(), leader)?;
-        // Until the time has passed in which the leader can contradict a claim, the status says what that leader sees.
-        if !decides && let Some(shown) = &resource.status {
-            composed.status = RedisQuorumStatus { leader: composed.status.leader, ..shown.clone() };
-            composed.events.clear();
-        }
-        let status = self.writes.begin(composed.status, composed.events)?;
-        if self.claim == Claim::Wanted {
-            self.claim = Claim::Sent;
-        }
+        let compose = |leads: bool| {
+            let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
+            let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
+            let leader = leads.then(|| self.election.instance());
+            let obstacle = obstacle.as_ref().map(|(reason, message)| (*reason, message.as_str()));
+            show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, obstacle, leader)
+        };
+        let grant = (self.election.grant().authority(now), self.election.has_lock());
+        let status = self.status_writer.next(now, grant, resource.status.as_ref(), compose)?;
         let mut next = resource.clone();
         next.status = Some(status);
         next.metadata.managed_fields = None;
@@ -375,11 +347,7 @@ impl QuorumEntry {
 
     /// Takes the outcome of the status write.
     pub fn status_written(&mut self, outcome: Result<Box<RedisQuorum>, CallError>, writer: &Writer) {
-        // A claim that came later is not in it.
-        if self.claim == Claim::Sent {
-            self.claim = Claim::None;
-        }
-        let events = self.writes.ended(outcome.as_ref().map(|_| ()));
+        let events = self.status_writer.ended(clock::now(), outcome.as_ref().map(|_| ()));
         // A conflict, or a deleted resource: the watch delivers the current state.
         let Ok(answered) = outcome else { return };
         let object = answered.object_ref(&());

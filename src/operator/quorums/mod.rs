@@ -10,7 +10,6 @@ mod entry;
 mod parts;
 mod secret;
 mod show;
-mod status_writes;
 #[cfg(test)]
 mod tests;
 mod update;

@@ -52,7 +52,7 @@ mod publish;
 mod reconciler;
 mod recorded;
 mod refusals;
-pub mod repeat;
+mod repeat;
 mod restarts;
 mod role_writer;
 mod roles;
@@ -74,7 +74,7 @@ pub use effect::{Command, Effect, Measure, PodChange, Read, RoleWrite, Shown, St
 pub use event::{Event, RoleOutcome, StatusOutcome, WriteOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, Identity, OpenQuorum, PodKnowledge, QuorumFacts};
 pub use fair_queue::FairQueue;
-pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts};
+pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, QuorumStatusWriter};
 pub use machine::Machine;
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
 pub use reconciler::Reconciler;

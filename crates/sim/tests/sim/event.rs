@@ -47,27 +47,57 @@ pub enum Event {
 #[derive(Clone, Debug)]
 pub enum Inside {
     // From the Redis servers and their connections.
-    Reply { to: Address, id: u64, answer: Answer, clock: u64 },
+    Reply {
+        to: Address,
+        id: u64,
+        answer: Answer,
+        clock: u64,
+    },
     Flush(Address),
     Reset(Address),
     Dial(Address),
-    Vote { serial: u64, round: Round, node: Node, vote: Vote },
+    Vote {
+        serial: u64,
+        round: Round,
+        node: Node,
+        vote: Vote,
+    },
     // From the API server.
-    ApiReply { id: u64, answer: Box<calls::Answer> },
+    ApiReply {
+        id: u64,
+        answer: Box<calls::Answer>,
+    },
     WatchOpen(Kind),
     WatchRenew,
     Watch(Kind, Box<Step>),
-    WatchedWorkload { place: usize },
+    WatchedWorkload {
+        place: usize,
+    },
     // From itself.
     Wake,
     Work,
-    Order { uid: u32, order: Box<Planned>, views: SharedViews },
-    Mail { uid: u32 },
+    Order {
+        uid: u32,
+        order: Box<Planned>,
+        views: SharedViews,
+    },
+    Mail {
+        uid: u32,
+    },
     QuorumRead,
     QuorumSeen,
     LeaderTurn,
-    LossDue { serial: u64, uid: u32, attempt: Attempt },
-    StopDue { uid: u32, pod: u32 },
+    /// Clock offsets change without an event, so the status of the quorum is compared now and then.
+    CompareQuorum,
+    LossDue {
+        serial: u64,
+        uid: u32,
+        attempt: Attempt,
+    },
+    StopDue {
+        uid: u32,
+        pod: u32,
+    },
     Terminate,
     Program(ProgramStep),
 }

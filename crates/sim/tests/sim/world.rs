@@ -290,6 +290,7 @@ impl World {
             Inside::QuorumRead => self.quorum_read(process),
             Inside::QuorumSeen => self.nodes_changed(process),
             Inside::LeaderTurn => self.leader_turn(process),
+            Inside::CompareQuorum => self.compare_quorum(process),
             Inside::LossDue { serial, uid, attempt } => self.loss_was_counted(process, serial, uid, attempt),
             Inside::StopDue { uid, pod } => self.stop_is_due(process, uid, pod),
             Inside::Terminate => self.stop_gracefully(process),

@@ -8,10 +8,11 @@ use super::*;
 use crate::metrics::operator::OperatorMetrics;
 use crate::metrics::panics::Panics;
 use crate::operator::authority::Authorities;
+use redislease_plan::api::RedisQuorumStatus;
 use redislease_plan::election::Cluster;
 use redislease_plan::index::ListCount;
 
-/// An entry whose replica follows, and whose status was to be compared in the past.
+/// An entry whose replica follows.
 fn following() -> (QuorumEntry, Writer) {
     let registry = Registry::new();
     let panics = Panics::register(&registry).unwrap();
@@ -26,7 +27,6 @@ fn following() -> (QuorumEntry, Writer) {
         writer: writer.clone(),
     });
     entry.take(RedisQuorum::new("default", serde_json::from_str(r#"{"nodes": []}"#).unwrap()), true);
-    entry.writes.wait_until(Instant::now());
     (entry, writer)
 }
 
@@ -75,34 +75,31 @@ fn a_quorum_that_the_system_did_not_open_is_opened_again() {
 }
 
 #[test]
-fn a_follower_does_not_wake_the_controller_again_and_again() {
-    let (mut entry, writer) = following();
-    assert!(entry.next_status(&writer).is_none());
-    assert_eq!(entry.show_at(), None, "a time in the past would wake the controller at once");
-}
-
-#[test]
 fn a_claim_ends_with_the_loss_of_the_quorum() {
-    let (mut entry, _) = following();
-    entry.claim = Claim::Wanted;
-    entry.elect(|| {});
-    assert_eq!(entry.claim, Claim::None, "the quorum is not lost");
+    for (quorum, is_lost) in [(quorum_of_three(), false), (shown("True"), true)] {
+        let (mut entry, writer) = following();
+        entry.take(quorum, true);
+        entry.problem = Some("it cannot be opened".into());
+        entry.status_writer.claim();
+        entry.elect(|| {});
+        let status = entry.next_status(&writer).and_then(|resource| resource.status).expect("a status");
+        let names_this = status.leader.is_some_and(|leader| leader.instance == "operator-0");
+        assert_eq!(names_this, is_lost);
+    }
 }
 
-/// Another replica has claimed the name while this one wrote a status: that write conflicts, and the claim must follow it.
+/// A time in the past would wake the controller at once, again and again.
 #[test]
-fn a_claim_outlives_a_write_that_was_sent_before_it() {
+fn a_deleted_quorum_waits_for_no_status() {
     let (mut entry, writer) = following();
     entry.take(shown("True"), true);
-    entry.writes.begin(RedisQuorumStatus::default(), Vec::new());
-    entry.claim = Claim::Wanted;
-    assert!(entry.next_status(&writer).is_none(), "a write is under way");
-    entry.status_written(Err(CallError::Conflict), &writer);
-    assert_eq!(entry.claim, Claim::Wanted);
-    entry.writes.wait_until(Instant::now());
+    entry.status_writer.claim();
+    entry.problem = Some("it cannot be opened".into());
     assert!(entry.next_status(&writer).is_some());
     entry.status_written(Err(CallError::Conflict), &writer);
-    assert_eq!(entry.claim, Claim::None, "one write for each claim");
+    assert!(entry.show_at().is_some());
+    entry.resource_gone();
+    assert_eq!(entry.show_at(), None);
 }
 
 /// A status that another replica has written.
@@ -128,19 +125,6 @@ fn a_process_without_a_majority_is_behind_one_that_has_shown_it() {
         entry.take(resource, true);
         assert_eq!(entry.is_behind(), is_behind, "{states:?}");
     }
-}
-
-/// Otherwise one that reaches no node would say for the others that the quorum is lost.
-#[test]
-fn a_claim_changes_only_the_name_of_the_leader() {
-    let (mut entry, writer) = following();
-    entry.take(shown("True"), true);
-    let before = entry.resource.as_ref().and_then(|resource| resource.status.clone()).unwrap();
-    entry.problem = Some("it cannot be opened".into());
-    entry.claim = Claim::Wanted;
-    let after = entry.next_status(&writer).and_then(|resource| resource.status).expect("a claim");
-    assert_eq!(after.leader.as_ref().map(|leader| leader.instance.as_str()), Some("operator-0"));
-    assert_eq!(RedisQuorumStatus { leader: before.leader.clone(), ..after }, before);
 }
 
 /// Its timer would expire again and again, until the API server answers.

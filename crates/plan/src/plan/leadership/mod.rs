@@ -12,6 +12,7 @@
 
 mod claim;
 mod interface;
+mod status_writer;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use crate::election::takeover::{LEADER_LEASE, LEADER_STOP_BUDGET};
 use crate::election::{Cluster, HolderName};
 use claim::{Name, READ_AGAIN, WithoutLock};
 pub use interface::{LeadershipEffect, LeadershipEvent, LeadershipFacts};
+pub use status_writer::QuorumStatusWriter;
 
 /// The renewal interval of the lock.
 const LEADER_RENEW: Millis = Millis(1000);

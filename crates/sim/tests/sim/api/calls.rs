@@ -142,8 +142,8 @@ impl World {
                 answer(verdict, Some(stored(object)))
             }
             Request::QuorumStatus(quorum) => {
-                let (version, leader) = objects::leader_of(quorum);
-                let (verdict, change) = self.apis[cluster].write_leader(version, &leader.unwrap_or_default());
+                let (version, status) = objects::status_of(quorum);
+                let (verdict, change) = self.apis[cluster].write_quorum(version, status);
                 self.tell(cluster, change);
                 answer(verdict, Some(self.quorum(cluster)))
             }
@@ -189,8 +189,7 @@ impl World {
     }
 
     fn quorum(&self, cluster: usize) -> Body {
-        let (version, leader) = self.apis[cluster].state.leader.clone();
-        Body::Quorum(Box::new(objects::quorum(version, leader)))
+        Body::Quorum(Box::new(objects::quorum(self.apis[cluster].state.quorum.clone())))
     }
 
     /// Writes the role of a pod or a workload. Returns the object as it is then.

@@ -1,11 +1,10 @@
 //! What the objects of the simulated clusters show.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
 use redislease_plan::api::lease_status::HandoverState;
-use redislease_plan::api::quorum::{Leader, RedisQuorumSpec, RedisQuorumStatus};
+use redislease_plan::api::quorum::{RedisQuorumSpec, RedisQuorumStatus};
 use redislease_plan::api::{RedisLease, RedisQuorum, names};
 use redislease_plan::election::PodFacts;
 
@@ -41,8 +40,8 @@ pub fn version(text: Option<&str>) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The `RedisQuorum` in this version, with this leader. Nothing reads its spec.
-pub fn quorum(version: u64, leader: Option<String>) -> RedisQuorum {
+/// The `RedisQuorum` in this version, with this status. Nothing reads its spec.
+pub fn quorum((version, status): (u64, RedisQuorumStatus)) -> RedisQuorum {
     let spec = RedisQuorumSpec {
         nodes: Vec::new(),
         key_prefix: "redislease".into(),
@@ -56,15 +55,18 @@ pub fn quorum(version: u64, leader: Option<String>) -> RedisQuorum {
     let mut quorum = RedisQuorum::new(QUORUM, spec);
     quorum.metadata.namespace = Some(NAMESPACE.into());
     quorum.metadata.resource_version = Some(version.to_string());
-    let leader = leader.map(|instance| Leader { instance, since: Time(timestamp(0)), transitions: 0 });
-    quorum.status = Some(RedisQuorumStatus { leader, ..RedisQuorumStatus::default() });
+    quorum.status = Some(status);
     quorum
 }
 
-/// The version of the `RedisQuorum`, and the leader that it names.
-pub fn leader_of(quorum: &RedisQuorum) -> (u64, Option<String>) {
-    let leader = quorum.status.as_ref().and_then(|status| status.leader.as_ref());
-    (version(quorum.metadata.resource_version.as_deref()), leader.map(|leader| leader.instance.clone()))
+/// The version of the `RedisQuorum`, and its status.
+pub fn status_of(quorum: &RedisQuorum) -> (u64, RedisQuorumStatus) {
+    (version(quorum.metadata.resource_version.as_deref()), quorum.status.clone().unwrap_or_default())
+}
+
+/// The leader that a status names.
+pub fn leader_of(status: &RedisQuorumStatus) -> Option<&str> {
+    status.leader.as_ref().map(|leader| leader.instance.as_str())
 }
 
 /// The pod is scheduled, starts, and is Ready.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use redislease_plan::api::{RedisLease, names};
+use redislease_plan::api::{RedisLease, RedisQuorumStatus, names};
 use redislease_plan::election::{PodFacts, WorkloadFacts};
 use redislease_plan::index::Asked;
 use redislease_plan::plan::calls::Request;
@@ -129,8 +129,8 @@ pub struct State {
     /// By place; a place is a name.
     pub leases: Vec<Option<Arc<RedisLease>>>,
     pub pods: BTreeMap<u32, Arc<PodFacts>>,
-    /// `status.leader` of the `RedisQuorum`, and its version.
-    pub leader: (u64, Option<String>),
+    /// The status of the `RedisQuorum`, and its version.
+    pub quorum: (u64, RedisQuorumStatus),
 }
 
 /// One event of a watch. It shows an object as it is, or as it was when it was deleted.
@@ -138,7 +138,7 @@ pub struct State {
 pub enum Change {
     Lease { version: u64, lease: Arc<RedisLease>, deleted: bool },
     Pod { version: u64, facts: Arc<PodFacts>, deleted: bool },
-    Quorum { version: u64, leader: Option<String> },
+    Quorum { version: u64, status: Box<RedisQuorumStatus> },
 }
 
 impl Change {
@@ -352,18 +352,18 @@ impl ApiServer {
         self.policy.is_some_and(|(in_force, _)| in_force == policy)
     }
 
-    /// Writes who leads.
-    pub fn write_leader(&mut self, version: u64, instance: &str) -> (Verdict, Option<Change>) {
-        if self.state.leader.0 != version {
+    /// Writes the status of the `RedisQuorum`.
+    pub fn write_quorum(&mut self, of: u64, status: RedisQuorumStatus) -> (Verdict, Option<Change>) {
+        if self.state.quorum.0 != of {
             return (Verdict::Conflict, None);
         }
         if self.refuses_writes {
             return (Verdict::Refused, None);
         }
         let version = self.next_version();
-        self.writes.leader += 1;
-        self.state.leader = (version, Some(instance.to_owned()));
-        (Verdict::Written, Some(self.record(Change::Quorum { version, leader: Some(instance.to_owned()) })))
+        self.writes.leader += u64::from(objects::leader_of(&self.state.quorum.1) != objects::leader_of(&status));
+        self.state.quorum = (version, status.clone());
+        (Verdict::Written, Some(self.record(Change::Quorum { version, status: Box::new(status) })))
     }
 
     pub fn create_pod(&mut self, pod: u32, mut facts: PodFacts) -> Change {

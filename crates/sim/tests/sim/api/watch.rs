@@ -153,8 +153,8 @@ impl World {
                 }
                 Input::Pod(if deleted { Watched::Deleted(facts) } else { Watched::Seen(facts) })
             }
-            (Step::Changed(Change::Quorum { version, leader }), _) => {
-                return self.learn_leader(process, (version, leader));
+            (Step::Changed(Change::Quorum { version, status }), _) => {
+                return self.quorum_seen(process, (version, *status));
             }
         };
         self.tell_engine(process, input);
@@ -167,7 +167,7 @@ impl World {
         }
         match kind {
             Kind::Leases => {
-                self.learn_leader(process, state.leader.clone());
+                self.quorum_seen(process, state.quorum.clone());
                 for lease in state.leases.iter().flatten() {
                     let version = |lease: &RedisLease| objects::version(lease.metadata.resource_version.as_deref());
                     let known = self.resource(process, objects::uid_of(lease)).filter(|_| self.is(Bug::RestoreIgnored));

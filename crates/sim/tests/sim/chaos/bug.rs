@@ -98,12 +98,14 @@ pub enum Bug {
     EndsWithItsWorkload,
     /// The old rule: while the spec has never fitted the quorum, no workload is a candidate.
     UnfitTermRunsOn,
+    /// The old rule: the answer to a write of the quorum's status ends a claim that came after the write was sent.
+    ClaimLost,
 }
 
 /// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
 /// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, `ReleaseUnseen` needs a controller as in
 /// `scenario::selected`, and `NoSparePlaces` many calls at once as in `scenario::webhook`.
-const OF_THE_OPERATOR: [Bug; 39] = [
+const OF_THE_OPERATOR: [Bug; 40] = [
     Bug::MonotonicClock,
     Bug::CachedRunId,
     Bug::GoneIsProof,
@@ -143,6 +145,7 @@ const OF_THE_OPERATOR: [Bug; 39] = [
     Bug::KeysNotRead,
     Bug::EndsWithItsWorkload,
     Bug::UnfitTermRunsOn,
+    Bug::ClaimLost,
 ];
 
 impl Bug {

@@ -5,7 +5,6 @@ use redislease_core::time::Time;
 use redislease_plan::engine::Input;
 use redislease_plan::plan::calls::{Answer, Effect, Key, Outcome, Request};
 
-use crate::api::objects;
 use crate::api::objects::QUORUM;
 use crate::operator::state::Ticket;
 use crate::world::World;
@@ -68,10 +67,7 @@ impl World {
         match (ticket, outcome) {
             (Ticket::Engine(caller), outcome) => self.engine_outcome(process, caller, outcome),
             (Ticket::Leader, Outcome::Quorum(Ok(Some(quorum)))) => self.leader_read(process, &quorum),
-            (Ticket::Leader, Outcome::QuorumStatus(Ok(quorum))) => {
-                self.learn_leader(process, objects::leader_of(&quorum));
-            }
-            (Ticket::Leader, Outcome::QuorumStatus(Err(_))) => {}
+            (Ticket::Leader, Outcome::QuorumStatus(outcome)) => self.quorum_written(process, outcome),
             (Ticket::Tokens { node, request }, Outcome::Tokens(Ok(token))) => {
                 self.tokens_read(process, node, request, token);
             }

@@ -1,12 +1,15 @@
 //! The election of one replica on the quorum: the shell around `redislease_plan::plan::Leadership`.
 
 use redislease_core::time::Time;
-use redislease_plan::api::RedisQuorum;
+use redislease_plan::api::quorum::NodeState;
+use redislease_plan::api::{RedisQuorum, RedisQuorumStatus};
 use redislease_plan::engine::Input;
-use redislease_plan::plan::calls::Request;
+use redislease_plan::plan::calls::{CallError, Request};
 use redislease_plan::plan::{
     Authority, Command, Effect as Planned, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts,
+    QuorumStatusWriter,
 };
+use redislease_plan::status::{NodeReport, QuorumInputs, compose_quorum};
 
 use crate::api::objects;
 use crate::api::objects::{NAMESPACE, QUORUM, cluster};
@@ -14,9 +17,11 @@ use crate::chaos::bug::Bug;
 use crate::chaos::fault::Polled;
 use crate::event::{Event, Inside};
 use crate::operator::state::{LOCK, Leader, Machine, Process, Ticket};
-use crate::redis::clock::{MILLI, Micros};
+use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 
+/// How often the status of the quorum is compared without an event.
+const COMPARED_EVERY: Micros = 15 * SECOND;
 /// How long a replica that stops waits for the release of its lock.
 const LAST_ANSWERS: Micros = 300 * MILLI;
 
@@ -24,7 +29,13 @@ impl World {
     pub fn new_leader(&self, process: usize) -> Option<Leader> {
         let Process { cluster: of, boot, .. } = self.processes[process];
         let machine = || Leadership::new(cluster(of), objects::instance(process), format!("start-{boot}"));
-        self.swarm.elects.then(|| Leader { machine: machine(), named: (0, None), due: false, asks: false })
+        self.swarm.elects.then(|| Leader {
+            machine: machine(),
+            status_writer: QuorumStatusWriter::default(),
+            shown: Default::default(),
+            due: false,
+            asks: false,
+        })
     }
 
     /// The authority of this process, and the lock on which it depends.
@@ -67,11 +78,15 @@ impl World {
             let facts = LeadershipFacts {
                 quorum: quorum.open.clone(),
                 quorum_lost: quorum.evaluated && quorum.up < self.swarm.quorum.majority(),
-                named: leader.named.1.clone(),
+                named: objects::leader_of(&leader.shown.1).map(str::to_owned),
                 api_answered_at: operator.calls.answered_at(),
             };
             leader.machine.turn(now, news, &facts);
+            if !facts.quorum_lost {
+                leader.status_writer.withdraw_claim();
+            }
             self.drain_leader(process);
+            self.write_quorum(process);
         }
     }
 
@@ -103,51 +118,92 @@ impl World {
                 let request = Request::Quorum { namespace: NAMESPACE.into(), name: QUORUM.into() };
                 self.submit(process, request, Ticket::Leader);
             }
-            LeadershipEffect::Claim => self.claim_leadership(process),
+            LeadershipEffect::Claim => {
+                self.processes[process].leader.iter_mut().for_each(|leader| leader.status_writer.claim());
+            }
             LeadershipEffect::Authority(authority) => {
-                if authority == Authority::Lead {
-                    self.claim_leadership(process);
-                }
                 self.tell_engine(process, Input::Authority(QUORUM.into(), authority));
             }
         }
     }
 
-    /// Writes the leader with the version that was read. One write for each change.
-    fn claim_leadership(&mut self, process: usize) {
-        let Some(leader) = &self.processes[process].leader else { return };
+    pub fn compare_quorum(&mut self, process: usize) {
+        self.write_quorum(process);
+        self.later(process, COMPARED_EVERY, Inside::CompareQuorum);
+    }
+
+    /// Writes the status of the quorum with the version that was seen, if it is to be written now.
+    fn write_quorum(&mut self, process: usize) {
+        let (now, wall) = (Time(self.local(process)), objects::timestamp(self.now));
+        let grant = (self.authority(process), self.processes[process].machine_of(LOCK).is_some());
+        let Process { leader, quorum, votes, .. } = &mut self.processes[process];
+        let Some(Leader { status_writer, shown: (version, shown), .. }) = leader else { return };
+        let report = |(name, &votes): (&'static str, &bool)| {
+            let state = if votes { NodeState::Up } else { NodeState::Down };
+            NodeReport { name, state, version: None, clock_offset_millis: None, message: None, last_refusal: None }
+        };
+        let nodes: Vec<_> = ["a", "b", "c", "d", "e"].into_iter().zip(&*votes).map(report).collect();
         let instance = objects::instance(process);
-        if leader.named.1.as_ref() != Some(&instance) {
-            let quorum = objects::quorum(leader.named.0, Some(instance));
-            self.submit(process, Request::QuorumStatus(Box::new(quorum)), Ticket::Leader);
+        let compose = |leads: bool| {
+            let composed = compose_quorum(&QuorumInputs {
+                previous: shown,
+                generation: None,
+                now: wall,
+                fingerprint: None,
+                nodes: &nodes,
+                majority: self.swarm.quorum.majority(),
+                evaluated: true,
+                obstacle: None,
+                mismatch: None,
+                leader: leads.then_some(&instance),
+            });
+            (quorum.evaluated && composed.status != *shown).then_some(composed)
+        };
+        if let Some(status) = status_writer.next(now, grant, Some(shown), compose) {
+            let written = objects::quorum((*version, status));
+            self.submit(process, Request::QuorumStatus(Box::new(written)), Ticket::Leader);
         }
     }
 
-    /// Takes the leader that a version of the `RedisQuorum` names.
-    pub fn learn_leader(&mut self, process: usize, named: (u64, Option<String>)) {
+    pub fn quorum_written(&mut self, process: usize, outcome: Result<Box<RedisQuorum>, CallError>) {
+        let now = Time(self.local(process));
         let Some(leader) = &mut self.processes[process].leader else { return };
-        if named.0 > leader.named.0 {
-            leader.named = named;
+        leader.status_writer.ended(now, outcome.as_ref().map(|_| ()));
+        if self.is(Bug::ClaimLost)
+            && let Some(leader) = &mut self.processes[process].leader
+        {
+            leader.status_writer.withdraw_claim();
+        }
+        if let Ok(quorum) = outcome {
+            self.quorum_seen(process, objects::status_of(&quorum));
+        }
+        self.wake_leader(process);
+    }
+
+    /// Takes a version of the `RedisQuorum`.
+    pub fn quorum_seen(&mut self, process: usize, seen: (u64, RedisQuorumStatus)) {
+        let now = Time(self.local(process));
+        let Some(leader) = &mut self.processes[process].leader else { return };
+        if seen.0 > leader.shown.0 {
+            leader.status_writer.shown(now, Some(&seen.1));
+            leader.shown = seen;
             self.wake_leader(process);
-            // A claim of another replica has replaced the name of the leader: its next status restores it.
-            if self.authority(process) == Authority::Lead {
-                self.claim_leadership(process);
-            }
         }
     }
 
     pub fn leader_read(&mut self, process: usize, quorum: &RedisQuorum) {
         let now = Time(self.local(process));
-        let named = objects::leader_of(quorum);
-        self.learn_leader(process, named.clone());
+        let read = objects::status_of(quorum);
+        let named = objects::leader_of(&read.1).map(str::to_owned);
+        self.quorum_seen(process, read);
         if let Some(leader) = &mut self.processes[process].leader {
-            leader.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named.1)));
+            leader.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
             self.wake_leader(process);
         }
     }
 
     pub fn leader_timer(&mut self, process: usize, now: Time) {
-        let deadline = self.processes[process].leader.as_ref().and_then(|leader| leader.machine.next_deadline());
+        let deadline = self.processes[process].leader.as_ref().and_then(Leader::next_deadline);
         if deadline.is_some_and(|deadline| deadline <= now) {
             self.wake_leader(process);
         }

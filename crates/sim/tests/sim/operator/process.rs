@@ -5,7 +5,7 @@ use redislease_core::time::Time;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Polled;
 use crate::event::Inside;
-use crate::operator::state::Life;
+use crate::operator::state::{Leader, Life};
 use crate::redis::clock::MILLI;
 use crate::redis::link::Address;
 use crate::world::World;
@@ -34,6 +34,9 @@ impl World {
         self.start_watches(process);
         let delay = self.rng.between(1, 20) * MILLI;
         self.later(process, delay, Inside::QuorumRead);
+        if self.swarm.elects {
+            self.later(process, delay, Inside::CompareQuorum);
+        }
     }
 
     /// The earliest deadline of all machines becomes the next wake.
@@ -49,7 +52,7 @@ impl World {
         let clocks = sleeper.judge.next_deadline(self.swarm.command_timeout);
         // An election that is due has its turn soon.
         let leader = sleeper.leader.as_ref().filter(|leader| !leader.due);
-        let leader = leader.and_then(|leader| leader.machine.next_deadline());
+        let leader = leader.and_then(Leader::next_deadline);
         let others = [engine, clocks, leader, sleeper.calls.next_deadline()].into_iter().flatten();
         let Some(deadline) = leases.chain(nodes).chain(others).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);

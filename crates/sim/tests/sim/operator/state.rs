@@ -10,10 +10,11 @@ use redislease_core::op::Token;
 use redislease_core::quorum::Node;
 use redislease_core::seed::FenceReport;
 use redislease_core::time::{Drift, Time};
+use redislease_plan::api::RedisQuorumStatus;
 use redislease_plan::engine::{self, Caller, Engine};
 use redislease_plan::index::{Index, LeaseId};
 use redislease_plan::plan::calls::Calls;
-use redislease_plan::plan::{Allowed, Leadership, News, OpenQuorum, QuorumFacts};
+use redislease_plan::plan::{Allowed, Leadership, News, OpenQuorum, QuorumFacts, QuorumStatusWriter};
 
 use crate::api::objects;
 use crate::api::objects::NAMESPACE;
@@ -180,11 +181,20 @@ pub const LOCK: u32 = u32::MAX;
 /// What one process knows of the election.
 pub struct Leader {
     pub machine: Leadership,
-    /// The leader by the newest event, read or answer: the resource version, and the instance.
-    pub named: (u64, Option<String>),
+    /// Decides when this process writes the status of the quorum.
+    pub status_writer: QuorumStatusWriter,
+    /// The status of the quorum by the newest event, read or answer, and its version.
+    pub shown: (u64, RedisQuorumStatus),
     pub due: bool,
     /// Whether it waits for any answer of the API server.
     pub asks: bool,
+}
+
+impl Leader {
+    /// When it needs a turn.
+    pub fn next_deadline(&self) -> Option<Time> {
+        [self.machine.next_deadline(), self.status_writer.next_deadline()].into_iter().flatten().min()
+    }
 }
 
 /// The state of one node in a process.

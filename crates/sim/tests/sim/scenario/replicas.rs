@@ -1,7 +1,7 @@
 //! Two replicas elect a leader. No fault of one of them moves a lease of 15 s.
 
 use super::{Outcome, all_pass, failures, of_fifteen_seconds};
-use crate::api::objects::instance;
+use crate::api::objects::{instance, leader_of};
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::event::Event;
@@ -122,7 +122,7 @@ fn no_lease_moves(seed: u64, fault: ReplicaFault, of_the_leader: bool, bugs: &[B
     }
     let leader = world.leading(0);
     world.require(leader.is_some(), || "no replica leads at the end".into())?;
-    let named = world.apis[0].state.leader.1.clone();
+    let named = leader_of(&world.apis[0].state.quorum.1).map(str::to_owned);
     world.require(named == leader.map(instance), || format!("{named:?} is named, and process {leader:?} leads"))?;
     let active = (0..places).all(|place| world.is_active(0, place));
     world.require(active, || "a status does not call its term active".into())?;
