@@ -15,7 +15,7 @@ use std::sync::Arc;
 use redislease_core::op::Token;
 
 use super::desired_role::DesiredRole;
-use super::{Allowed, CandidateFacts, Facts, PodChange, PodKnowledge};
+use super::{Allowed, Facts, PodChange, PodKnowledge};
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
 use crate::api::validated::ClusterActivation;
@@ -89,9 +89,7 @@ impl Activator {
 
     /// A pod that was started for a term before that of `holder`, and that nothing ends yet.
     pub fn earlier<'a>(&self, facts: &'a Facts, holder: &str) -> Option<&'a Arc<PodFacts>> {
-        let known = if let CandidateFacts::Known(electorate) = &facts.candidates { Some(electorate) } else { None };
-        let mut pods = known.into_iter().flat_map(|electorate| electorate.pods()).chain(&facts.strays);
-        pods.find(|pod| pod.uid != holder && self.has_started(pod))
+        facts.pods().find(|pod| pod.uid != holder && self.has_started(pod))
     }
 
     /// Whether the operator may have let the pod start, and nothing proves that it has stopped.
@@ -127,11 +125,7 @@ fn forbidden(facts: &Facts) -> Option<[&'static str; 3]> {
 
 /// Whether the operator must not stop what holds the lease, and it may run. What is not known may run.
 pub(super) fn is_unstoppable(lease: &str, facts: &Facts) -> bool {
-    let workload = match &facts.candidates {
-        CandidateFacts::Known(electorate) => electorate.workload(),
-        CandidateFacts::Unknown | CandidateFacts::Unusable(..) => None,
-    };
-    let is_stopped = match (workload, &facts.holder) {
+    let is_stopped = match (facts.workload(), &facts.holder) {
         (Some(workload), _) => workload.run.is_stopped(),
         // With the flag too, the operator deletes only pods that it has started.
         (None, PodKnowledge::Here(holder)) => !was_started(lease, &holder.facts),
@@ -148,7 +142,7 @@ fn was_started(lease: &str, pod: &PodFacts) -> bool {
 /// What runs on although its term has ended, and why the operator must not stop it.
 pub(super) fn runs_on(lease: &str, facts: &Facts) -> Option<(String, String)> {
     let [_, flag, value] = forbidden(facts)?;
-    let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
+    let electorate = facts.electorate()?;
     let is_running = |pod: &&Arc<PodFacts>| was_started(lease, pod) && !pod.finished && pod.deletion_grace.is_none();
     let what = match electorate.workload() {
         // The label says that the operator has written it.
@@ -156,7 +150,7 @@ pub(super) fn runs_on(lease: &str, facts: &Facts) -> Option<(String, String)> {
             "The workload".to_owned()
         }
         Some(_) => return None,
-        None => format!("The pod {}", electorate.pods().chain(&facts.strays).find(is_running)?.name),
+        None => format!("The pod {}", facts.pods().find(is_running)?.name),
     };
     Some((what, format!("this operator runs without {flag} ({value} in the chart)")))
 }

@@ -106,6 +106,26 @@ pub struct Facts {
     pub wall: jiff::Timestamp,
 }
 
+impl Facts {
+    /// The candidates, if they are known.
+    pub(super) const fn electorate(&self) -> Option<&Arc<Electorate>> {
+        match &self.candidates {
+            CandidateFacts::Known(electorate) => Some(electorate),
+            CandidateFacts::Unknown | CandidateFacts::Unusable(..) => None,
+        }
+    }
+
+    /// The workload that is the only candidate.
+    pub(super) fn workload(&self) -> Option<&WorkloadFacts> {
+        self.electorate()?.workload().map(AsRef::as_ref)
+    }
+
+    /// The pods that are known as candidates, and the strays.
+    pub(super) fn pods(&self) -> impl Iterator<Item = &Arc<PodFacts>> {
+        self.electorate().into_iter().flat_map(|electorate| electorate.pods()).chain(&self.strays)
+    }
+}
+
 /// Which ways of activation the operator may use, according to its flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {

@@ -153,7 +153,7 @@ impl Handovers {
         if (self.0.is_some() && self.replaceable(lease).is_none()) || facts.authority != Authority::Lead {
             return None;
         }
-        if lease.metadata.deletion_timestamp.is_some() || lease.spec.suspend {
+        if turn.is_deleting() || lease.spec.suspend {
             return None;
         }
         let request = HandoverRequest::of(lease.metadata.annotations.as_ref())?;
@@ -177,7 +177,7 @@ impl Handovers {
                 if !facts.pods_listed || inputs.tests_stop {
                     return;
                 }
-                match (&inputs.obstacle, holder_of(view), &inputs.electorate) {
+                match (&inputs.obstacle, holder_of(view), facts.electorate()) {
                     (Some((LeaseReady::Starting, _)), ..) => return,
                     (Some((_, obstacle)), ..) if inputs.unstoppable => HandoverResponse::Refuse(obstacle.clone()),
                     (Some((_, obstacle)), ..) => HandoverResponse::Refuse(format!("No new term can begin. {obstacle}")),
@@ -227,10 +227,10 @@ impl Handovers {
     /// Ends a handover to another cluster whose result this cluster cannot observe: the time for the other cluster is over, this one can
     /// make no attempt whose result would show who holds the lease, and no read of the keys since then has shown it.
     pub fn end_unobservable(&mut self, turn: &Turn<'_>) {
-        let Turn { inputs, facts, .. } = turn;
-        let has_candidate = inputs.electorate.as_ref().is_none_or(|electorate| electorate.has_eligible());
+        let facts = turn.facts;
+        let has_candidate = facts.electorate().is_none_or(|electorate| electorate.has_eligible());
         // Other obstacles only delay the attempt.
-        let makes_no_attempt = inputs.suspended || (inputs.may_begin() && facts.pods_listed && !has_candidate);
+        let makes_no_attempt = turn.lease.spec.suspend || (turn.may_begin() && facts.pods_listed && !has_candidate);
         if makes_no_attempt
             && let Some(Running { target: HandoverTarget::Cluster(cluster), observes_until: None, from, .. }) =
                 self.running()

@@ -119,21 +119,19 @@ pub(super) fn holder_pod<'a>(
     name: Option<&HolderName>,
     turn: &Turn<'_>,
 ) -> HolderPod<'a> {
-    let inputs = &turn.inputs;
     let outlasts = || {
         let is_made =
             turn.spec.is_some_and(|spec| spec.cluster.is_some()) && names::created_for(&turn.lease.metadata).is_some();
-        let workload = inputs.electorate.as_ref().and_then(|electorate| electorate.workload());
-        is_made && workload.is_none_or(|workload| is_made_for(turn.lease, workload))
+        is_made && turn.facts.workload().is_none_or(|workload| is_made_for(turn.lease, workload))
     };
     match knowledge {
         PodKnowledge::Unseen => HolderPod::Unseen,
         PodKnowledge::Here(sighting) => {
             let sighting = waiting.unwrap_or(sighting);
-            HolderPod::Here { sighting, candidate: inputs.is_candidate(&sighting.facts.uid) }
+            HolderPod::Here { sighting, candidate: turn.is_candidate(&sighting.facts.uid) }
         }
         PodKnowledge::Workload => {
-            let is_candidate = name.is_some_and(|holder| inputs.is_candidate(&holder.pod_uid));
+            let is_candidate = name.is_some_and(|holder| turn.is_candidate(&holder.pod_uid));
             HolderPod::Workload { candidate: is_candidate || outlasts() }
         }
         // It may exist: the lease names another workload.
@@ -156,13 +154,13 @@ fn names_another(spec: Option<&ValidLease>, name: &str) -> bool {
 /// `overdue`: it could not be published in time.
 pub(super) fn revoked(turn: &Turn<'_>, link: &KeeperLink, handover: &Handovers, overdue: bool) -> Option<EndCause> {
     let Turn { lease, inputs, .. } = turn;
-    if let Some(cause) = inputs.revoked() {
+    if let Some(cause) = turn.revoked() {
         return Some(cause);
     }
     if inputs.refused || inputs.unstartable {
         return Some(EndCause::NoLongerCandidate);
     }
-    if inputs.replaces(link) {
+    if turn.replaces(link) {
         return Some(EndCause::QuorumChanged);
     }
     if overdue {

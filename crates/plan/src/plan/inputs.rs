@@ -13,7 +13,7 @@ use super::workload::{Missing, missing_consent};
 use super::{CandidateFacts, Facts, Identity, OpenQuorum, PodKnowledge};
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidLease, names};
-use crate::election::{Electorate, EndCause};
+use crate::election::EndCause;
 use crate::status::Obstacle;
 
 const BEING_DELETED: &str = "No pod of this cluster holds the lease, and none is elected: the RedisLease is being deleted. It stays \
@@ -32,6 +32,43 @@ pub(super) struct Turn<'a> {
     pub spec: Option<&'a ValidLease>,
     /// Default until they are resolved.
     pub inputs: Inputs,
+}
+
+impl Turn<'_> {
+    /// Whether the resource is being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.lease.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Why a running term must end, whatever holds it. While the operator cannot stop what runs, only a deletion ends the term:
+    /// otherwise another cluster would start its own beside it.
+    pub fn revoked(&self) -> Option<EndCause> {
+        let is_stoppable = !self.inputs.unstoppable;
+        let causes = [
+            (self.is_deleting(), EndCause::Deleted),
+            (self.lease.spec.suspend && is_stoppable, EndCause::Suspended),
+            (self.facts.quorum.denied && is_stoppable, EndCause::NamespaceNotAllowed),
+        ];
+        causes.into_iter().find_map(|(revoked, cause)| revoked.then_some(cause))
+    }
+
+    pub fn may_begin(&self) -> bool {
+        self.inputs.obstacle.is_none() && self.inputs.quorum.is_some() && self.facts.electorate().is_some()
+    }
+
+    /// Whether the pod is a candidate. While candidates are unknown, every pod counts as one.
+    pub fn is_candidate(&self, pod_uid: &str) -> bool {
+        self.facts.electorate().is_none_or(|electorate| electorate.contains(pod_uid))
+    }
+
+    /// Whether the keeper uses another quorum than the spec names now.
+    pub fn replaces(&self, link: &KeeperLink) -> bool {
+        match (&self.inputs.quorum, &link.quorum) {
+            (Some(now), Some(then)) => now.id != then.id,
+            (None, Some(_)) => self.facts.quorum.replaced,
+            _ => false,
+        }
+    }
 }
 
 /// What the parts of a reconciler object to in a new term. The messages are sentences.
@@ -58,16 +95,6 @@ pub(super) struct Objections {
 pub(super) struct Inputs {
     /// The quorum that the spec names, if it can be used.
     pub quorum: Option<Arc<OpenQuorum>>,
-    /// Whether the RedisQuorum does not allow the lease's namespace.
-    pub denied: bool,
-    /// Whether the RedisQuorum has another configuration than before.
-    pub replaced: bool,
-    /// The candidates; `None` while they are unknown.
-    pub electorate: Option<Arc<Electorate>>,
-    /// `spec.suspend`.
-    pub suspended: bool,
-    /// The resource is being deleted.
-    pub deleting: bool,
     /// Whether the term in the status must not be touched yet.
     pub blocked: bool,
     /// Whether the candidate is a workload that does not let the lease start and stop it.
@@ -95,44 +122,35 @@ impl Inputs {
         let Turn { lease, facts, .. } = turn;
         let Objections { is_running, forbidden, refused_stop, stop_test, block, cools_down, yields } = objections;
         let missing = missing_consent(facts);
-        let (electorate, unusable) = match &facts.candidates {
-            CandidateFacts::Known(electorate) => (Some(electorate.clone()), None),
-            CandidateFacts::Unknown => (None, None),
-            CandidateFacts::Unusable(reason, message) => (None, Some((*reason, message.clone()))),
+        let unusable = match &facts.candidates {
+            CandidateFacts::Unusable(reason, message) => Some((*reason, message.clone())),
+            CandidateFacts::Unknown | CandidateFacts::Known(_) => None,
         };
-        let workload = electorate.as_ref().and_then(|electorate| electorate.workload());
-        let (suspended, deleting) = (lease.spec.suspend, lease.metadata.deletion_timestamp.is_some());
         let is_off = activation::is_unstoppable(&turn.identity.name, facts);
         let (tests_stop, stop_refused) = match stop_test {
             Some(StopTest::Due) => (true, None),
             Some(StopTest::Refused(why)) => (false, Some(why)),
             Some(StopTest::Accepted) | None => (false, None),
         };
+        let selected = template_label::obstacle(facts, &turn.identity.name);
         let mut inputs = Self {
             quorum,
-            denied: facts.quorum.denied,
-            replaced: facts.quorum.replaced,
-            electorate: electorate.clone(),
-            suspended,
-            deleting,
             blocked: block.is_some(),
             refused: matches!(missing, Some(Missing::Name(_))),
-            unstartable: forbidden.is_some() && workload.is_some_and(|workload| workload.run.is_stopped()),
+            unstartable: forbidden.is_some() && facts.workload().is_some_and(|workload| workload.run.is_stopped()),
             unstoppable: is_off || tests_stop || stop_refused.is_some(),
             tests_stop,
             differs: matches!(missing, Some(Missing::Way(_))),
-            replaces_pods: false,
+            replaces_pods: selected.is_some(),
             runs_on: what_runs_on(turn, refused_stop).filter(|_| !is_running),
             obstacle: None,
         };
-        let selected = template_label::obstacle(electorate.as_deref(), &facts.strays, &turn.identity.name);
-        inputs.replaces_pods = selected.is_some();
         let not_published = Obstacle::NOT_PUBLISHED;
         let obstacles = [
-            deleting.then(|| (LeaseReady::Unheld, BEING_DELETED.to_owned())),
+            turn.is_deleting().then(|| (LeaseReady::Unheld, BEING_DELETED.to_owned())),
             is_running.then(|| goes_on(turn, is_off, stop_refused)).flatten(),
             // Until the test is over, the term goes on.
-            (suspended && !tests_stop).then(|| {
+            (lease.spec.suspend && !tests_stop).then(|| {
                 let runs_on = inputs.runs_on.iter().map(|runs_on| format!(" {runs_on}")).collect::<String>();
                 (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
             }),
@@ -150,35 +168,6 @@ impl Inputs {
         ];
         inputs.obstacle = obstacles.into_iter().flatten().next();
         inputs
-    }
-
-    /// Why a running term must end, whatever holds it. While the operator cannot stop what runs, only a deletion ends the term:
-    /// otherwise another cluster would start its own beside it.
-    pub fn revoked(&self) -> Option<EndCause> {
-        let causes = [
-            (self.deleting, EndCause::Deleted),
-            (self.suspended && !self.unstoppable, EndCause::Suspended),
-            (self.denied && !self.unstoppable, EndCause::NamespaceNotAllowed),
-        ];
-        causes.into_iter().find_map(|(revoked, cause)| revoked.then_some(cause))
-    }
-
-    pub const fn may_begin(&self) -> bool {
-        self.obstacle.is_none() && !self.deleting && self.quorum.is_some() && self.electorate.is_some()
-    }
-
-    /// Whether the pod is a candidate. While candidates are unknown, every pod counts as one.
-    pub fn is_candidate(&self, pod_uid: &str) -> bool {
-        self.electorate.as_ref().is_none_or(|electorate| electorate.contains(pod_uid))
-    }
-
-    /// Whether the keeper uses another quorum than the spec names now.
-    pub fn replaces(&self, link: &KeeperLink) -> bool {
-        match (&self.quorum, &link.quorum) {
-            (Some(now), Some(then)) => now.id != then.id,
-            (None, Some(_)) => self.replaced,
-            _ => false,
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use redislease_core::time::{Millis, Time};
 
 use super::durations;
 use super::effect::Effect;
-use super::inputs::{Inputs, Turn};
+use super::inputs::Turn;
 use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::recorded::{Recorded, latest_token};
@@ -127,7 +127,7 @@ impl Keeper {
         // While the old nodes are unknown, the operator can only wait until their keys expire.
         let quorum = inputs.quorum.clone().filter(|_| !inputs.blocked && spec.is_some());
         let recorded = Recorded::of(lease);
-        if self.is_outgrown(recorded.as_ref(), inputs, quorum.is_some()) {
+        if self.is_outgrown(recorded.as_ref(), turn, quorum.is_some()) {
             self.link = None;
             out.emit(Command::Close);
         }
@@ -173,7 +173,7 @@ impl Keeper {
 
     /// Whether the machine uses nodes that the lease no longer uses or may no longer use, and has no term left to end
     /// there.
-    fn is_outgrown(&self, recorded: Option<&Recorded<'_>>, inputs: &Inputs, usable: bool) -> bool {
+    fn is_outgrown(&self, recorded: Option<&Recorded<'_>>, turn: &Turn<'_>, usable: bool) -> bool {
         let Some(link) = &self.link else { return false };
         if link.quorum.is_none() {
             // The nodes have become known: the term is adopted again on them.
@@ -181,8 +181,8 @@ impl Keeper {
         }
         // A term that ended on the old nodes is removed from the status first: it is unknown to the new nodes.
         let shown = recorded.is_none_or(|recorded| !link.knows(recorded.attempt));
-        let denied = inputs.denied && inputs.quorum.is_none();
-        (denied || inputs.replaces(link)) && link.is_idle() && shown
+        let denied = turn.facts.quorum.denied && turn.inputs.quorum.is_none();
+        (denied || turn.replaces(link)) && link.is_idle() && shown
     }
 
     fn open(&mut self, now: Time, spec: Option<&ValidLease>, quorum: Option<Arc<OpenQuorum>>, out: &mut Effects) {
@@ -198,7 +198,7 @@ impl Keeper {
     pub fn configure(&mut self, turn: &Turn<'_>, out: &mut Effects) {
         let Some(link) = &mut self.link else { return };
         // An edit of `commandTimeout` keeps the connections.
-        if !turn.inputs.replaces(link) && turn.inputs.quorum.is_some() && link.quorum.is_some() {
+        if !turn.replaces(link) && turn.inputs.quorum.is_some() && link.quorum.is_some() {
             link.quorum.clone_from(&turn.inputs.quorum);
         }
         let mut config = durations::of(turn.spec, link.quorum.as_deref());
@@ -220,7 +220,7 @@ impl Keeper {
             return;
         }
         let term = recorded.term(&turn.identity.name, &turn.identity.cluster.uid);
-        let revoked = turn.inputs.revoked();
+        let revoked = turn.revoked();
         if recorded.active && revoked.is_none() {
             // Until the machine's view contains the term, nothing is decided about it.
             if link.requested_adoption.replace(term.attempt) != Some(term.attempt) {

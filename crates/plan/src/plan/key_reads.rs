@@ -27,8 +27,8 @@ impl KeyReads {
         let votes = link.quorum.as_ref().is_some_and(|quorum| facts.quorum.up >= quorum.quorum.majority());
         let is_idle = matches!(link.view.standing, Standing::Idle) && facts.authority == Authority::Lead;
         // At the start of the process, most leases make an attempt as soon as their candidates are known.
-        let is_starting = !facts.pods_listed || (inputs.electorate.is_none() && inputs.obstacle.is_none());
-        if !waits || !votes || !is_idle || is_starting || inputs.denied {
+        let is_starting = !facts.pods_listed || (facts.electorate().is_none() && inputs.obstacle.is_none());
+        if !waits || !votes || !is_idle || is_starting || facts.quorum.denied {
             self.next = None;
             return;
         }

@@ -259,7 +259,7 @@ impl Reconciler {
 
     /// Decides the next step and sends it to the keeper.
     fn decide(&mut self, turn: &Turn<'_>) {
-        let Turn { now, lease, facts, spec, inputs, .. } = turn;
+        let Turn { now, lease, facts, spec, .. } = turn;
         let Some(link) = self.keeper.link() else { return self.contention.not_due() };
         if link.is_behind() {
             return;
@@ -281,7 +281,7 @@ impl Reconciler {
         let is_held_up = self.roles.start_waits().is_some();
         let waiting = self.holder.wait(*now, &link.view, &facts.holder, is_held_up);
         let unknown = Arc::default();
-        let electorate = inputs.electorate.as_ref().unwrap_or(&unknown);
+        let electorate = facts.electorate().unwrap_or(&unknown);
         let view = link.view.clone();
         let decision = decide(&Situation {
             now: *now,
@@ -291,7 +291,7 @@ impl Reconciler {
             handover: self.handover.order().or_else(|| never_started(lease, electorate)),
             readiness: spec.map_or(Readiness::UNKNOWN, |spec| spec.readiness),
             grace_period: spec.map_or_else(Default::default, |spec| spec.grace_period),
-            may_begin: facts.authority == Authority::Lead && inputs.may_begin() && facts.pods_listed,
+            may_begin: facts.authority == Authority::Lead && turn.may_begin() && facts.pods_listed,
             revoked: revoked(turn, link, &self.handover, overdue),
             fresh,
         });
@@ -351,7 +351,7 @@ impl Reconciler {
         let held = matches!(standing, Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)));
         let elsewhere = lease.status.as_ref().is_some_and(RedisLeaseStatus::says_held_by_peer);
         let yields = self.handover.obstacle().is_some();
-        let unwanted = lease.spec.suspend || turn.inputs.deleting;
+        let unwanted = lease.spec.suspend || turn.is_deleting();
         let no_gap = held || elsewhere || unwanted || yields || is_between_runs(turn);
         let begin = || if self.has_measured { *now } else { Self::begin_of_gap(turn) };
         self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or_else(begin)) };
@@ -384,9 +384,11 @@ impl Reconciler {
             view: self.keeper.view(),
             observed_terms: self.keeper.terms(),
             withheld: inputs.blocked,
-            reads_keys: !inputs.denied && facts.quorum.open.is_some() && link.is_some_and(|link| link.quorum.is_some()),
+            reads_keys: !facts.quorum.denied
+                && facts.quorum.open.is_some()
+                && link.is_some_and(|link| link.quorum.is_some()),
             obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
-            electorate: inputs.electorate.as_deref().filter(|_| facts.pods_listed),
+            electorate: facts.electorate().map(|electorate| &**electorate).filter(|_| facts.pods_listed),
             quorum: quorum
                 .filter(|quorum| current.is_some_and(|now| now.id == quorum.id && facts.quorum.evaluated))
                 .map(|quorum| QuorumOutlook {
@@ -402,7 +404,7 @@ impl Reconciler {
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
             takeover_risk: takeover_risk.as_deref(),
             start: self.roles.start_waits(),
-            runs_on: turn.inputs.runs_on.as_deref(),
+            runs_on: inputs.runs_on.as_deref(),
             handover: self.handover.outlook(),
         })
     }
@@ -423,7 +425,7 @@ fn is_adoptable(lease: &RedisLease, link: Option<&KeeperLink>) -> bool {
 
 /// Whether the workload is a Job or a CronJob of which no pod is known to run, and nothing else prevents a term.
 fn is_between_runs(turn: &Turn<'_>) -> bool {
-    let Turn { inputs, spec, .. } = turn;
+    let Turn { inputs, facts, spec, .. } = turn;
     if inputs.obstacle.is_some() {
         return false;
     }
@@ -431,5 +433,5 @@ fn is_between_runs(turn: &Turn<'_>) -> bool {
     let ends = matches!(candidates, Some(Candidates::Workload(workload)) if workload.kind.runs_to_completion());
     let has_ended =
         |electorate: &Electorate| electorate.workload().is_none() && electorate.pods().all(|pod| pod.finished);
-    ends && inputs.electorate.as_deref().is_none_or(has_ended)
+    ends && facts.electorate().is_none_or(|electorate| has_ended(electorate))
 }

@@ -11,7 +11,7 @@ use super::activation::Activator;
 use super::desired_role::{DesiredRole, carries, is_written, role_of};
 use super::entitlement::Entitlement;
 use super::guard::{Correction, Guard};
-use super::inputs::Inputs;
+use super::inputs::Turn;
 use super::output::Effects;
 use super::verification::Verification;
 use super::{Altered, Effect, Facts, Measure, PodChange, Priority, RoleOutcome, RoleWrite};
@@ -120,11 +120,12 @@ impl RoleWriter {
     }
 
     /// Whether the labels are as desired and nothing has changed since.
-    pub fn is_in_order(&self, entitlement: &Entitlement, inputs: &Inputs, facts: &Facts) -> bool {
+    pub fn is_in_order(&self, entitlement: &Entitlement, turn: &Turn<'_>) -> bool {
+        let facts = turn.facts;
         let same = |(electorate, by): &(Arc<Electorate>, Entitlement)| {
-            by == entitlement && inputs.electorate.as_ref().is_some_and(|now| Arc::ptr_eq(now, electorate))
+            by == entitlement && facts.electorate().is_some_and(|now| Arc::ptr_eq(now, electorate))
         };
-        facts.strays.is_empty() && !inputs.deleting && self.in_order.as_ref().is_some_and(same)
+        facts.strays.is_empty() && !turn.is_deleting() && self.in_order.as_ref().is_some_and(same)
     }
 
     /// Records the outcome of a write, and returns the write.
@@ -204,11 +205,11 @@ impl RoleWriter {
     }
 
     /// What is known about writes to pods that do not exist any more is dropped, once it is most of what is known.
-    pub fn forget_old_pods(&mut self, inputs: &Inputs, facts: &Facts) {
-        let Some(electorate) = &inputs.electorate else { return };
+    pub fn forget_old_pods(&mut self, facts: &Facts) {
+        let Some(electorate) = facts.electorate() else { return };
         let known = [&self.fenced, &self.refused, &self.may_be_active].map(BTreeSet::len).into_iter().max();
         if self.guard.count().max(known.unwrap_or(0)) > 2 * (electorate.total() + facts.strays.len()) + AT_ONCE {
-            let exists: BTreeSet<&str> = electorate.pods().chain(&facts.strays).map(|pod| pod.uid.as_str()).collect();
+            let exists: BTreeSet<&str> = facts.pods().map(|pod| pod.uid.as_str()).collect();
             self.retain(|uid| exists.contains(uid));
         }
     }

@@ -72,8 +72,7 @@ impl Roles {
 
     /// What runs on, and why the API server refuses to stop it.
     pub fn refused_stop(&self, facts: &Facts) -> Option<(String, String)> {
-        let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
-        if let Some(workload) = electorate.workload() {
+        if let Some(workload) = facts.workload() {
             let why = self.refusals.of_stop(&workload.uid).filter(|_| !workload.run.is_stopped())?;
             return Some(("The workload".to_owned(), why.to_owned()));
         }
@@ -83,7 +82,8 @@ impl Roles {
             let is_ours = Activator::of(self.writer.lease(), facts).has_started(pod);
             is_ours.then(|| (format!("The pod {}", pod.name), why.to_owned()))
         };
-        electorate.pods().chain(&facts.strays).find_map(refused)
+        facts.electorate()?;
+        facts.pods().find_map(refused)
     }
 
     /// `ends`: a request is to end the term. Returns the test of whether its holder, which may run, can be stopped.
@@ -193,7 +193,7 @@ impl Roles {
     /// Reconciles the labels of all pods with the entitlement.
     pub fn assign(&mut self, context: &Context<'_>, status: &Publisher, out: &mut Effects) {
         let Context { turn, keeper, .. } = context;
-        let &Turn { now, lease, facts, ref inputs, .. } = *turn;
+        let &Turn { now, lease, facts, .. } = *turn;
         let undecided = keeper.label_grace_deadline().filter(|deadline| now < *deadline);
         if let Some(deadline) = undecided {
             out.wake_at(deadline);
@@ -221,7 +221,7 @@ impl Roles {
         }
         self.workload.leave(Recorded::of(lease));
         let activator = Activator::of(&turn.identity.name, facts);
-        if !self.writer.is_in_order(&entitlement, inputs, facts) {
+        if !self.writer.is_in_order(&entitlement, turn) {
             self.write_pods(context, &entitlement, &activator, status.is_known(), out);
         }
         // An unconfirmed term may end at any time. A label comes first: one write of a pod at a time.
@@ -233,7 +233,7 @@ impl Roles {
             let (pod, tested) = (holder.facts.object(), DesiredRole::DELETED.tested());
             self.writer.write(now, pod, tested, Priority::Active, None, out);
         }
-        if !activator.starts_pods() || inputs.deleting {
+        if !activator.starts_pods() || turn.is_deleting() {
             self.writer.withdraw_deletions(out);
         } else {
             self.delete_lost_pods(context, &entitlement, &activator, status.is_known() && !status.is_writing(), out);
@@ -256,8 +256,8 @@ impl Roles {
         desired_roles.retain(|(pod, desired)| writer.needed(pod.object(), desired));
         let (grants, others): (Vec<_>, Vec<_>) =
             desired_roles.into_iter().partition(|(_, desired)| desired.role == Some(PodRole::Active));
-        writer.forget_old_pods(inputs, facts);
-        if let Some(electorate) = &inputs.electorate
+        writer.forget_old_pods(facts);
+        if let Some(electorate) = facts.electorate()
             && grants.is_empty()
             && others.is_empty()
             && !writer.is_writing()
@@ -316,7 +316,7 @@ impl Roles {
         is_status_settled: bool,
         out: &mut Effects,
     ) {
-        let &Turn { now, lease, facts, ref inputs, .. } = context.turn;
+        let &Turn { now, lease, facts, .. } = context.turn;
         let writer = &mut self.writer;
         let asked_to_end = context.keeper.link().and_then(KeeperLink::asked_to_end);
         let is_ended = |attempt| asked_to_end.is_some_and(|term| term.attempt == attempt);
@@ -325,8 +325,7 @@ impl Roles {
         let ended = asked_to_end.and_then(|term| pod_uid(&term.holder));
         let running = holder_of_running_term(context.keeper);
         let may_hold = |uid: &str| recorded == Some(uid) || running.as_deref() == Some(uid);
-        let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
-        for pod in candidates.chain(&facts.strays) {
+        for pod in facts.pods() {
             if !activator.has_started(pod) || may_hold(&pod.uid) {
                 continue;
             }
@@ -378,7 +377,7 @@ fn desired_roles(
     entitlement: &Entitlement,
     activator: &Activator,
 ) -> Vec<(Arc<PodFacts>, DesiredRole)> {
-    let Turn { identity, facts, inputs, .. } = turn;
+    let Turn { identity, facts, .. } = turn;
     let label = names::role_label(&identity.name);
     // A started pod is deleted when it carries the token of the latest term, also after that term has ended.
     let held = entitlement.holder_token();
@@ -396,7 +395,7 @@ fn desired_roles(
             desired(pod, PodRole::Active)
         } else if pod.finished && role_of(pod.object(), &label).is_none() {
             return;
-        } else if (candidate || activator.may_run(pod)) && !inputs.deleting {
+        } else if (candidate || activator.may_run(pod)) && !turn.is_deleting() {
             desired(pod, PodRole::Standby)
         } else {
             DesiredRole::NONE
@@ -406,7 +405,7 @@ fn desired_roles(
     // A pod that was started is moved also if its token is missing: no pod starts before it has stopped.
     let is_ours = |pod: &&Arc<PodFacts>| is_written(pod.object(), &identity.name) || activator.may_run(pod);
     let strays = facts.strays.iter().filter(is_ours);
-    if let Some(electorate) = &inputs.electorate {
+    if let Some(electorate) = facts.electorate() {
         electorate.pods().for_each(|pod| add(pod, true));
         strays.for_each(|pod| add(pod, false));
     } else {

@@ -78,9 +78,8 @@ impl StartState {
 
     /// Decides whether the elected pod waits for a pod that was started before it.
     pub fn review(&mut self, turn: &Turn<'_>, activator: &Activator, refusals: &Refusals, out: &mut Effects) {
-        let &Turn { now, lease, facts, spec, ref inputs, .. } = turn;
-        let candidates = inputs.electorate.iter().flat_map(|electorate| electorate.pods());
-        let all: Vec<_> = candidates.chain(&facts.strays).collect();
+        let &Turn { now, lease, facts, spec, .. } = turn;
+        let all: Vec<_> = facts.pods().collect();
         let may_run = |pod: &&PodFacts| activator.may_run(pod);
         self.observe(now, all.iter().map(|pod| &***pod).filter(may_run));
         self.waits = None;

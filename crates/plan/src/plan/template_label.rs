@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use super::Facts;
 use super::desired_role::{DesiredRole, is_written, role_of};
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
-use crate::election::{Electorate, PodFacts};
+use crate::election::PodFacts;
 
 /// Whether the label of the pod is one of its template.
 fn is_of_template(pod: &PodFacts, lease: &str) -> bool {
@@ -24,14 +25,9 @@ fn may_replace(pod: &PodFacts, released: &PodFacts) -> bool {
 }
 
 /// Why no label of a template is changed, if controllers have released pods because of that.
-pub(super) fn obstacle(
-    electorate: Option<&Electorate>,
-    strays: &[Arc<PodFacts>],
-    lease: &str,
-) -> Option<(LeaseReady, String)> {
-    let electorate = electorate?;
-    let released = electorate.pods().chain(strays).filter(|pod| pod.released && is_written(pod.object(), lease));
-    let released: Vec<_> = released.collect();
+pub(super) fn obstacle(facts: &Facts, lease: &str) -> Option<(LeaseReady, String)> {
+    let electorate = facts.electorate()?;
+    let released: Vec<_> = facts.pods().filter(|pod| pod.released && is_written(pod.object(), lease)).collect();
     // Some controllers give each pod a label of its own: from the second released pod on, their labels may differ.
     let are_many = released.len() > 1;
     let (replaced, released) = released.iter().find_map(|released| {

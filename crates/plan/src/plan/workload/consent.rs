@@ -11,7 +11,7 @@ use crate::api::names::{
 use crate::api::spelling::is_meant_as_name;
 use crate::api::validated::ClusterActivation;
 use crate::election::WorkloadFacts;
-use crate::plan::facts::{CandidateFacts, Facts};
+use crate::plan::facts::Facts;
 
 /// Why the lease must not start or stop the workload, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +26,7 @@ pub enum Missing {
 
 /// Why the lease must not start or stop its workload, if the workload was read.
 pub fn missing_consent(facts: &Facts) -> Option<Missing> {
-    let CandidateFacts::Known(electorate) = &facts.candidates else { return None };
-    missing(facts.spec.valid.as_ref()?, electorate.workload()?)
+    missing(facts.spec.valid.as_ref()?, facts.workload()?)
 }
 
 /// Why the lease must not start or stop the workload; `None` if it may.

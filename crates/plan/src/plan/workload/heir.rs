@@ -9,8 +9,8 @@
 
 use crate::api::{RedisLease, names};
 use crate::election::WorkloadFacts;
+use crate::plan::Facts;
 use crate::plan::inputs::Turn;
-use crate::plan::{CandidateFacts, Facts};
 
 /// Whether the operator has made the lease for a workload of this kind and name.
 pub fn is_made_for(lease: &RedisLease, workload: &WorkloadFacts) -> bool {
@@ -25,15 +25,14 @@ pub fn owner_of(lease_uid: &str, workload: &WorkloadFacts) -> String {
 
 /// The workload to which a term of an earlier one of its name belongs.
 pub fn heir<'a>(turn: &'a Turn<'_>) -> Option<&'a WorkloadFacts> {
-    let workload = turn.inputs.electorate.as_ref()?.workload()?;
-    is_made_for(turn.lease, workload).then_some(workload)
+    turn.facts.workload().filter(|workload| is_made_for(turn.lease, workload))
 }
 
 /// Whether the candidate is a workload, and the lease belongs to an earlier one of its name.
 pub fn is_of_earlier(facts: &Facts) -> bool {
-    let (Some(lease), CandidateFacts::Known(electorate)) = (&facts.lease, &facts.candidates) else { return false };
-    let Some(workload) = electorate.workload().filter(|workload| is_made_for(lease, workload)) else { return false };
+    let (Some(lease), Some(workload)) = (&facts.lease, facts.workload()) else { return false };
     let mut owners = lease.metadata.owner_references.iter().flatten();
     let title = (workload.kind.as_str(), workload.name.as_str());
-    owners.any(|owner| (owner.kind.as_str(), owner.name.as_str()) == title && owner.uid != workload.uid)
+    is_made_for(lease, workload)
+        && owners.any(|owner| (owner.kind.as_str(), owner.name.as_str()) == title && owner.uid != workload.uid)
 }

@@ -62,7 +62,7 @@ impl Assignment<'_> {
         let (now, inputs) = (turn.now, &turn.inputs);
         // Pods of an earlier spec.
         self.writer.clear(now, &turn.facts.strays, Priority::Standby, self.out);
-        let Some(workload) = inputs.electorate.as_ref().and_then(|electorate| electorate.workload()) else { return };
+        let Some(workload) = turn.facts.workload() else { return };
         let recorded = Recorded::of(turn.lease);
         if inputs.refused {
             self.state.leave(recorded);
@@ -71,7 +71,7 @@ impl Assignment<'_> {
             // What is known about workloads that had the name before.
             self.writer.retain(|uid| uid == workload.uid);
         }
-        if inputs.deleting || inputs.refused {
+        if turn.is_deleting() || inputs.refused {
             unmark(now, workload, self.writer, self.out);
         } else if self.entitlement.holder.as_ref().is_some_and(|(uid, _)| *uid == workload.uid) {
             // How it is to run is not certain if its annotations differ.

@@ -5,16 +5,15 @@
 
 use super::heir::{is_made_for, owner_of};
 use crate::api::names;
+use crate::plan::Facts;
 use crate::plan::recorded::Recorded;
-use crate::plan::{CandidateFacts, Facts};
 
 /// Whether the spec has never fitted the quorum, and nothing shows that the term, or the last one, is that of the candidate.
 pub fn is_unproven(facts: &Facts) -> bool {
     if !facts.spec.is_unfit {
         return false;
     }
-    let (Some(lease), CandidateFacts::Known(electorate)) = (&facts.lease, &facts.candidates) else { return true };
-    let Some(workload) = electorate.workload() else { return true };
+    let (Some(lease), Some(workload)) = (&facts.lease, facts.workload()) else { return true };
     let Some(term) = Recorded::of(lease) else {
         let [name, uid] = [&lease.metadata.name, &lease.metadata.uid].map(|text| text.as_deref().unwrap_or_default());
         return workload.annotations.get(&names::owner_annotation(name)) != Some(&owner_of(uid, workload));
