@@ -4,6 +4,7 @@ use redislease_core::lease::{Standing, View};
 use redislease_core::op::Attempt;
 use redislease_core::time::{Millis, Time};
 
+use super::direct_read::DirectRead;
 use super::handover::Handovers;
 use super::inputs::Turn;
 use super::keeper_link::KeeperLink;
@@ -23,45 +24,32 @@ const NODE_AGAIN: Millis = Millis(5000);
 /// The state about the holder that is kept between turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HolderReads {
-    read: HolderRead,
+    /// The read of the holder's pod. The turn after the answer uses the result.
+    read: DirectRead,
     /// The UID of the pod that is read.
     of: String,
     /// Since when the holder of this term has had a scheduling gate.
     gated_since: Option<(Attempt, Time)>,
-    node_again_at: Option<Time>,
-    node_reading: bool,
-}
-
-/// The read of the holder's pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum HolderRead {
-    #[default]
-    None,
-    UnderWay,
-    /// The read was answered: the next turn uses the result.
-    Fresh,
-    /// The read was not answered.
-    AgainAt(Time),
+    node: DirectRead,
 }
 
 impl HolderReads {
     /// The answer to the read of an earlier holder says nothing about this one.
     pub fn holder_read(&mut self, now: Time, uid: &str, answered: bool) {
         if uid == self.of {
-            self.read = if answered { HolderRead::Fresh } else { HolderRead::AgainAt(now + READ_AGAIN) };
+            self.read = if answered { DirectRead::Answered } else { DirectRead::AgainAt(now + READ_AGAIN) };
         }
     }
 
     pub fn node_read(&mut self, now: Time) {
-        self.node_reading = false;
-        self.node_again_at = Some(now + NODE_AGAIN);
+        self.node = DirectRead::AgainAt(now + NODE_AGAIN);
     }
 
     /// Whether the holder was read just now. The next turn does not count the same read.
     pub fn take_fresh(&mut self) -> bool {
-        let is_fresh = self.read == HolderRead::Fresh;
+        let is_fresh = self.read == DirectRead::Answered;
         if is_fresh {
-            self.read = HolderRead::None;
+            self.read = DirectRead::Unsent;
         }
         is_fresh
     }
@@ -85,15 +73,11 @@ impl HolderReads {
 
     pub fn read_holder(&mut self, now: Time, holder: &HolderName, workload: Option<WorkloadKind>, out: &mut Effects) {
         if self.of != holder.pod_uid {
-            (self.read, self.of) = (HolderRead::None, holder.pod_uid.clone());
+            (self.read, self.of) = (DirectRead::Unsent, holder.pod_uid.clone());
         }
-        match self.read {
-            HolderRead::UnderWay | HolderRead::Fresh => return,
-            HolderRead::AgainAt(at) if now < at => return out.wake_at(at),
-            HolderRead::AgainAt(_) | HolderRead::None => {}
+        if self.read.begin(now, out) {
+            out.emit(Effect::Read(Read::Holder { pod: holder.pod.clone(), uid: holder.pod_uid.clone(), workload }));
         }
-        self.read = HolderRead::UnderWay;
-        out.emit(Effect::Read(Read::Holder { pod: holder.pod.clone(), uid: holder.pod_uid.clone(), workload }));
     }
 
     /// A pod that vanished without a last event proves nothing; the out-of-service taint on its node does.
@@ -101,14 +85,9 @@ impl HolderReads {
         let shown = lease.status.as_ref().and_then(|status| status.holder.as_ref());
         let shown = shown.filter(|shown| shown.pod_uid == holder.pod_uid);
         let Some(node) = shown.and_then(|shown| shown.node.clone()) else { return };
-        if self.node_reading {
-            return;
+        if self.node.begin(now, out) {
+            out.emit(Effect::Read(Read::Node { node, uid: holder.pod_uid.clone() }));
         }
-        if let Some(at) = self.node_again_at.filter(|at| now < *at) {
-            return out.wake_at(at);
-        }
-        self.node_reading = true;
-        out.emit(Effect::Read(Read::Node { node, uid: holder.pod_uid.clone() }));
     }
 }
 

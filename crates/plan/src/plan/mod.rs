@@ -12,7 +12,7 @@
 //! | [`keeper`], [`keeper_link`], [`durations`], [`restarts`] | the keeper machine: open, configure, adopt, end |
 //! | [`views`] | the newest view of a keeper machine, for a turn that comes later |
 //! | [`contend`], [`key_reads`] | when an attempt may start; when the keys are read because none can |
-//! | [`holder`], [`handover`] | what is known about the holder; requested handovers |
+//! | [`holder`], [`direct_read`], [`handover`] | what is known about the holder; reads that are repeated; requested handovers |
 //! | [`publish`], [`repeat`], [`recorded`], [`metrics`] | the writes of the status; the term in it; what the metrics show |
 //! | [`entitlement`], [`roles`], [`desired_role`], [`context`] | which pod may be `active`; label and token on pods |
 //! | [`role_writer`], [`verification`], [`guard`], [`altered`], [`refusals`] | the writes of roles: what is read before, their back-off, and what the API server stored or refused |
@@ -30,6 +30,8 @@ mod confirmation;
 mod contend;
 mod context;
 mod desired_role;
+mod direct_read;
+
 mod durations;
 mod effect;
 mod entitlement;

@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 use redislease_core::time::{Millis, Time};
 
 use super::activation::{Activator, Started};
+use super::direct_read::DirectRead;
 use super::effect::{Effect, Read};
 use super::inputs::Turn;
 use super::output::Effects;
@@ -30,19 +31,8 @@ pub(super) struct StartState {
     stopping: Vec<(String, Time)>,
     /// Why the elected pod is not started yet: one sentence.
     waits: Option<String>,
-    pods: Pods,
-}
-
-/// Whether the pods of the lease were read directly since this process may decide about the lease.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Pods {
-    #[default]
-    Unread,
-    /// The read has no answer yet.
-    Reading,
-    /// The read was refused.
-    AgainAt(Time),
-    Read,
+    /// The read of the pods of the lease, since this process may decide about the lease.
+    pods: DirectRead,
 }
 
 impl StartState {
@@ -52,13 +42,13 @@ impl StartState {
 
     /// This process does not decide any more: another one may start pods.
     pub const fn authority_lost(&mut self) {
-        self.pods = Pods::Unread;
+        self.pods = DirectRead::Unsent;
     }
 
     /// The read of the pods was answered, or refused. An answer to a read before a loss of authority counts for nothing.
     pub fn pods_read(&mut self, now: Time, answered: bool) {
-        if self.pods == Pods::Reading {
-            self.pods = if answered { Pods::Read } else { Pods::AgainAt(now + READ_AGAIN) };
+        if self.pods == DirectRead::UnderWay {
+            self.pods = if answered { DirectRead::Answered } else { DirectRead::AgainAt(now + READ_AGAIN) };
         }
     }
 
@@ -108,18 +98,10 @@ impl StartState {
     /// Whether every pod that may have been started is known: the pods were read directly since this process may decide. If not,
     /// they are read.
     pub fn are_pods_known(&mut self, now: Time, out: &mut Effects) -> bool {
-        match self.pods {
-            Pods::Read => return true,
-            Pods::Reading => return false,
-            Pods::AgainAt(at) if now < at => {
-                out.wake_at(at);
-                return false;
-            }
-            Pods::AgainAt(_) | Pods::Unread => {}
+        if self.pods.begin(now, out) {
+            out.emit(Effect::Read(Read::Startable));
         }
-        self.pods = Pods::Reading;
-        out.emit(Effect::Read(Read::Startable));
-        false
+        self.pods == DirectRead::Answered
     }
 }
 
