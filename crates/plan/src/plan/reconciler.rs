@@ -238,16 +238,12 @@ impl Reconciler {
         self.handover.follow(turn, link, out);
         let ends_by_request =
             turn.lease.spec.suspend || turn.facts.quorum.denied || self.handover.new_request(turn).is_some();
-        let goes_on = match link.map(|link| &link.view.standing) {
-            // The test follows when the term is confirmed and published. Another process that decides may have started the holder of a
-            // term that this one publishes.
-            Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_) | Standing::Publishing(_)) => true,
-            Some(Standing::Idle) | None => is_adoptable(turn.lease, link),
-            Some(Standing::Acquiring(..)) => false,
-        };
+        // The test follows when the term is confirmed and published. Another process that decides may have started the holder of a
+        // term that this one publishes.
+        let is_running = link.is_some_and(|link| link.running().is_some()) || is_adoptable(turn.lease, link);
         let objections = Objections {
-            stop_test: self.roles.stop_test(&turn.identity.name, turn.facts, ends_by_request && goes_on).cloned(),
-            is_running: link.is_some_and(|link| link.running().is_some()) || is_adoptable(turn.lease, link),
+            stop_test: self.roles.stop_test(turn.facts, ends_by_request && is_running).cloned(),
+            is_running,
             forbidden: self.roles.forbidden(turn.now, out),
             refused_stop: self.roles.refused_stop(turn.facts),
             block: quorum.as_ref().and_then(|quorum| self.block.update(turn, quorum, link, out)),

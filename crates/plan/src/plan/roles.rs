@@ -87,10 +87,10 @@ impl Roles {
     }
 
     /// `ends`: a request is to end the term. Returns the test of whether its holder, which may run, can be stopped.
-    pub fn stop_test(&mut self, lease: &str, facts: &Facts, ends: bool) -> Option<&StopTest> {
+    pub fn stop_test(&mut self, facts: &Facts, ends: bool) -> Option<&StopTest> {
         let tests = &mut self.stop_tests;
         let is_workload = facts.spec.valid.as_ref().is_some_and(|spec| spec.cluster.is_some());
-        let activator = Activator::of(lease, facts);
+        let activator = Activator::of(self.writer.lease(), facts);
         match (&facts.candidates, &facts.holder) {
             _ if !ends => tests.follow(None),
             (_, PodKnowledge::Here(holder)) if activator.starts_pods() => {
