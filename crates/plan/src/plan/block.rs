@@ -8,7 +8,7 @@ use super::inputs::Turn;
 use super::keeper_link::KeeperLink;
 use super::output::Effects;
 use super::recorded::Recorded;
-use crate::api::RedisLease;
+use crate::api::RedisLeaseStatus;
 use crate::api::validated::MAX_LEASE;
 
 /// The tolerated difference between the wall clocks of two processes when a wait is continued after a restart.
@@ -71,19 +71,17 @@ impl Wait {
             return None;
         }
         let wait = Drift::STANDARD.most(Millis::from(MAX_LEASE));
-        let left = wait.saturating_sub(waited_before(lease, recorded.attempt, facts.wall));
+        let left = wait.saturating_sub(waited_before(status, facts.wall));
         let ends = facts.wall.saturating_add(core::time::Duration::from(left)).unwrap_or(facts.wall);
         let ends = ends.round(jiff::Unit::Second).unwrap_or(ends);
         Some(Self { attempt: recorded.attempt, fingerprint, until: now + left, ends })
     }
 }
 
-/// How long an earlier process has certainly waited for this term: it recorded the end in the status when it began to
+/// How long an earlier process has certainly waited for the term in the status: it recorded the end there when it began to
 /// wait.
-fn waited_before(lease: &RedisLease, attempt: Attempt, wall: jiff::Timestamp) -> Millis {
-    let Some(status) = lease.status.as_ref() else { return Millis::ZERO };
-    let named = status.attempt.as_ref().and_then(|text| text.parse().ok()) == Some(attempt);
-    let end = status.history.first().filter(|past| named && past.fencing_token == status.given_token());
+fn waited_before(status: &RedisLeaseStatus, wall: jiff::Timestamp) -> Millis {
+    let end = status.history.first().filter(|past| past.fencing_token == status.given_token());
     let since = end.and_then(|past| u64::try_from(wall.duration_since(past.end_time.0).as_millis()).ok());
     since.map_or(Millis::ZERO, |since| Millis(since).saturating_sub(WALL_CLOCK_MARGIN))
 }
