@@ -26,9 +26,7 @@ impl Altered {
         let path = || path.iter().map(|&part| part.to_owned()).collect();
         (wanted != stored).then(|| Self { path: path(), wanted, stored, manager: None })
     }
-}
 
-impl Altered {
     /// The field and its two values.
     pub fn difference(&self) -> String {
         let shown =

@@ -88,8 +88,8 @@ impl RoleWriter {
     fn note_refusal(&mut self, uid: &str, outcome: &RoleOutcome) {
         if matches!(outcome, RoleOutcome::Refused(_) | RoleOutcome::Written(Some(_))) {
             self.refused.insert(uid.to_owned());
-        } else if self.refused.remove(uid) && self.refused.is_empty() {
-            self.refused = BTreeSet::new();
+        } else {
+            remove(&mut self.refused, uid);
         }
     }
 
@@ -150,11 +150,7 @@ impl RoleWriter {
         }
         // After any other outcome, an earlier write that was not answered may still succeed.
         if matches!(outcome, RoleOutcome::Written(_) | RoleOutcome::Conflict | RoleOutcome::Gone) {
-            self.may_be_active.remove(uid);
-            if self.may_be_active.is_empty() {
-                // An emptied set keeps its memory.
-                self.may_be_active = BTreeSet::new();
-            }
+            remove(&mut self.may_be_active, uid);
         }
         written
     }
@@ -371,6 +367,13 @@ impl RoleWriter {
         }
         let lease = &self.lease;
         [names::owner_annotation(lease), names::withdrawn_annotation(lease)].map(|mark| (mark, None)).into()
+    }
+}
+
+fn remove(uids: &mut BTreeSet<String>, uid: &str) {
+    if uids.remove(uid) && uids.is_empty() {
+        // An emptied set keeps its memory.
+        *uids = BTreeSet::new();
     }
 }
 
