@@ -25,6 +25,13 @@ fn done(queue: &mut Calls, now: Time, keys: &[&'static str]) {
     }
 }
 
+/// The job is sent at once, as the only one, and ends with this verdict.
+fn call(queue: &mut Calls, now: Time, key: &'static str, priority: Priority, verdict: Verdict) {
+    queue.submit(now, job(key, priority, 0));
+    assert_eq!(sent(queue, now), [key]);
+    queue.done(now, &key, verdict, MIDDLE);
+}
+
 #[test]
 fn urgent_jobs_go_first_and_tenants_take_turns() {
     let mut queue = Calls::new(Limits::STANDARD);
@@ -141,9 +148,7 @@ fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
     let mut queue = Calls::new(Limits::STANDARD);
     let mut now = Time(0);
     for pause in [200, 400, 800, 1600, 2000, 2000] {
-        queue.submit(now, job("a", Priority::Standby, 0));
-        assert_eq!(sent(&mut queue, now), ["a"]);
-        queue.done(now, &"a", Verdict::Refused, MIDDLE);
+        call(&mut queue, now, "a", Priority::Standby, Verdict::Refused);
         queue.submit(now, job("a", Priority::Standby, 0));
         assert_eq!((queue.next(now), queue.next_deadline()), (None, Some(now + Millis(pause))));
         now += Millis(pause);
@@ -160,9 +165,7 @@ fn a_key_that_was_refused_waits_unless_the_next_job_is_more_urgent() {
 fn a_conflict_is_a_refusal_from_the_second_in_a_row() {
     let mut queue = Calls::new(Limits::STANDARD);
     for _ in 0..2 {
-        queue.submit(Time(0), job("a", Priority::End, 0));
-        assert_eq!(sent(&mut queue, Time(0)), ["a"], "the first conflict delays nothing");
-        queue.done(Time(0), &"a", Verdict::Conflict, MIDDLE);
+        call(&mut queue, Time(0), "a", Priority::End, Verdict::Conflict);
     }
     queue.submit(Time(0), job("a", Priority::End, 0));
     assert_eq!((queue.next(Time(0)), queue.next_deadline()), (None, Some(Time(200))));
@@ -183,9 +186,7 @@ fn a_job_that_another_writer_overtakes_is_repeated_at_once_a_few_times() {
     let mut now = Time(0);
     for pause in [200, 400, 800, 1600, 2000, 2000] {
         for _ in 0..4 {
-            queue.submit(now, job("a", Priority::Active, 0));
-            assert_eq!(sent(&mut queue, now), ["a"]);
-            queue.done(now, &"a", Verdict::Raced, MIDDLE);
+            call(&mut queue, now, "a", Priority::Active, Verdict::Raced);
         }
         queue.submit(now, job("a", Priority::Active, 0));
         assert_eq!((queue.next(now), queue.next_deadline()), (None, Some(now + Millis(pause))));
@@ -255,18 +256,14 @@ fn an_object_whose_calls_are_never_answered_waits_longer_and_closes_the_gate_no_
     let mut queue = Calls::new(Limits::STANDARD);
     let mut now = Time(0);
     for (closes, pause) in [(true, 0), (true, 200), (false, 400), (false, 800), (false, 1600), (false, 2000)] {
-        queue.submit(now, job("x", Priority::Active, 1));
-        assert_eq!(sent(&mut queue, now), ["x"]);
-        queue.done(now, &"x", Verdict::Unanswered, MIDDLE);
+        call(&mut queue, now, "x", Priority::Active, Verdict::Unanswered);
         assert_eq!((queue.gate.is_open(), queue.failed(&"x").1), (!closes, !closes), "{pause}");
         if closes {
             now += Millis(100);
             assert_eq!(sent(&mut queue, now), ["probe"]);
             queue.probe_done(now, true, MIDDLE);
         }
-        queue.submit(now, job("other", Priority::Counts, 2));
-        assert_eq!(sent(&mut queue, now), ["other"]);
-        done(&mut queue, now, &["other"]);
+        call(&mut queue, now, "other", Priority::Counts, Verdict::Done);
         let due = if closes && pause > 0 { now + Millis(pause - 100) } else { now + Millis(pause) };
         queue.submit(now, job("x", Priority::Active, 1));
         if due > now {
@@ -276,9 +273,7 @@ fn an_object_whose_calls_are_never_answered_waits_longer_and_closes_the_gate_no_
         queue.unsent(&"x");
         now = due;
     }
-    queue.submit(now, job("x", Priority::Active, 1));
-    assert_eq!(sent(&mut queue, now), ["x"]);
-    done(&mut queue, now, &["x"]);
+    call(&mut queue, now, "x", Priority::Active, Verdict::Done);
     assert_eq!(queue.failed(&"x"), (0, false));
 }
 
@@ -367,13 +362,9 @@ fn an_answer_to_the_probe_alone_blames_no_object() {
         queue.probe_done(now, true, MIDDLE);
     }
     for pause in [15_000, 15_000] {
-        queue.submit(now, job("other", Priority::Active, 1));
-        assert_eq!(sent(&mut queue, now), ["other"]);
-        done(&mut queue, now, &["other"]);
+        call(&mut queue, now, "other", Priority::Active, Verdict::Done);
         now += Millis(pause);
-        queue.submit(now, job("x", Priority::Active, 1));
-        assert_eq!(sent(&mut queue, now), ["x"]);
-        queue.done(now, &"x", Verdict::Unanswered, MIDDLE);
+        call(&mut queue, now, "x", Priority::Active, Verdict::Unanswered);
         assert!(queue.gate.is_open(), "it is still the reason when it is read again");
     }
 }
