@@ -5,8 +5,9 @@ use redislease_core::time::Millis;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::api::names::PodRole;
 use crate::api::{RedisLease, RedisQuorum, ValidQuorum};
-use crate::plan::OpenQuorum;
+use crate::plan::{OpenQuorum, PodChange, Priority, RoleWrite};
 
 /// A lease with this spec. Unless it has candidates, these are the pods with the label `app: a`.
 pub fn lease(namespace: &str, name: &str, spec: &Value) -> RedisLease {
@@ -29,6 +30,24 @@ pub fn open_quorum() -> OpenQuorum {
         quorum: Quorum::of(3).unwrap(),
         longest_lease: Millis(60_000),
         command_timeout: Millis(500),
+    }
+}
+
+/// The write of the label `active` to this pod, without a token.
+pub fn role_write(pod: &str) -> RoleWrite {
+    RoleWrite {
+        priority: Priority::Active,
+        pod: pod.to_owned(),
+        uid: format!("uid-{pod}"),
+        version: None,
+        role: Some(PodRole::Active),
+        token: None,
+        change: PodChange::None,
+        marks: Vec::new(),
+        workload: None,
+        waits: false,
+        dry_run: false,
+        not_after: None,
     }
 }
 

@@ -129,22 +129,10 @@ impl RoleWrite {
 mod tests {
     use super::*;
     use crate::election::PodFacts;
+    use crate::samples;
 
     fn write(role: Option<PodRole>, token: Option<&str>, change: PodChange) -> RoleWrite {
-        RoleWrite {
-            priority: Priority::Active,
-            pod: "a".into(),
-            uid: "uid-a".into(),
-            version: None,
-            role,
-            token: token.map(str::to_owned),
-            change,
-            marks: Vec::new(),
-            workload: None,
-            waits: false,
-            dry_run: false,
-            not_after: None,
-        }
+        RoleWrite { role, token: token.map(str::to_owned), change, ..samples::role_write("a") }
     }
 
     fn stored(role: Option<&str>, annotations: &[(String, &str)], gates: &[&str]) -> PodFacts {

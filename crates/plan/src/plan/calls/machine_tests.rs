@@ -6,7 +6,7 @@ use crate::api::names::{self, PodRole};
 use crate::election::{Candidate, PodFacts};
 use crate::plan::calls::answer::{Asked, Body, Found, Stored};
 use crate::plan::calls::request::LeaseName;
-use crate::plan::{PodChange, Priority, StatusWrite};
+use crate::plan::{Priority, StatusWrite};
 use crate::samples;
 
 const MIDDLE: Entropy = Entropy(u64::MAX / 2 + 1);
@@ -33,18 +33,10 @@ fn status(priority: Priority) -> Request {
 
 fn role(of: &str, version: &str) -> Request {
     let write = RoleWrite {
-        priority: Priority::Active,
-        pod: "p".into(),
-        uid: "uid-p".into(),
         version: Some(version.into()),
-        role: Some(PodRole::Active),
         token: Some("9".into()),
-        change: PodChange::None,
-        marks: Vec::new(),
-        workload: None,
-        waits: false,
-        dry_run: false,
         not_after: Some(Time(50)),
+        ..samples::role_write("p")
     };
     Request::Role { lease: LeaseName { uid: of.into(), ..name() }, write: Box::new(write), quorum: None }
 }
