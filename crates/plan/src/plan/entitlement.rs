@@ -55,5 +55,35 @@ impl Entitlement {
 }
 
 #[cfg(test)]
-#[path = "entitlement_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::plan::tests::{adopting, held, publishing, term, uncertain};
+
+    #[test]
+    fn which_pod_may_be_active() {
+        let who = |view: Option<View>, recorded, known, undecided| {
+            Entitlement::of(view.as_ref(), recorded, known, undecided, Token(42))
+                .map(|entitlement| entitlement.holder.map(|(uid, _)| uid))
+        };
+        let term = || term(7, 42, "a");
+        let (ours, other) = (Some(Attempt(7)), Some(Attempt(8)));
+        let (pod, no_pod, unknown) = (Some(Some("uid-a".to_owned())), Some(None), None);
+        let table = [
+            (None, None, false, &no_pod, "no keeper, and no term in the status"),
+            (None, ours, false, &unknown, "no keeper for the term in the status"),
+            (Some(held(term())), ours, true, &pod, "held and named"),
+            (Some(held(term())), None, false, &no_pod, "held, and not in the status yet"),
+            (Some(held(term())), other, false, &unknown, "the status names a term that is not known"),
+            (Some(publishing(term())), None, false, &no_pod, "not published yet"),
+            (Some(View::default()), ours, true, &no_pod, "lost, and the status does not say so yet"),
+            (Some(View::default()), ours, false, &unknown, "to be adopted"),
+            (Some(adopting(term())), ours, true, &unknown, "being adopted"),
+        ];
+        for (view, recorded, known, expected, what) in table {
+            assert_eq!(who(view, recorded, known, true), *expected, "{what}");
+        }
+        let unconfirmed = || Some(uncertain(term()));
+        assert_eq!(who(unconfirmed(), ours, true, true), unknown);
+        assert_eq!(who(unconfirmed(), ours, true, false), no_pod, "no replica contradicted it");
+    }
+}

@@ -138,43 +138,33 @@ pub(super) fn holder_of(view: &View) -> Option<HolderName> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redislease_core::lease::{EndReason, EndingView, TermView};
-    use redislease_core::op::Holder;
+    use crate::plan::tests::{ending, held, term};
+    use redislease_core::lease::EndReason;
 
     fn link() -> KeeperLink {
         KeeperLink::new(None, super::super::durations::longest(None))
     }
 
-    fn term(attempt: u128) -> TermId {
-        TermId { attempt: Attempt(attempt), token: Token(7), holder: Holder("c/u/n/l/p/uid".into()) }
-    }
-
-    fn held(attempt: u128) -> View {
-        let term = TermView { id: term(attempt), valid_until: None, stop_at: None, failed_rounds: 0 };
-        View { standing: Standing::Held(term), ..View::default() }
-    }
-
     #[test]
     fn an_end_is_requested_once_and_once_more_with_proof() {
         let mut link = link();
-        assert!(link.request_end(&term(1), false));
-        assert!(!link.request_end(&term(1), false));
-        assert!(link.request_end(&term(1), true));
-        assert!(!link.request_end(&term(1), false), "an end without proof adds nothing to one with proof");
-        assert!(link.request_end(&term(2), false));
+        assert!(link.request_end(&term(1, 7, "a"), false));
+        assert!(!link.request_end(&term(1, 7, "a"), false));
+        assert!(link.request_end(&term(1, 7, "a"), true));
+        assert!(!link.request_end(&term(1, 7, "a"), false), "an end without proof adds nothing to one with proof");
+        assert!(link.request_end(&term(2, 7, "a"), false));
     }
 
     #[test]
     fn a_view_that_still_runs_the_ended_term_is_behind() {
         let mut link = link();
-        link.show(held(1));
+        link.show(held(term(1, 7, "a")));
         assert!(!link.is_behind());
-        link.request_end(&term(1), false);
+        link.request_end(&term(1, 7, "a"), false);
         assert!(link.is_behind());
-        let ending = EndingView { id: term(1), reason: EndReason::Decided, sealed: false, keys_until: Time(9) };
-        link.show(View { ending: Some(Box::new(ending)), ..View::default() });
+        link.show(ending(term(1, 7, "a"), EndReason::Decided));
         assert!(!link.is_behind(), "it ends, as requested");
-        link.request_end(&term(1), true);
+        link.request_end(&term(1, 7, "a"), true);
         assert!(link.is_behind(), "the machine has not handled the proof yet");
         link.show(View::default());
         assert!(!link.is_behind() && link.is_idle() && link.knows(Attempt(1)));
@@ -184,7 +174,7 @@ mod tests {
     fn only_the_latest_attempts_are_recorded() {
         let mut link = link();
         for attempt in 0..40 {
-            link.show(held(attempt));
+            link.show(held(term(attempt, 7, "a")));
         }
         assert!(link.knows(Attempt(39)) && link.knows(Attempt(30)) && !link.knows(Attempt(3)));
     }

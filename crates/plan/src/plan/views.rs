@@ -114,26 +114,13 @@ fn needs_turn(before: &View, now: &View) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redislease_core::lease::{EndReason, EndingView, Refusal, TermId, TermView};
-    use redislease_core::op::{Attempt, Holder, Stage, Stored, Token};
-
-    fn term(attempt: u128) -> TermId {
-        TermId { attempt: Attempt(attempt), token: Token(7), holder: Holder("c/u/n/l/p/uid".into()) }
-    }
-
-    fn held(attempt: u128) -> View {
-        let term = TermView { id: term(attempt), valid_until: None, stop_at: None, failed_rounds: 0 };
-        View { standing: Standing::Held(term), ..View::default() }
-    }
-
-    fn ending() -> View {
-        let ending = EndingView { id: term(1), reason: EndReason::Misses, sealed: false, keys_until: Time(9) };
-        View { ending: Some(Box::new(ending)), ..View::default() }
-    }
+    use crate::plan::tests::{acquiring, adopting, ending, held, idle, term, uncertain};
+    use redislease_core::lease::{EndReason, Refusal, TermView};
+    use redislease_core::op::{Attempt, Stage, Stored};
 
     fn renewed(stop_at: u64, failed_rounds: u32) -> View {
         let (valid_until, stop_at) = (Some(Time(stop_at + 5)), Some(Time(stop_at)));
-        let term = TermView { id: term(1), valid_until, stop_at, failed_rounds };
+        let term = TermView { id: term(1, 7, "a"), valid_until, stop_at, failed_rounds };
         View { standing: Standing::Held(term), ..View::default() }
     }
 
@@ -176,38 +163,28 @@ mod tests {
 
     #[test]
     fn a_view_of_a_term_that_the_next_view_does_not_name_must_be_read() {
-        let ending = ending();
-        assert!(!must_be_read_before(&View::default(), &held(1)));
-        assert!(!must_be_read_before(&held(1), &ending), "the next one names it too");
+        let (first, next) = (term(1, 7, "a"), term(2, 8, "b"));
+        let (held_first, ending) = (held(first.clone()), ending(first.clone(), EndReason::Misses));
+        assert!(!must_be_read_before(&View::default(), &held_first));
+        assert!(!must_be_read_before(&held_first, &ending), "the next one names it too");
         assert!(must_be_read_before(&ending, &View::default()));
-        assert!(must_be_read_before(&held(1), &held(2)));
-        let unconfirmed =
-            View { standing: Standing::Adopting(held(1).standing.term().unwrap().clone()), ..View::default() };
-        assert!(must_be_read_before(&unconfirmed, &held(1)));
-        assert!(!must_be_read_before(&held(1), &unconfirmed));
-        let uncertain =
-            View { standing: Standing::Uncertain(held(1).standing.term().unwrap().clone()), ..View::default() };
-        assert!(must_be_read_before(&unconfirmed, &uncertain), "the doubt began anew");
-        assert!(!must_be_read_before(&uncertain, &unconfirmed));
+        assert!(must_be_read_before(&held_first, &held(next)));
+        let (adopting, uncertain) = (adopting(first.clone()), uncertain(first));
+        assert!(must_be_read_before(&adopting, &held_first));
+        assert!(!must_be_read_before(&held_first, &adopting));
+        assert!(must_be_read_before(&adopting, &uncertain), "the doubt began anew");
+        assert!(!must_be_read_before(&uncertain, &adopting));
     }
 
     #[test]
     fn only_times_change_without_a_turn() {
-        let idle = |retry_at| View { retry_at: Some(Time(retry_at)), ..View::default() };
-        let failed = |stop_at, failed_rounds| {
-            let term = TermView { id: term(1), valid_until: None, stop_at: Some(Time(stop_at)), failed_rounds };
-            View { standing: Standing::Held(term), ..View::default() }
-        };
-        let acquiring = |attempt| View {
-            standing: Standing::Acquiring(Attempt(attempt), Holder("c/u/n/l/p/uid".into())),
-            ..View::default()
-        };
+        let [first, next] = [1, 2].map(|attempt| term(attempt, 7, "a"));
         let by = Stored { stage: Stage::Term, attempt: Attempt(9), number: 1, metadata: "?".into() };
         let refusal = Some(Refusal { asked_at: Time(1), until: Time(2) });
         for (before, now, needs) in [
-            (acquiring(1), acquiring(1), false),
-            (acquiring(1), acquiring(2), true),
-            (View::default(), ending(), true),
+            (acquiring(first.clone()), acquiring(first.clone()), false),
+            (acquiring(first.clone()), acquiring(next.clone()), true),
+            (View::default(), ending(first.clone(), EndReason::Misses), true),
             (View::default(), View { refused_by: Some(Box::new(by)), ..View::default() }, true),
             (View::default(), View { refusal, ..View::default() }, true),
             (View::default(), View { keys_read: true, ..View::default() }, true),
@@ -215,11 +192,11 @@ mod tests {
             (idle(10), idle(20), false),
             (idle(20), idle(10), true),
             (idle(20), View::default(), true),
-            (failed(1, 0), failed(2, 0), false),
-            (failed(1, 0), failed(1, 2), true),
-            (failed(1, 2), failed(1, 3), false),
-            (failed(1, 0), idle(1), true),
-            (held(1), held(2), true),
+            (renewed(1, 0), renewed(2, 0), false),
+            (renewed(1, 0), renewed(1, 2), true),
+            (renewed(1, 2), renewed(1, 3), false),
+            (renewed(1, 0), idle(1), true),
+            (held(first), held(next), true),
         ] {
             assert_eq!(needs_turn(&before, &now), needs, "{before:?} {now:?}");
         }

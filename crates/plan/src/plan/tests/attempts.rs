@@ -20,7 +20,7 @@ fn an_attempt_waits_for_an_answer_of_the_api_server() {
 #[test]
 fn each_attempt_needs_an_answer_of_its_own() {
     let mut story = Story::wanting_a();
-    story.view(View { standing: Standing::Acquiring(Attempt(1), Holder("x".into())), ..View::default() });
+    story.view(acquiring(term(1, 7, "a")));
     assert_eq!(story.wanted(), None);
     let retry_at = story.now.0 + 5000;
     story.view(idle(retry_at));
@@ -56,8 +56,7 @@ fn another_first_candidate_ends_the_attempt_and_the_pause() {
     story.candidates(&[pod("b")]);
     story.turn();
     assert_eq!(story.commands(), [Command::TryNow], "the backoff was for attempts for a");
-    let holder = "here/uid-here/jobs/billing/b/uid-b";
-    story.view(View { standing: Standing::Acquiring(Attempt(2), Holder(holder.into())), ..View::default() });
+    story.view(acquiring(term(2, 8, "b")));
     story.candidates(&[pod("c")]);
     story.turn();
     assert_eq!(story.commands(), [Command::Forget]);
@@ -108,8 +107,7 @@ fn a_better_candidate_does_not_interrupt_an_attempt() {
     story.candidates(&[pod("b")]);
     story.turn();
     story.answer();
-    let holder = "here/uid-here/jobs/billing/b/uid-b";
-    story.view(View { standing: Standing::Acquiring(Attempt(2), Holder(holder.into())), ..View::default() });
+    story.view(acquiring(term(2, 8, "b")));
     story.candidates(&[pod("a"), pod("b")]);
     story.turn();
     assert_eq!(story.commands(), []);
@@ -117,9 +115,7 @@ fn a_better_candidate_does_not_interrupt_an_attempt() {
 
 #[test]
 fn a_status_that_shows_no_term_before_or_after_it_is_not_urgent() {
-    let mut story = Story::new();
-    story.candidates(&[]);
-    story.turn();
+    let story = Story::without_candidates();
     let write = story.status_write().unwrap();
     assert_eq!((write.priority, write.status.fencing_token), (Priority::Counts, None));
     assert!(write.status.says(ConditionType::Active, ConditionStatus::False));

@@ -27,7 +27,7 @@ fn a_replica_that_only_renews_decides_nothing() {
     story.facts.authority = Authority::Renew;
     story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
     story.turn();
-    assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })), "{:?}", story.effects);
+    assert!(!story.ends_a_term(), "{:?}", story.effects);
     assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()));
 }
 
@@ -35,14 +35,13 @@ fn a_replica_that_only_renews_decides_nothing() {
 #[test]
 fn a_replica_that_leads_again_shows_the_lease_again() {
     let mut story = Story::held_by_a();
-    let is_shown = |effect: &Effect| matches!(effect, Effect::Measure(Measure::Shown(_)));
     story.turn();
-    assert!(!story.effects.iter().any(is_shown), "nothing has changed");
+    assert_eq!(story.is_unheld(), None, "nothing has changed");
     story.facts.authority = Authority::Renew;
     story.turn();
     story.facts.authority = Authority::Lead;
     story.turn();
-    assert!(story.effects.iter().any(is_shown), "{:?}", story.effects);
+    assert_eq!(story.is_unheld(), Some(false), "{:?}", story.effects);
 }
 
 #[test]
@@ -59,7 +58,7 @@ fn a_replica_that_may_only_end_terms_starts_none() {
 
 #[test]
 fn a_term_that_stays_unconfirmed_for_one_lease_is_dropped_by_a_replica_that_does_not_lead() {
-    let unconfirmed = View { standing: Standing::Uncertain(term_view(term(1, 7, "a"))), ..View::default() };
+    let unconfirmed = uncertain(term(1, 7, "a"));
     for (authority, drops) in [(Authority::Renew, true), (Authority::Lead, false), (Authority::End, false)] {
         let mut story = Story::held_by_a();
         story.facts.authority = authority;
@@ -90,7 +89,7 @@ fn a_term_that_stays_unconfirmed_for_one_lease_is_dropped_by_a_replica_that_does
 fn a_replica_that_stops_leading_gives_up_its_attempt() {
     let mut story = Story::new();
     story.turn();
-    story.view(View { standing: Standing::Acquiring(Attempt(1), Holder("a".into())), ..View::default() });
+    story.view(acquiring(term(1, 7, "a")));
     story.facts.authority = Authority::Renew;
     story.turn();
     assert!(story.commands().contains(&Command::Forget), "{:?}", story.effects);
@@ -102,15 +101,14 @@ fn a_replica_that_decides_again_says_again_that_a_term_is_unconfirmed() {
     let says = Effect::Keeper(Command::UnconfirmedShown(term(1, 7, "a").attempt));
     let mut story = Story::held_by_a();
     story.facts.authority = Authority::End;
-    story.view(View { standing: Standing::Uncertain(term_view(term(1, 7, "a"))), ..View::default() });
+    story.view(uncertain(term(1, 7, "a")));
     story.write();
     assert!(story.wants(&says), "{:?}", story.effects);
     story.turn();
     assert!(!story.wants(&says), "once");
     // It doubts anew, and two views come before one turn.
-    let (doubts, uncertain) = (term_view(term(1, 7, "a")), term_view(term(1, 7, "a")));
-    story.reconciler.handle(story.now, Event::View(View { standing: Standing::Adopting(doubts), ..View::default() }));
-    story.view(View { standing: Standing::Uncertain(uncertain), ..View::default() });
+    story.reconciler.handle(story.now, Event::View(adopting(term(1, 7, "a"))));
+    story.view(uncertain(term(1, 7, "a")));
     assert!(story.wants(&says), "{:?}", story.effects);
     for authority in [Authority::Renew, Authority::End] {
         story.facts.authority = authority;
@@ -124,8 +122,7 @@ fn a_replica_that_decides_again_says_again_that_a_term_is_unconfirmed() {
 fn a_gap_is_counted_from_the_loss_of_the_term_whoever_has_seen_it() {
     for returns in [true, false] {
         let mut story = Story::held_by_a();
-        story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-        story.write();
+        story.lose(term(1, 7, "a"));
         story.facts.wall += core::time::Duration::from_secs(42);
         story.view(idle(0));
         if returns {

@@ -1,37 +1,16 @@
 //! Writes to pods that are refused, changed on their way, or undone by others.
 
 use super::*;
-use crate::api::names::PodRole;
-use crate::plan::Altered;
-
-const LABEL: &str = "lease.redislease.io/billing";
 
 impl Story {
-    /// The outcome of the role write of this pod.
-    fn role_answered(&mut self, pod: &str, outcome: RoleOutcome) {
-        self.event(Event::RoleWritten { uid: format!("uid-{pod}"), outcome });
-    }
-
     /// Somebody removes the label from this pod.
     pub(super) fn unlabel(&mut self, name: &str) {
-        let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("candidates are known") };
-        let mut pods: Vec<PodFacts> = electorate.pods().map(|pod| pod.as_ref().clone()).collect();
+        let mut pods = self.known_pods();
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
             pod.labels.remove(LABEL);
         }
         self.candidates(&pods);
         self.turn();
-    }
-
-    fn roles(&self) -> Vec<(String, Option<PodRole>)> {
-        self.role_writes().into_iter().map(|write| (write.pod, write.role)).collect()
-    }
-
-    fn corrections(&self) -> usize {
-        self.effects
-            .iter()
-            .filter(|effect| matches!(effect, Effect::Measure(Measure::Corrected { kind: None })))
-            .count()
     }
 }
 
@@ -62,17 +41,9 @@ fn a_refusal_is_counted_each_time_and_reported_once() {
     story.unlabel("b");
     let mut events = 0;
     for round in 0..3 {
-        story.reconciler.handle(
-            story.now,
-            Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Refused("the policy forbids it".into()) },
-        );
-        story.turn();
+        story.role_answered("b", refusal("the policy forbids it"));
         assert!(story.wants(&Effect::Measure(Measure::WriteRefused { kind: None, altered: false })), "round {round}");
-        events += story
-            .effects
-            .iter()
-            .filter(|effect| matches!(effect, Effect::Report(notice) if notice.reason == NoticeReason::WriteRefused))
-            .count();
+        events += story.reports(NoticeReason::WriteRefused).len();
         story.pass(5000);
     }
     assert_eq!(events, 1);
@@ -86,10 +57,8 @@ fn a_fighter_is_corrected_and_slows_down_only_what_it_changes() {
     for _ in 0..600 {
         story.now += Millis(100);
         story.unlabel("b");
-        corrected += story.corrections();
-        let of =
-            |effect: &&Effect| matches!(effect, Effect::Report(one) if one.reason == NoticeReason::ChangedByOthers);
-        reported += story.effects.iter().filter(of).count();
+        corrected += story.corrected(None);
+        reported += story.reports(NoticeReason::ChangedByOthers).len();
         writes += story.pods().len();
     }
     assert_eq!((corrected, writes), (8, 8), "two at once, then after 1, 2, 4, 8, 16 and 32 s");
@@ -102,9 +71,7 @@ fn a_fighter_is_corrected_and_slows_down_only_what_it_changes() {
     story.view(idle(0));
     story.answer();
     story.holder(pod("b"));
-    story.view(publishing(term(2, 8, "b")));
-    story.write();
-    story.view(held(term(2, 8, "b")));
+    story.elect(term(2, 8, "b"));
     assert!(story.roles().contains(&("b".into(), Some(PodRole::Active))), "{:?}", story.effects);
 }
 
@@ -119,9 +86,7 @@ fn a_stop_at_failover_is_not_delayed_by_a_fighter() {
     story.unlabel("a");
     assert_eq!(story.roles(), [], "the back-off lasts");
     // The label is on the pod again, and the term is lost.
-    let mut a = pod("a");
-    a.labels.insert(LABEL.into(), "active".into());
-    story.candidates(&[a, pod("b")]);
+    story.candidates(&[labelled(pod("a"), "active"), pod("b")]);
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
     assert!(story.roles().contains(&("a".into(), Some(PodRole::Standby))), "{:?}", story.effects);
 }
@@ -135,7 +100,7 @@ fn a_selector_on_a_label_of_the_operator_is_invalid_and_nothing_is_written() {
     // The index knows no candidates of an invalid spec.
     story.facts.candidates = CandidateFacts::Unknown;
     story.turn();
-    let ready = story.status_write().unwrap().status.condition(ConditionType::Ready).cloned().unwrap();
+    let ready = story.ready();
     assert_eq!(ready.reason, "InvalidSpec");
     assert!(ready.message.contains("must not use a label key under redislease.io"), "{}", ready.message);
     story.write();

@@ -1,7 +1,5 @@
 //! Requested handovers.
 
-use std::collections::BTreeMap;
-
 use redislease_core::op::{Stage, Stored};
 
 use super::*;
@@ -12,32 +10,29 @@ const REQUESTED: &str = "redislease.io/handover-requested";
 const TO: &str = "redislease.io/handover-to";
 
 impl Story {
-    /// Somebody writes these annotations on the lease.
-    fn annotate(&mut self, annotations: &[(&str, &str)]) {
-        self.store_annotations(annotations);
+    /// Somebody requests a handover in the annotations of the lease.
+    pub(super) fn request(&mut self, id: &str, to: Option<&str>) {
+        self.store_request(id, to);
         self.turn();
     }
 
     /// The same, and the operator has not seen it yet.
-    fn store_annotations(&mut self, annotations: &[(&str, &str)]) {
-        let mut lease = self.facts.lease.as_deref().unwrap().clone();
-        let annotations: BTreeMap<_, _> =
-            annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        lease.metadata.annotations = Some(annotations);
-        self.facts.lease = Some(Arc::new(lease));
+    fn store_request(&mut self, id: &str, to: Option<&str>) {
+        let annotations = [(REQUESTED, id)].into_iter().chain(to.map(|to| (TO, to)));
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        self.lease_mut().metadata.annotations = Some(annotations);
     }
 
     /// The handover in the status on the API server.
     fn handover(&self) -> HandoverStatus {
-        let status = self.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
-        status.handover.as_deref().expect("status.handover").clone()
+        self.status().handover.as_deref().expect("status.handover").clone()
     }
 
     /// `a` holds the lease, and the operator has ended its term for a handover to `to`. The status says so.
     fn handing_over(to: &str) -> Self {
         let mut story = Self::held_by_a();
-        story.annotate(&[(REQUESTED, "1"), (TO, to)]);
-        assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+        story.request("1", Some(to));
+        assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
         story.view(ending(term(1, 7, "a"), EndReason::Decided));
         let write = story.status_write().unwrap();
         assert_eq!(write.priority, Priority::End);
@@ -95,8 +90,8 @@ fn the_requested_pod_acquires_the_lease_when_the_keys_have_expired() {
 #[test]
 fn without_a_target_the_next_eligible_pod_is_elected() {
     let mut story = Story::held_by_a();
-    story.annotate(&[(REQUESTED, "1")]);
-    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    story.request("1", None);
+    assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
     story.view(ending(term(1, 7, "a"), EndReason::Decided));
     story.write();
     story.keys_expire();
@@ -109,7 +104,7 @@ fn a_stopped_holder_is_replaced_by_the_requested_pod_in_one_write() {
     four_pods(&mut story);
     story.pods();
     story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
-    story.annotate(&[(REQUESTED, "1"), (TO, "pod/c")]);
+    story.request("1", Some("pod/c"));
     assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: true }]);
     story.facts.holder = PodKnowledge::Unseen;
     story.view(idle(0));
@@ -132,7 +127,7 @@ fn an_impossible_request_ends_no_term_and_is_reported_once() {
         story.pods();
         story.pass(60_000);
         story.write();
-        story.annotate(&[(REQUESTED, "1"), (TO, to)]);
+        story.request("1", Some(to));
         assert_eq!(story.commands(), [], "{to}");
         story.write();
         let notice = story.reported(NoticeReason::HandoverFailed);
@@ -141,7 +136,7 @@ fn an_impossible_request_ends_no_term_and_is_reported_once() {
         story.pass(60_000);
         assert_eq!((story.commands(), story.status_write()), (vec![], None));
         // A new value is a new request.
-        story.annotate(&[(REQUESTED, "2"), (TO, "pod/b")]);
+        story.request("2", Some("pod/b"));
         assert_eq!(story.commands().len(), 1, "{to}");
     }
 }
@@ -150,7 +145,7 @@ fn an_impossible_request_ends_no_term_and_is_reported_once() {
 fn a_target_that_holds_the_lease_completes_the_handover() {
     for to in ["pod/a", "cluster/here"] {
         let mut story = Story::held_by_a();
-        story.annotate(&[(REQUESTED, "1"), (TO, to)]);
+        story.request("1", Some(to));
         assert_eq!(story.commands(), []);
         story.write();
         assert_eq!(story.handover().state, HandoverState::Completed);
@@ -161,15 +156,15 @@ fn a_target_that_holds_the_lease_completes_the_handover() {
 #[test]
 fn a_request_waits_until_the_term_is_confirmed_and_needs_a_holder() {
     let mut story = Story::publishing_by_a();
-    story.store_annotations(&[(REQUESTED, "1")]);
+    story.store_request("1", None);
     story.holder(pod("a"));
     story.write();
-    assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })), "not confirmed yet");
+    assert!(!story.ends_a_term(), "not confirmed yet");
     story.view(held(term(1, 7, "a")));
-    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
 
     let mut free = Story::wanting_a();
-    free.annotate(&[(REQUESTED, "1")]);
+    free.request("1", None);
     free.view(held_by_the_other_cluster(free.now + Millis(60_000)));
     assert_eq!(free.commands(), []);
     free.write();
@@ -186,8 +181,7 @@ fn another_cluster_has_time_to_acquire_the_lease() {
     story.view(idle(0));
     story.write();
     assert_eq!(story.wanted(), None);
-    let status = story.facts.lease.as_ref().unwrap().status.clone().unwrap();
-    let ready = status.condition(ConditionType::Ready).unwrap();
+    let ready = story.status().condition(ConditionType::Ready).unwrap();
     assert!(ready.message.contains("hands it over to the cluster there"), "{ready:?}");
     // 30 s * 1.01 + 2 ms + 10 s after the decision.
     story.now = ended + Millis(40_301);
@@ -259,7 +253,7 @@ fn a_term_that_ends_for_another_reason_is_followed_by_the_requested_pod() {
     story.pods();
     story.view(ending(term(1, 7, "a"), EndReason::Misses));
     story.write();
-    story.annotate(&[(REQUESTED, "1"), (TO, "pod/d")]);
+    story.request("1", Some("pod/d"));
     story.write();
     assert_eq!((story.handover().state, story.handover().from.as_deref()), (HandoverState::Running, Some("a")));
     story.keys_expire();
@@ -277,7 +271,7 @@ fn a_handover_that_another_pod_ends_has_failed() {
         let mut story = Story::held_by_a();
         four_pods(&mut story);
         story.pods();
-        story.annotate(&[(REQUESTED, "1"), (TO, to)]);
+        story.request("1", Some(to));
         story.view(ending(term(1, 7, "a"), EndReason::Decided));
         story.write();
         story.candidates(&[pod(holder)]);
@@ -301,7 +295,7 @@ fn without_an_eligible_pod_the_result_of_a_handover_to_a_cluster_is_unknown() {
     assert_eq!(story.handover().state, HandoverState::Unknown);
     assert_eq!(story.handover().from.as_deref(), Some("a"));
     // The next request is handled.
-    story.annotate(&[(REQUESTED, "2")]);
+    story.request("2", None);
     story.write();
     assert_eq!(story.handover().state, HandoverState::Refused);
 }
@@ -334,7 +328,7 @@ fn a_request_is_refused_while_no_new_term_can_begin() {
     story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "It is missing.".into());
     story.turn();
     story.write();
-    story.annotate(&[(REQUESTED, "1")]);
+    story.request("1", None);
     assert_eq!(story.commands(), []);
     story.write();
     assert_eq!(story.handover().message, "No new term can begin. It is missing.");
@@ -343,11 +337,9 @@ fn a_request_is_refused_while_no_new_term_can_begin() {
 #[test]
 fn a_handover_that_another_replica_completed_does_not_block_the_next_one() {
     let mut story = Story::handing_over("pod/b");
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    let handover = lease.status.as_mut().unwrap().handover.as_mut().unwrap();
+    let handover = story.status_mut().handover.as_mut().unwrap();
     (handover.id, handover.state) = ("2".into(), HandoverState::Completed);
-    story.facts.lease = Some(Arc::new(lease));
-    story.annotate(&[(REQUESTED, "3"), (TO, "nonsense")]);
+    story.request("3", Some("nonsense"));
     story.write();
     assert_eq!((story.handover().id.as_str(), story.handover().state), ("3", HandoverState::Refused));
 }
@@ -363,7 +355,7 @@ fn another_request_replaces_a_running_one_that_finds_no_candidate() {
     story.pass(600_000);
     assert_eq!((story.handover().id.as_str(), story.handover().state), ("1", HandoverState::Running));
     let waiting = story.clone();
-    story.annotate(&[(REQUESTED, "2"), (TO, "pod/b")]);
+    story.request("2", Some("pod/b"));
     story.write();
     let HandoverStatus { id, to, from, state, .. } = story.handover();
     assert_eq!((id.as_str(), to.as_deref(), from.as_deref()), ("2", Some("pod/b"), Some("a")));
@@ -376,29 +368,28 @@ fn another_request_replaces_a_running_one_that_finds_no_candidate() {
     assert_eq!((story.handover().id.as_str(), story.handover().state), ("2", HandoverState::Completed));
 
     let mut wrong = waiting.clone();
-    wrong.annotate(&[(REQUESTED, "2"), (TO, "nonsense")]);
+    wrong.request("2", Some("nonsense"));
     wrong.write();
     assert_eq!((wrong.handover().id.as_str(), wrong.handover().state), ("2", HandoverState::Refused));
     let mut here = waiting.clone();
-    here.annotate(&[(REQUESTED, "2"), (TO, "cluster/here")]);
+    here.request("2", Some("cluster/here"));
     here.write();
     assert_eq!((here.handover().id.as_str(), here.handover().state), ("2", HandoverState::Refused));
     here.candidates(&[pod("a"), pod("b")]);
     here.answer();
     assert!(here.wanted().is_some(), "nobody else is asked");
     // What an attempt under way acquires is the result of the first request.
-    let mut acquiring = waiting.clone();
-    acquiring.candidates(&[pod("a"), pod("b")]);
-    acquiring.answer();
-    let standing = Standing::Acquiring(term(2, 8, "b").attempt, term(2, 8, "b").holder);
-    acquiring.view(View { standing, ..View::default() });
-    acquiring.annotate(&[(REQUESTED, "2"), (TO, "pod/c")]);
-    acquiring.view(publishing(term(2, 8, "b")));
-    acquiring.write();
-    assert_eq!((acquiring.handover().id.as_str(), acquiring.handover().state), ("1", HandoverState::Completed));
+    let mut acquires = waiting.clone();
+    acquires.candidates(&[pod("a"), pod("b")]);
+    acquires.answer();
+    acquires.view(acquiring(term(2, 8, "b")));
+    acquires.request("2", Some("pod/c"));
+    acquires.view(publishing(term(2, 8, "b")));
+    acquires.write();
+    assert_eq!((acquires.handover().id.as_str(), acquires.handover().state), ("1", HandoverState::Completed));
     // Another cluster gets the time to acquire the lease.
     let mut elsewhere = waiting;
-    elsewhere.annotate(&[(REQUESTED, "2"), (TO, "cluster/there")]);
+    elsewhere.request("2", Some("cluster/there"));
     elsewhere.write();
     elsewhere.candidates(&[pod("a"), pod("b")]);
     elsewhere.answer();

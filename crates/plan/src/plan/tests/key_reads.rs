@@ -28,22 +28,11 @@ impl Story {
         };
         (0..millis / 100).filter(reads).count()
     }
-
-    /// Whether the metrics count the time as one without a holder.
-    fn is_unheld(&self) -> Option<bool> {
-        let of = |effect: &Effect| match effect {
-            Effect::Measure(Measure::Shown(shown)) => Some(shown.waiting),
-            _ => None,
-        };
-        self.effects.iter().rev().find_map(of)
-    }
 }
 
 #[test]
 fn without_a_candidate_the_keys_are_read_at_once_and_once_a_lease_duration() {
-    let mut story = Story::new();
-    story.candidates(&[]);
-    story.turn();
+    let mut story = Story::without_candidates();
     assert!(story.opens() && story.reads());
     assert_eq!(story.reads_within(LEASE), 1);
     assert_eq!(story.reads_within(10 * LEASE), 10);
@@ -89,9 +78,7 @@ fn the_keys_are_read_while_the_last_term_keeps_an_attempt_from_beginning() {
 
 #[test]
 fn the_time_without_a_holder_follows_what_was_read() {
-    let mut story = Story::new();
-    story.candidates(&[]);
-    story.turn();
+    let mut story = Story::without_candidates();
     story.write();
     for (holder, is_unheld) in [(Some("there"), false), (None, true), (Some("there"), false)] {
         story.view(read(holder));
@@ -103,17 +90,11 @@ fn the_time_without_a_holder_follows_what_was_read() {
 /// Without an answer of the keys, what the status says about them is the best that is known, until nothing will read them.
 #[test]
 fn the_status_says_that_another_cluster_holds_the_lease_only_while_the_keys_will_be_read() {
-    let mut story = Story::new();
-    story.candidates(&[]);
-    story.turn();
+    let mut story = Story::without_candidates();
     story.write();
     story.view(read(Some("there")));
     story.write();
-    let is_held_by_peer = |story: &Story| {
-        let stored = story.facts.lease.as_ref().and_then(|lease| lease.status.clone()).map(Arc::new);
-        let status = story.status_write().map(|write| write.status).or(stored).unwrap();
-        status.condition(ConditionType::Active).unwrap().reason == "HeldByPeerCluster"
-    };
+    let is_held_by_peer = |story: &Story| story.shown(ConditionType::Active).reason == "HeldByPeerCluster";
     story.view(idle(0));
     assert!(is_held_by_peer(&story), "{:?}", story.effects);
     story.facts.quorum = Arc::new(QuorumFacts { open: None, ..quorum(1, "f00d") });

@@ -69,10 +69,24 @@ impl Replica {
         Self { now: Time(1_000_000), machine, facts, effects: Vec::new() }
     }
 
-    fn leading() -> Self {
+    /// The API server answers, and the lock is wanted.
+    fn contending() -> Self {
         let mut replica = Self::new();
         replica.turn();
         replica.answer();
+        replica
+    }
+
+    /// It led, and has lost the quorum.
+    fn cut_off() -> Self {
+        let mut replica = Self::leading();
+        replica.facts.quorum_lost = true;
+        replica.view(uncertain(lock(1)));
+        replica
+    }
+
+    fn leading() -> Self {
+        let mut replica = Self::contending();
         replica.view(publishing(lock(1)));
         replica.view(held(lock(1)));
         replica.facts.named = Some(ME.into());
@@ -107,6 +121,11 @@ impl Replica {
         self.turn_with(News { ended: true, ..News::default() })
     }
 
+    /// The API server answers a read of the RedisQuorum: its status names this replica.
+    fn reads_own_name(&mut self) {
+        self.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    }
+
     fn answer(&mut self) -> &[LeadershipEffect] {
         self.facts.api_answered_at = Some(self.now);
         self.turn()
@@ -138,17 +157,13 @@ fn a_replica_contends_only_while_the_api_server_answers() {
 
 #[test]
 fn the_holder_of_the_lock_leads_and_others_follow() {
-    let mut replica = Replica::new();
-    replica.turn();
-    replica.answer();
+    let mut replica = Replica::contending();
     let published = Command::Published { attempt: Attempt(1), outcome: Publication::Written };
     replica.view(publishing(lock(1)));
     assert_eq!(replica.effects, [LeadershipEffect::Keeper(published)], "it believes its own second round");
     replica.view(held(lock(1)));
     assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Lead)]);
-    let mut other = Replica::new();
-    other.turn();
-    other.answer();
+    let mut other = Replica::contending();
     other.view(refused_by_other());
     assert_eq!((other.machine.authority(), other.machine.next_deadline()), (Authority::Follow, Some(Time(1_000_300))));
     other.pass(300);
@@ -185,7 +200,7 @@ fn a_leader_whose_api_server_answers_stays() {
 #[test]
 fn a_leader_that_loses_the_lock_decides_nothing_more() {
     let mut replica = Replica::leading();
-    replica.view(View { standing: Standing::Adopting(term_view(lock(1))), ..View::default() });
+    replica.view(adopting(lock(1)));
     let released = Command::End { term: lock(1), proof: true };
     assert_eq!(replica.effects, [LeadershipEffect::Keeper(released), LeadershipEffect::Authority(Authority::Renew)]);
     assert_eq!(replica.turn(), [], "it is released once");
@@ -200,16 +215,14 @@ fn a_leader_that_loses_the_lock_decides_nothing_more() {
 
 #[test]
 fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
-    let mut replica = Replica::leading();
-    replica.facts.quorum_lost = true;
-    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
+    let mut replica = Replica::cut_off();
     assert_eq!(replica.machine.authority(), Authority::Renew);
     assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
     replica.event(LeadershipEvent::QuorumRead(Err(())));
     assert_eq!(replica.machine.authority(), Authority::Renew, "silence confirms nothing");
     replica.pass(1000);
     assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    replica.reads_own_name();
     assert_eq!(replica.machine.authority(), Authority::End);
     // It was only cut off: another replica was elected.
     replica.facts.named = Some("operator-1".into());
@@ -240,10 +253,10 @@ fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
         assert!(!replica.effects.contains(&LeadershipEffect::Claim), "once");
         replica.facts.named = Some(ME.into());
         replica.turn();
-        replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+        replica.reads_own_name();
         assert_eq!(replica.machine.authority(), Authority::Follow, "a leader that lives may still contradict");
         replica.pass(4000);
-        replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+        replica.reads_own_name();
         assert_eq!(replica.machine.authority(), Authority::End);
         assert!(opens || !replica.wants());
     }
@@ -284,10 +297,8 @@ fn a_claim_that_is_contradicted_is_repeated_ever_later() {
 
 #[test]
 fn the_replica_that_ends_terms_contradicts_a_claim_once() {
-    let mut replica = Replica::leading();
-    replica.facts.quorum_lost = true;
-    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    let mut replica = Replica::cut_off();
+    replica.reads_own_name();
     assert_eq!(replica.machine.authority(), Authority::End);
     replica.facts.named = Some("operator-1".into());
     assert_eq!(replica.turn(), [LeadershipEffect::Claim, LeadershipEffect::Authority(Authority::Renew)]);
@@ -298,10 +309,8 @@ fn the_replica_that_ends_terms_contradicts_a_claim_once() {
 
 #[test]
 fn a_contradicting_replica_keeps_its_terms_until_a_second_claim() {
-    let mut replica = Replica::leading();
-    replica.facts.quorum_lost = true;
-    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    let mut replica = Replica::cut_off();
+    replica.reads_own_name();
     for (named, authority) in
         [("operator-1", Authority::Renew), (ME, Authority::Renew), ("operator-1", Authority::Follow)]
     {
@@ -313,9 +322,7 @@ fn a_contradicting_replica_keeps_its_terms_until_a_second_claim() {
 
 #[test]
 fn a_follower_that_saw_the_lock_of_a_dead_leader_can_replace_it() {
-    let mut replica = Replica::new();
-    replica.turn();
-    replica.answer();
+    let mut replica = Replica::contending();
     replica.view(refused_by_other());
     replica.facts.named = Some("operator-1".into());
     replica.facts.quorum_lost = true;
@@ -325,7 +332,7 @@ fn a_follower_that_saw_the_lock_of_a_dead_leader_can_replace_it() {
     replica.facts.named = Some(ME.into());
     replica.pass(5000);
     assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    replica.reads_own_name();
     assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::End)]);
     assert_eq!(replica.turn(), [], "the lock that it saw before the read says nothing");
     let by = Stored { attempt: Attempt(100), ..*refused_by_other().refused_by.unwrap() };

@@ -28,7 +28,7 @@ fn an_attempt_waits_for_a_permit_and_then_for_an_answer_of_the_api_server() {
 #[test]
 fn a_permit_is_used_until_the_term_is_published() {
     let mut story = Story::wanting_a();
-    story.view(View { standing: Standing::Acquiring(Attempt(1), Holder("x".into())), ..View::default() });
+    story.view(acquiring(term(1, 7, "a")));
     let uses = |story: &Story| story.reconciler.permit_uses().attempt;
     assert_eq!(uses(&story), PermitUse::Uses);
     story.holder(pod("a"));
@@ -123,8 +123,7 @@ fn after_a_refusal_a_status_neither_uses_nor_awaits_a_permit() {
     assert_eq!(story.reconciler.permit_uses().end, PermitUse::Uses);
     story.event(Event::StatusWritten(StatusOutcome::Refused("a webhook".into())));
     story.facts.permitted = Permitted { attempt: true, end: false, other: false };
-    let lease = story.facts.lease.clone();
-    story.event(Event::LeaseRead(Ok(lease)));
+    story.read_lease();
     assert_eq!(story.status_write().map(|write| write.priority), Some(Priority::End));
     assert_eq!(story.reconciler.permit_uses(), PermitUses::default());
 }

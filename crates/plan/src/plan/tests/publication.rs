@@ -23,9 +23,7 @@ fn a_term_is_published_before_anything_else() {
 #[test]
 fn the_keeper_gets_the_outcome_of_the_publication() {
     let mut story = Story::publishing_by_a();
-    let lease = story.after_write();
-    story.reconciler.handle(story.now, Event::StatusWritten(StatusOutcome::Written(lease)));
-    story.turn();
+    story.write();
     let published = Command::Published { attempt: Attempt(1), outcome: redislease_core::lease::Publication::Written };
     assert!(story.commands().contains(&published), "{:?}", story.effects);
 }
@@ -37,10 +35,8 @@ fn an_unanswered_publication_is_read_and_not_acted_on() {
     assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()));
     assert!(story.wants(&Effect::Read(Read::Lease)));
     // The write had succeeded: the read shows it, and only now are its events sent.
-    let lease = story.written(7, "a", 1);
-    story.facts.lease = Some(lease.clone());
-    story.reconciler.handle(story.now, Event::LeaseRead(Ok(Some(lease))));
-    story.turn();
+    story.is_published(7, "a", 1);
+    story.read_lease();
     assert!(story.commands().iter().any(|command| matches!(command, Command::Published { .. })));
 }
 
@@ -55,12 +51,12 @@ fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_no
         let mut story = Story::publishing_by_a();
         story.event(Event::StatusWritten(outcome));
         story.pass(LEASE - 100);
-        assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })));
+        assert!(!story.ends_a_term());
         if answers {
             story.facts.api_answered_at = Some(story.now);
         }
         story.pass(1000);
-        assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }], "answers: {answers}");
+        assert_eq!(story.commands(), [end(term(1, 7, "a"))], "answers: {answers}");
         story.view(idle(0));
         story.answer();
         story.pass(2 * LEASE - 1);
@@ -79,10 +75,9 @@ fn each_unpublished_term_has_one_lease_duration() {
     story.pass(LEASE - 100);
     story.view(publishing(term(2, 8, "a")));
     story.pass(LEASE - 100);
-    let ends = |story: &Story| story.commands().iter().any(|command| matches!(command, Command::End { .. }));
-    assert!(!ends(&story), "{:?}", story.effects);
+    assert!(!story.ends_a_term(), "{:?}", story.effects);
     story.pass(1000);
-    assert!(ends(&story), "{:?}", story.effects);
+    assert!(story.ends_a_term(), "{:?}", story.effects);
 }
 
 /// Otherwise no alert tells of a lease that cannot be published.
@@ -92,16 +87,13 @@ fn the_time_without_a_holder_counts_on_while_publications_are_refused() {
     story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
     let mut shown = Vec::new();
     for step in 0..4 {
-        let effects = match step {
+        match step {
             0 => story.pass(LEASE + 1000),
             1 => story.view(idle(0)),
-            2 => story.event(Event::LeaseRead(Ok(story.facts.lease.clone()))),
+            2 => story.read_lease(),
             _ => story.pass(1000),
         };
-        shown.extend(effects.iter().filter_map(|effect| match effect {
-            Effect::Measure(Measure::Shown(shown)) => Some(shown.waiting),
-            _ => None,
-        }));
+        shown.extend(story.is_unheld());
     }
     assert!(!shown.is_empty() && shown.iter().all(|waiting| *waiting), "{shown:?}");
 }
@@ -129,10 +121,10 @@ fn after_a_status_write_the_cooldown_ends_one_second_after_the_keys() {
     let mut story = Story::publishing_by_a();
     story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
     story.pass(LEASE + 1000);
-    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
     let given_up = story.now;
     story.view(ending(term(1, 7, "a"), EndReason::Decided));
-    story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
+    story.read_lease();
     let written = story.status_write().expect("the status says why no attempt begins").status;
     assert!(written.conditions.iter().any(|one| one.message == Obstacle::NOT_PUBLISHED.message), "{written:?}");
     story.write();
@@ -149,9 +141,9 @@ fn after_a_status_write_the_cooldown_ends_one_second_after_the_keys() {
 #[test]
 fn a_publication_that_is_overtaken_is_never_sent() {
     let mut story = Story::publishing_by_a();
-    story.facts.lease = Some(story.written(9, "b", 2));
+    story.is_published(9, "b", 2);
     story.event(Event::StatusWritten(StatusOutcome::Conflict));
-    story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
+    story.read_lease();
     let superseded =
         Command::Published { attempt: Attempt(1), outcome: redislease_core::lease::Publication::Superseded };
     assert_eq!((story.commands(), story.status_write()), (vec![superseded], None));
@@ -168,26 +160,13 @@ fn a_waiting_publication_is_withdrawn_when_its_term_is_lost() {
 }
 
 impl Story {
-    /// The resource after the status write of the last turn.
-    fn after_write(&mut self) -> Arc<RedisLease> {
-        let write = self.status_write().unwrap();
-        let mut lease = self.facts.lease.as_deref().unwrap().clone();
-        lease.status = Some(Arc::unwrap_or_clone(write.status));
-        lease.metadata.resource_version = Some("11".into());
-        self.facts.lease = Some(Arc::new(lease));
-        self.facts.lease.clone().unwrap()
-    }
-
-    /// The resource after another process has published a term.
-    fn written(&self, token: i64, pod: &str, attempt: u128) -> Arc<RedisLease> {
-        let mut lease = self.facts.lease.as_deref().unwrap().clone();
+    /// Another process has published a term.
+    fn is_published(&mut self, token: i64, pod: &str, attempt: u128) {
         let holder = json!({"cluster": "here", "namespace": "jobs", "pod": pod, "podUID": format!("uid-{pod}")});
         let active = json!({"type": "Active", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let attempt = format!("{attempt:032x}");
         let status = json!({"attempt": attempt, "fencingToken": token, "holder": holder, "conditions": [active]});
-        lease.status = Some(serde_json::from_value(status).unwrap());
-        lease.metadata.resource_version = Some("12".into());
-        Arc::new(lease)
+        self.watch_shows(Arc::new(serde_json::from_value(status).unwrap()));
     }
 }
 
@@ -246,10 +225,7 @@ fn an_event_tells_once_that_the_api_server_refuses_the_status() {
     for _ in 0..5 {
         story.now += Millis(2000);
         story.event(Event::StatusWritten(StatusOutcome::Refused("a webhook".into())));
-        notes.extend(story.effects.iter().filter_map(|effect| match effect {
-            Effect::Report(notice) if notice.reason == NoticeReason::WriteRefused => Some(notice.note.clone()),
-            _ => None,
-        }));
+        notes.extend(story.reports(NoticeReason::WriteRefused).into_iter().map(|notice| notice.note));
         story.read_lease();
         assert!(story.status_write().is_some());
     }

@@ -1,26 +1,28 @@
 //! The quorum of a term: replaced, not allowed, or not evaluated yet.
 
 use super::*;
+use crate::api::conditions::LeaseReady;
 
-#[test]
-fn a_term_on_a_replaced_quorum_blocks_until_its_keys_expire_and_a_restart_continues_the_wait() {
-    let status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
+/// The term in the status was taken on another quorum, and its end is in the status. Also returns until when the keys may last.
+fn on_a_replaced_quorum() -> (Story, Time) {
     let mut story = Story::new();
-    story.store(&json!({}), &status);
+    story.store(&json!({}), &Story::held_by_a().status_value());
     story.facts.quorum = Arc::new(quorum(2, "0ther"));
     story.turn();
     assert_eq!(story.wanted(), None);
     let until = story.reconciler.next_deadline().unwrap();
-    assert!(until.since(story.now) > Millis(3_600_000), "one hour and the drift of clocks");
     story.write();
     story.view(ending(term(1, 7, "a"), EndReason::NeverConfirmed));
     story.write();
-    let status = story.facts.lease.as_ref().unwrap().status.clone().unwrap();
-    let ready = status.condition(ConditionType::Ready).unwrap();
-    assert!(
-        ready.message.contains("f00d instead of 0ther") && ready.message.contains(", until 2026-11-21T"),
-        "{ready:?}"
-    );
+    (story, until)
+}
+
+#[test]
+fn a_term_on_a_replaced_quorum_blocks_until_its_keys_expire_and_a_restart_continues_the_wait() {
+    let (story, until) = on_a_replaced_quorum();
+    assert!(until.since(story.now) > Millis(3_600_000), "one hour and the drift of clocks");
+    let message = &story.status().condition(ConditionType::Ready).unwrap().message;
+    assert!(message.contains("f00d instead of 0ther") && message.contains(", until 2026-11-21T"), "{message}");
     // Another process starts twenty minutes later.
     let mut later = Story::new();
     later.facts = story.facts.clone();
@@ -32,15 +34,7 @@ fn a_term_on_a_replaced_quorum_blocks_until_its_keys_expire_and_a_restart_contin
 
 #[test]
 fn the_wait_for_a_term_on_a_replaced_quorum_is_not_extended_and_its_end_begins_an_attempt() {
-    let status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
-    let mut story = Story::new();
-    story.store(&json!({}), &status);
-    story.facts.quorum = Arc::new(quorum(2, "0ther"));
-    story.turn();
-    let until = story.reconciler.next_deadline().unwrap();
-    story.write();
-    story.view(ending(term(1, 7, "a"), EndReason::NeverConfirmed));
-    story.write();
+    let (mut story, until) = on_a_replaced_quorum();
     story.view(idle(0));
     for _ in 0..3 {
         story.pass(600_000);
@@ -50,7 +44,7 @@ fn the_wait_for_a_term_on_a_replaced_quorum_is_not_extended_and_its_end_begins_a
     let mut restored = story.clone();
     // Another process began a term on a third configuration, whose nodes are not known either.
     let mut later = story.clone();
-    let mut third = status;
+    let mut third = Story::held_by_a().status_value();
     (third["attempt"], third["quorum"]["fingerprint"]) = (json!(format!("{:032x}", 9)), json!("th1rd"));
     later.store(&json!({}), &third);
     later.now = until;
@@ -68,7 +62,6 @@ fn the_wait_for_a_term_on_a_replaced_quorum_is_not_extended_and_its_end_begins_a
 
 #[test]
 fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
-    use crate::api::conditions::LeaseReady;
     let denied = || QuorumFacts {
         obstacle: Some((LeaseReady::InvalidReference, "no such quorum".into())),
         denied: true,
@@ -102,14 +95,14 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
 
     // The next process finds the term in the status.
     let mut next = Story::held_by_a();
-    next.reconciler = Reconciler::new(&(), next.reconciler.identity().clone());
+    next.restart();
     next.facts.quorum = Arc::new(denied());
     next.turn();
     assert!(ends(&next), "{:?}", next.commands());
 
     // A lease that never had a term opens nothing on the quorum.
     let mut new = Story::new();
-    new.reconciler = Reconciler::new(&(), new.reconciler.identity().clone());
+    new.restart();
     new.facts.quorum = Arc::new(denied());
     new.turn();
     new.answer();
@@ -120,24 +113,23 @@ fn a_term_ends_without_proof_when_the_quorum_no_longer_allows_the_namespace() {
 #[test]
 fn a_term_records_its_quorum_also_before_every_node_was_tried() {
     let mut story = Story::held_by_a();
-    let mut status = serde_json::to_value(story.facts.lease.as_ref().unwrap().status.clone()).unwrap();
-    let before = std::mem::replace(&mut status["quorum"]["fingerprint"], json!("0ther"));
+    let known = story.status_mut().quorum.as_mut().unwrap();
+    let before = std::mem::replace(&mut known.fingerprint, "0ther".to_owned());
+    story.edit(&json!({}));
     story.facts.quorum = Arc::new(QuorumFacts { evaluated: false, ..QuorumFacts::clone(&story.facts.quorum) });
-    story.store(&json!({}), &status);
     story.turn();
     let quorum = story.status_write().expect("it is corrected").status.quorum.clone().expect("a quorum");
-    assert_eq!(json!(quorum.fingerprint), before);
+    assert_eq!(quorum.fingerprint, before);
 }
 
 /// Otherwise a tenant could find out that the quorum exists.
 #[test]
 fn a_quorum_that_does_not_allow_the_namespace_looks_like_a_missing_one() {
-    use crate::api::conditions::LeaseReady;
     let obstacle = Some((LeaseReady::InvalidReference, "no such quorum".to_owned()));
     let missing = QuorumFacts { read: true, obstacle: obstacle.clone(), ..QuorumFacts::default() };
     let shown = [missing, QuorumFacts { denied: true, obstacle, ..quorum(1, "f") }].map(|facts| {
         let mut story = Story::new();
-        story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
+        story.restart();
         story.facts.quorum = Arc::new(facts);
         story.turn();
         story.status_write().expect("a new lease").status.conditions.clone()

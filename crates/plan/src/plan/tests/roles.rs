@@ -1,7 +1,6 @@
 //! Labels on pods.
 
 use super::*;
-use crate::api::names::PodRole;
 
 #[test]
 fn no_pod_gets_active_while_another_may_have_it() {
@@ -12,45 +11,38 @@ fn no_pod_gets_active_while_another_may_have_it() {
     story.view(idle(0));
     // The write that removes `active` is not answered.
     let writes = story.role_writes();
-    assert_eq!(
-        writes.iter().map(|write| (write.pod.as_str(), write.priority)).collect::<Vec<_>>(),
-        [("a", Priority::Active)]
-    );
+    let written: Vec<_> = writes.iter().map(|write| (write.pod.as_str(), write.priority)).collect();
+    assert_eq!(written, [("a", Priority::Active)]);
     story.view(publishing(term(2, 8, "b")));
     story.write();
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Unanswered("timeout".into()) });
+    story.role_answered("a", RoleOutcome::Unanswered("timeout".into()));
     story.view(held(term(2, 8, "b")));
-    let roles: Vec<_> = story.role_writes().iter().map(|write| (write.pod.clone(), write.role)).collect();
-    assert!(!roles.contains(&("b".into(), Some(PodRole::Active))), "{roles:?}");
+    assert!(!story.roles().contains(&("b".into(), Some(PodRole::Active))), "{:?}", story.effects);
     // The next one is answered.
-    let mut a = pod("a");
-    a.labels.insert("lease.redislease.io/billing".into(), "standby".into());
-    a.annotations.set("token.redislease.io/billing", Some("8"));
+    let a = with_token(labelled(pod("a"), "standby"), "8");
     story.candidates(&[a, pod("b")]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    story.role_answered("a", RoleOutcome::Written(None));
     assert_eq!(story.role_writes().last().and_then(|write| write.role), Some(PodRole::Active), "{:?}", story.effects);
 }
 
 #[test]
 fn a_pod_with_an_unanswered_active_write_gets_standby_after_a_loss() {
-    let mut story = Story::publishing_by_a();
-    story.write();
-    story.view(held(term(1, 7, "a")));
+    let mut story = Story::wanting_a();
+    story.elect(term(1, 7, "a"));
     let standby = story.role_writes();
     assert_eq!(standby.len(), 2, "b gets standby, and no other pod was active: {standby:?}");
     let unanswered = RoleOutcome::Unanswered("timeout".into());
     story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written(None) });
     story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-a".into(), outcome: unanswered });
     story.view(ending(term(1, 7, "a"), EndReason::Misses));
-    let writes: Vec<_> = story.role_writes().iter().map(|write| (write.pod.clone(), write.role)).collect();
-    assert!(writes.contains(&("a".into(), Some(PodRole::Standby))), "a was never observed with a label: {writes:?}");
+    let is_standby = story.roles().contains(&("a".into(), Some(PodRole::Standby)));
+    assert!(is_standby, "a was never observed with a label: {:?}", story.effects);
 }
 
 #[test]
 fn a_waiting_active_write_is_withdrawn_when_the_term_is_lost() {
-    let mut story = Story::publishing_by_a();
-    story.write();
-    story.view(held(term(1, 7, "a")));
+    let mut story = Story::wanting_a();
+    story.elect(term(1, 7, "a"));
     assert!(story.role_writes().iter().any(|write| write.role == Some(PodRole::Active)));
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
     assert!(story.wants(&Effect::WithdrawRole { uid: "uid-a".into() }), "{:?}", story.effects);
@@ -59,22 +51,18 @@ fn a_waiting_active_write_is_withdrawn_when_the_term_is_lost() {
 #[test]
 fn a_later_token_on_a_pod_is_checked_with_the_api_server_first() {
     let mut story = Story::held_by_a();
-    let mut b = pod("b");
-    b.labels.insert("lease.redislease.io/billing".into(), "standby".into());
-    b.annotations.set("token.redislease.io/billing", Some("99"));
-    let CandidateFacts::Known(electorate) = &story.facts.candidates else { panic!("they are known") };
-    let a = electorate.find("uid-a").unwrap().as_ref().clone();
+    let b = with_token(labelled(pod("b"), "standby"), "99");
+    let a = story.pod("a");
     story.candidates(&[a.clone(), b]);
     story.turn();
     assert_eq!(story.role_writes(), []);
     assert!(story.wants(&Effect::Read(Read::Lease)));
-    story.event(Event::LeaseRead(Ok(story.facts.lease.clone())));
+    story.read_lease();
     assert_eq!(story.role_writes().len(), 1, "7 is the latest token, 99 was left by an older resource");
     // That read says nothing about a token that appears later.
-    let mut b = pod("b");
-    b.annotations.set("token.redislease.io/billing", Some("100"));
+    let b = with_token(pod("b"), "100");
     story.candidates(&[a, b]);
-    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Conflict });
+    story.role_answered("b", RoleOutcome::Conflict);
     assert_eq!(story.role_writes(), []);
     assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
 }
@@ -82,7 +70,7 @@ fn a_later_token_on_a_pod_is_checked_with_the_api_server_first() {
 #[test]
 fn labels_stay_as_they_are_while_a_term_is_being_adopted() {
     let mut story = Story::held_by_a();
-    story.view(View { standing: Standing::Adopting(term_view(term(1, 7, "a"))), ..View::default() });
+    story.view(adopting(term(1, 7, "a")));
     assert_eq!(story.role_writes(), []);
 }
 
@@ -102,14 +90,11 @@ fn at_most_eight_pods_of_a_lease_are_written_at_a_time() {
 #[test]
 fn a_pod_that_comes_after_the_end_of_a_term_gets_its_token() {
     let mut story = Story::held_by_a();
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    story.write();
+    story.lose(term(1, 7, "a"));
     story.pods();
     story.candidates(&[pod("d")]);
     story.view(idle(story.now.0 + 5000));
-    if story.wants(&Effect::Read(Read::Lease)) {
-        story.read_lease();
-    }
+    story.confirm();
     let writes = story.role_writes();
     assert_eq!((writes[0].role, writes[0].token.as_deref()), (Some(PodRole::Standby), Some("7")));
 }
@@ -118,11 +103,7 @@ fn a_pod_that_comes_after_the_end_of_a_term_gets_its_token() {
 #[test]
 fn pods_that_are_replaced_because_of_their_label_are_left_alone() {
     let mut story = Story::new();
-    let of_template = |name: &str| {
-        let mut pod = pod(name);
-        pod.labels.insert("lease.redislease.io/billing".into(), "active".into());
-        pod
-    };
+    let of_template = |name: &str| labelled(pod(name), "active");
     let write = |story: &mut Story, pods: &[PodFacts]| {
         story.candidates(pods);
         story.view(idle(story.now.0 + 5000));
@@ -132,13 +113,11 @@ fn pods_that_are_replaced_because_of_their_label_are_left_alone() {
     let first = [of_template("a"), of_template("b")];
     assert_eq!(write(&mut story, &first), [standby("a"), standby("b")]);
     story.pods();
-    let CandidateFacts::Known(known) = &story.facts.candidates else { panic!() };
-    let mut pods: Vec<PodFacts> = known.pods().map(|pod| PodFacts::clone(pod)).chain([of_template("c")]).collect();
+    let mut pods = [story.known_pods(), vec![of_template("c")]].concat();
     assert_eq!(write(&mut story.clone(), &pods), [standby("c")], "their controller still owns them");
     pods[..2].iter_mut().for_each(|pod| pod.released = true);
     assert_eq!(write(&mut story, &pods), []);
-    let status = story.status_write().unwrap().status;
-    let ready = status.condition(ConditionType::Ready).unwrap();
+    let ready = story.ready();
     assert_eq!(ready.reason, "InvalidReference");
     assert!(ready.message.starts_with("Pod c has the label lease.redislease.io/billing from its"), "{}", ready.message);
     // Somebody has deleted them.
@@ -148,19 +127,18 @@ fn pods_that_are_replaced_because_of_their_label_are_left_alone() {
 /// Somebody has taken `a` from its controller, or no controller has ever owned the pods.
 #[test]
 fn a_pod_without_a_controller_is_no_sign_by_itself() {
-    let labelled = |name: &str, role: Option<&str>, hash: &str| {
+    let of_template = |name: &str, hash: &str| {
         let mut pod = pod(name);
-        let role = role.map(|role| ("lease.redislease.io/billing".to_owned(), role.to_owned()));
-        pod.labels = role.into_iter().chain([("pod-template-hash".to_owned(), hash.to_owned())]).collect();
+        pod.labels.insert("pod-template-hash".into(), hash.into());
         pod
     };
-    let with_token = |mut pod: PodFacts| {
-        pod.annotations.set("token.redislease.io/billing", Some("0"));
-        pod
+    let released = |name: &str, hash: &str| {
+        let pod = with_token(labelled(of_template(name, hash), "standby"), "0");
+        PodFacts { released: true, ..pod }
     };
     let is_obstacle = |hash: &str, others: &[PodFacts]| {
         let mut story = Story::new();
-        let mut a = PodFacts { released: true, ..with_token(labelled("a", Some("standby"), hash)) };
+        let mut a = released("a", hash);
         // The template does not have it.
         a.labels.insert("debug".into(), "yes".into());
         story.candidates(&[&[a], others].concat());
@@ -169,24 +147,20 @@ fn a_pod_without_a_controller_is_no_sign_by_itself() {
         let ready = status.as_ref().and_then(|status| status.condition(ConditionType::Ready));
         ready.is_some_and(|ready| ready.reason == "InvalidReference")
     };
-    let c = labelled("c", Some("active"), "5d4");
+    let c = labelled(of_template("c", "5d4"), "active");
     assert!(is_obstacle("5d4", std::slice::from_ref(&c)));
     assert!(!is_obstacle("taken", std::slice::from_ref(&c)));
     // A controller that gives each pod a label of its own has released the second one too.
-    let b = PodFacts { released: true, ..with_token(labelled("b", Some("standby"), "b")) };
-    assert!(is_obstacle("a", &[b, c.clone()]));
+    assert!(is_obstacle("a", &[released("b", "b"), c.clone()]));
     assert!(!is_obstacle("5d4", &[PodFacts { released: true, ..c }]));
-    assert!(!is_obstacle("5d4", &[labelled("c", None, "5d4")]));
+    assert!(!is_obstacle("5d4", &[of_template("c", "5d4")]));
 }
 
 #[test]
 fn no_pod_gets_active_beside_a_pod_that_is_left_alone() {
     let mut story = Story::wanting_a();
-    let mut a = PodFacts { released: true, ..pod("a") };
-    a.labels.insert("lease.redislease.io/billing".into(), "standby".into());
-    a.annotations.set("token.redislease.io/billing", Some("0"));
-    let mut c = pod("c");
-    c.labels.insert("lease.redislease.io/billing".into(), "active".into());
+    let a = with_token(labelled(PodFacts { released: true, ..pod("a") }, "standby"), "0");
+    let c = labelled(pod("c"), "active");
     story.holder(a.clone());
     story.view(publishing(term(1, 7, "a")));
     story.write();
@@ -196,22 +170,14 @@ fn no_pod_gets_active_beside_a_pod_that_is_left_alone() {
     // Somebody has deleted it.
     story.candidates(&[a]);
     story.turn();
-    let roles: Vec<_> = story.role_writes().into_iter().map(|write| (write.pod, write.role)).collect();
-    assert_eq!(roles, [("a".to_owned(), Some(PodRole::Active))]);
+    assert_eq!(story.roles(), [("a".to_owned(), Some(PodRole::Active))]);
 }
 
 #[test]
 fn the_pod_that_was_active_does_not_wait_for_the_writes_to_the_others() {
     let mut story = Story::held_by_a();
-    let CandidateFacts::Known(known) = &story.facts.candidates else { panic!() };
-    let mut pods: Vec<PodFacts> = known.pods().map(|pod| pod.as_ref().clone()).collect();
-    for number in 0..8 {
-        let mut other = pod(&format!("n{number}"));
-        other.labels.insert("lease.redislease.io/billing".into(), "standby".into());
-        other.annotations.set("token.redislease.io/billing", Some("6"));
-        pods.push(other);
-    }
-    story.candidates(&pods);
+    let other = |number| with_token(labelled(pod(&format!("n{number}")), "standby"), "6");
+    story.candidates(&story.known_pods().into_iter().chain((0..8).map(other)).collect::<Vec<_>>());
     story.turn();
     assert_eq!(story.role_writes().len(), 8);
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
@@ -223,14 +189,12 @@ fn the_pod_that_was_active_does_not_wait_for_the_writes_to_the_others() {
 #[test]
 fn a_later_token_is_checked_again_after_the_end_of_the_term() {
     let mut story = Story::held_by_a();
-    let mut b = pod("b");
-    b.annotations.set("token.redislease.io/billing", Some("99"));
-    let CandidateFacts::Known(electorate) = &story.facts.candidates else { panic!("they are known") };
-    let a = electorate.find("uid-a").unwrap().as_ref().clone();
+    let b = with_token(pod("b"), "99");
+    let a = story.pod("a");
     story.candidates(&[a, b]);
     story.turn();
     story.read_lease();
-    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Conflict });
+    story.role_answered("b", RoleOutcome::Conflict);
     assert!(!story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
     assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
@@ -241,14 +205,11 @@ fn a_holder_gets_active_while_the_candidates_are_unknown() {
     let mut story = Story::publishing_by_a();
     story.holder(pod("a"));
     story.write();
-    let mut b = pod("b");
-    b.labels.insert("lease.redislease.io/billing".into(), "standby".into());
-    b.annotations.set("token.redislease.io/billing", Some("7"));
+    let b = with_token(labelled(pod("b"), "standby"), "7");
     story.facts.candidates = CandidateFacts::Unknown;
     story.facts.strays = vec![Arc::new(b)];
     story.view(held(term(1, 7, "a")));
-    let roles: Vec<_> = story.role_writes().into_iter().map(|write| (write.pod, write.role)).collect();
-    assert_eq!(roles, [("a".to_owned(), Some(PodRole::Active))]);
+    assert_eq!(story.roles(), [("a".to_owned(), Some(PodRole::Active))]);
 }
 
 /// Nothing but its label would be written to it.
@@ -257,17 +218,15 @@ fn a_request_ends_the_term_of_a_pod_that_was_not_read_yet() {
     let mut story = Story::held_by_a();
     story.facts.holder = PodKnowledge::Unseen;
     story.suspend();
-    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
 }
 
 /// The watch has not shown the label of `a`, which is no candidate any more.
 #[test]
 fn no_pod_gets_active_while_a_write_of_active_to_a_pod_that_left_is_under_way() {
-    let mut story = Story::publishing_by_a();
-    story.write();
-    story.view(held(term(1, 7, "a")));
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    story.write();
+    let mut story = Story::wanting_a();
+    story.elect(term(1, 7, "a"));
+    story.lose(term(1, 7, "a"));
     story.candidates(&[pod("b")]);
     story.holder(pod("b"));
     story.view(publishing(term(2, 8, "b")));
@@ -296,11 +255,10 @@ fn no_pod_gets_active_when_its_term_must_have_stopped() {
 
 #[test]
 fn another_reason_to_refuse_a_label_is_reported() {
-    let mut story = Story::publishing_by_a();
-    story.write();
-    story.view(held(term(1, 7, "a")));
+    let mut story = Story::wanting_a();
+    story.elect(term(1, 7, "a"));
     for why in ["a webhook", "a policy"] {
-        story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Refused(why.into()) });
+        story.role_answered("b", refusal(why));
         assert_eq!(
             story.reported(NoticeReason::WriteRefused).note,
             format!("b cannot get its label and its token: {why}")

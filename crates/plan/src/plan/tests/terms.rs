@@ -7,18 +7,12 @@ use crate::status::{NoticeReason, TermEnd};
 
 #[test]
 fn a_restart_adopts_the_published_term_and_writes_nothing() {
-    let status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
-    let mut story = Story::new();
-    story.store(&json!({}), &status);
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    lease.metadata.generation = Some(1);
-    story.facts.lease = Some(Arc::new(lease));
-    story.turn();
+    let mut story = Story::held_by_a().restarted();
     let adopt = Command::Adopt(term(1, 7, "a"));
     assert!(story.commands().contains(&adopt), "{:?}", story.effects);
     story.turn();
     assert!(!story.commands().contains(&adopt), "once");
-    story.view(View { standing: Standing::Adopting(term_view(term(1, 7, "a"))), ..View::default() });
+    story.view(adopting(term(1, 7, "a")));
     story.holder(pod("a"));
     story.view(held(term(1, 7, "a")));
     assert_eq!(story.status_write(), None);
@@ -26,22 +20,17 @@ fn a_restart_adopts_the_published_term_and_writes_nothing() {
 
 #[test]
 fn a_term_that_status_calls_ended_is_sealed_and_not_continued() {
-    let mut status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
-    for condition in status["conditions"].as_array_mut().unwrap() {
-        if condition["type"] == "Active" {
-            condition["status"] = json!("False");
-            condition["reason"] = json!("LeaseLost");
-        }
-    }
-    let mut story = Story::new();
-    story.store(&json!({}), &status);
+    let mut story = Story::held_by_a();
+    let active = story.condition_mut(ConditionType::Active);
+    (active.status, active.reason) = ("False".into(), "LeaseLost".into());
+    story.restart();
     story.turn();
-    assert!(story.commands().contains(&Command::End { term: term(1, 7, "a"), proof: false }), "{:?}", story.effects);
+    assert!(story.commands().contains(&end(term(1, 7, "a"))), "{:?}", story.effects);
 }
 
 /// The status of a lease that `a` holds, without a field.
 fn held_without(path: &str) -> Story {
-    let mut status = serde_json::to_value(Story::held_by_a().facts.lease.unwrap().status.clone()).unwrap();
+    let mut status = Story::held_by_a().status_value();
     let (parent, field) = path.rsplit_once('/').unwrap();
     status.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(field).unwrap();
     let mut story = Story::new();
@@ -56,7 +45,7 @@ fn a_term_without_a_part_of_its_status_is_none() {
         let mut story = held_without(path);
         assert!(story.commands().iter().all(|command| !matches!(command, Command::Adopt(_))), "{path}");
         story.write();
-        let status = story.facts.lease.as_ref().unwrap().status.clone().unwrap();
+        let status = story.status();
         assert_eq!((&status.attempt, &status.holder, &status.acquire_time), (&None, &None, &None), "{path}");
         assert!(status.says(ConditionType::Active, ConditionStatus::False), "{path}: {status:?}");
     }
@@ -66,7 +55,7 @@ fn a_term_without_a_part_of_its_status_is_none() {
 fn a_term_whose_condition_is_unreadable_is_sealed_and_not_continued() {
     for path in ["/conditions", "/conditions/1/status", "/conditions/1/lastTransitionTime", "/conditions/1/type"] {
         let story = held_without(path);
-        let seals = Command::End { term: term(1, 7, "a"), proof: false };
+        let seals = end(term(1, 7, "a"));
         assert!(story.commands().contains(&seals), "{path}: {:?}", story.effects);
     }
 }
@@ -78,11 +67,7 @@ fn proof_releases_the_term_once_and_nothing_is_written_from_the_old_view() {
     story.candidates(&[pod("b")]);
     story.turn();
     assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: true }]);
-    assert_eq!(
-        (story.status_write(), story.role_writes()),
-        (None, Vec::new()),
-        "the view still shows the running term"
-    );
+    assert!(story.status_write().is_none() && story.role_writes().is_empty(), "the view still shows the running term");
     story.turn();
     assert_eq!(story.commands(), []);
     story.facts.holder = PodKnowledge::Unseen;
@@ -99,10 +84,8 @@ fn a_handover_is_one_write() {
     story.answer();
     story.view(publishing(term(2, 8, "b")));
     let write = story.status_write().unwrap();
-    assert_eq!(
-        (write.priority, write.status.history.len(), write.status.fencing_token),
-        (Priority::Publication, 1, Some(8))
-    );
+    let shown = (write.priority, write.status.history.len(), write.status.fencing_token);
+    assert_eq!(shown, (Priority::Publication, 1, Some(8)));
 }
 
 #[test]
@@ -146,18 +129,17 @@ fn time_alone_ends_a_term_only_on_a_fresh_answer() {
     story.event(Event::HolderRead { uid: "uid-b".into(), answered: true });
     assert_eq!(story.commands(), [], "the answer about an earlier holder came late");
     story.event(Event::HolderRead { uid: "uid-a".into(), answered: true });
-    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
 }
 
 #[test]
 fn a_deleted_lease_ends_its_term_and_loses_its_labels() {
     let mut story = Story::held_by_a();
-    let CandidateFacts::Known(electorate) = story.facts.candidates.clone() else { panic!("they are known") };
     story.facts.lease = None;
+    story.facts.strays = story.known_pods().into_iter().map(Arc::new).collect();
     story.facts.candidates = CandidateFacts::Unknown;
-    story.facts.strays = electorate.pods().cloned().collect();
     story.turn();
-    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }, Command::Retire]);
+    assert_eq!(story.commands(), [end(term(1, 7, "a")), Command::Retire]);
     assert_eq!(story.role_writes().len(), 2);
     assert!(story.role_writes().iter().all(|write| write.role.is_none() && write.token.is_none()));
     assert!(!story.reconciler.is_finished());
@@ -195,7 +177,6 @@ fn a_keeper_that_panics_again_and_again_is_started_ever_later_and_nothing_is_dec
 /// A finalizer of another program keeps it.
 #[test]
 fn a_lease_that_is_being_deleted_says_that_no_pod_is_elected() {
-    use crate::api::conditions::LeaseReady;
     let mut story = Story::held_by_a();
     story.facts.holder = PodKnowledge::Unseen;
     story.lease_is_deleted();
@@ -203,8 +184,7 @@ fn a_lease_that_is_being_deleted_says_that_no_pod_is_elected() {
     story.write();
     story.view(idle(0));
     story.write();
-    let status = story.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
-    let ready = status.condition(ConditionType::Ready).unwrap();
+    let ready = story.status().condition(ConditionType::Ready).unwrap();
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", LeaseReady::Unheld.as_str()));
     let says = "No pod of this cluster holds the lease, and none is elected: the RedisLease is being deleted. It stays until its \
                 metadata.finalizers are removed.";
@@ -224,7 +204,7 @@ fn a_held_lease_continues_while_its_workload_cannot_be_read() {
 
     // The next process adopts the term, and writes nothing: the status is right already.
     story.write();
-    story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
+    story.restart();
     story.turn();
     assert!(story.commands().iter().any(|command| matches!(command, Command::Adopt(_))), "{:?}", story.commands());
     story.view(held(term(1, 7, "a")));
@@ -246,8 +226,7 @@ fn a_lease_of_a_cron_job_waits_for_a_holder_only_while_a_pod_runs() {
         &json!({"candidates": {"workloadRef": {"apiVersion": "batch/v1", "kind": "CronJob", "name": "billing"}}}),
         &json!(null),
     );
-    let mut finished = pod("before");
-    finished.finished = true;
+    let finished = PodFacts { finished: true, ..pod("before") };
     for (pods, waits) in [(vec![], false), (vec![finished.clone()], false), (vec![finished, pod("now")], true)] {
         story.candidates(&pods);
         story.turn();
@@ -259,9 +238,7 @@ fn a_lease_of_a_cron_job_waits_for_a_holder_only_while_a_pod_runs() {
     story.turn();
     assert!(story.reconciler.unheld_since.is_some(), "without a quorum no run could have a holder");
 
-    let mut story = Story::new();
-    story.candidates(&[]);
-    story.turn();
+    let story = Story::without_candidates();
     assert!(story.reconciler.unheld_since.is_some(), "a Deployment should always have a pod");
 }
 
@@ -269,8 +246,7 @@ fn a_lease_of_a_cron_job_waits_for_a_holder_only_while_a_pod_runs() {
 #[test]
 fn a_reconciler_wants_again_after_a_loss() {
     let mut story = Story::held_by_a();
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    story.write();
+    story.lose(term(1, 7, "a"));
     story.pods();
     story.answer();
     assert_eq!(story.wanted(), None, "the keys of the lost term still exist");
@@ -291,16 +267,13 @@ fn a_reconciler_wants_again_after_a_loss() {
 /// The API server lets nobody lower the number again.
 #[test]
 fn a_token_that_no_redis_node_gave_is_reported_and_reaches_no_pod() {
-    let ready = |story: &Story| story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
-    let active = |story: &Story| story.status_write().unwrap().status.condition(ConditionType::Active).unwrap().clone();
     let mut story = Story::held_by_a();
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    lease.status.as_mut().unwrap().fencing_token = Some((1 << 53) - 1);
-    story.facts.lease = Some(Arc::new(lease));
+    story.status_mut().fencing_token = Some((1 << 53) - 1);
     story.turn();
-    assert_eq!(ready(&story).reason, "InvalidSpec");
-    assert!(ready(&story).message.contains("Delete the RedisLease"), "{}", ready(&story).message);
-    assert_eq!(active(&story).message, "a holds the lease with fencing token 7.");
+    assert_eq!(story.ready().reason, "InvalidSpec");
+    assert!(story.ready().message.contains("Delete the RedisLease"), "{}", story.ready().message);
+    let active = story.status_to_write().condition(ConditionType::Active).unwrap().clone();
+    assert_eq!(active.message, "a holds the lease with fencing token 7.");
     story.write();
     assert!(story.reported(NoticeReason::InvalidSpec).note.contains("9007199254740991"));
 
@@ -312,7 +285,7 @@ fn a_token_that_no_redis_node_gave_is_reported_and_reaches_no_pod() {
     story.read_lease();
     story.pods();
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    let mut status = Arc::unwrap_or_clone(story.status_write().unwrap().status);
+    let mut status = Arc::unwrap_or_clone(story.status_to_write());
     status.fencing_token = None;
     status.conditions.retain(|condition| condition.type_ != "Ready");
     assert!(!format!("{status:?}").contains("9007199254740991"), "{status:?}");

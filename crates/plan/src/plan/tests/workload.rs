@@ -14,11 +14,9 @@ use redislease_core::op::{Stage, Stored};
 
 use super::*;
 use crate::api::conditions::LeaseReady;
-use crate::api::names::PodRole;
 use crate::api::validated::{ClusterActivation, WorkloadKind};
 use crate::election::{Annotations, Run};
 
-const ROLE: &str = "lease.redislease.io/billing";
 const OWNER: &str = "owner.redislease.io/billing";
 const WITHDRAWN: &str = "withdrawn.redislease.io/billing";
 
@@ -58,6 +56,14 @@ fn refused_by(holder: &str, asked_at: Time) -> View {
     }
 }
 
+const FORBIDDEN: &str = "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource";
+
+const DEPLOYMENT: Option<WorkloadKind> = Some(WorkloadKind::Deployment);
+
+/// The write that stops the workload.
+const STOP: (Option<PodRole>, PodChange, Option<WorkloadKind>) =
+    (Some(PodRole::Standby), PodChange::Run(Run::Replicas(0)), DEPLOYMENT);
+
 const ELSEWHERE: &str = "there/uid-there/jobs/billing/billing/uid-1";
 
 impl Story {
@@ -71,13 +77,9 @@ impl Story {
 
     /// The cluster holds the lease with token 7, and the status says so. Nothing was written to the workload.
     fn published(replicas: i32) -> Self {
-        let mut story = Self::of_cluster(replicas);
-        story.turn();
-        story.answer();
+        let mut story = Self::of_cluster(replicas).asked();
         story.facts.holder = PodKnowledge::Workload;
-        story.view(publishing(held_by_here()));
-        story.write();
-        story.view(held(held_by_here()));
+        story.elect(held_by_here());
         story
     }
 
@@ -110,29 +112,44 @@ impl Story {
         }
     }
 
+    /// The API server answers the pending write of the workload with this outcome.
+    fn workload_answered(&mut self, outcome: RoleOutcome) {
+        self.role_answered("billing-d", outcome);
+    }
+
+    /// Somebody changes the replicas.
+    fn scale(&mut self, replicas: i32, version: &str) {
+        let run = Run::Replicas(replicas);
+        self.workload_is(WorkloadFacts { run, resource_version: Some(version.into()), ..self.workload() });
+    }
+
+    /// Somebody changes the workload, which has this version then.
+    fn change_workload(&mut self, version: &str, change: impl FnOnce(&mut WorkloadFacts)) {
+        let mut workload = WorkloadFacts { resource_version: Some(version.into()), ..self.workload() };
+        change(&mut workload);
+        self.workload_is(workload);
+        self.turn();
+    }
+
     fn workload(&self) -> WorkloadFacts {
-        let CandidateFacts::Known(electorate) = &self.facts.candidates else { panic!("known") };
-        electorate.workload().unwrap().as_ref().clone()
+        self.facts.workload().unwrap().clone()
     }
 
     fn run(&self) -> (Option<String>, Run) {
         let workload = self.workload();
-        (workload.labels.get(ROLE).cloned(), workload.run)
+        (workload.labels.get(LABEL).cloned(), workload.run)
     }
 }
 
 #[test]
 fn a_workload_runs_only_when_the_status_names_the_cluster() {
-    let mut story = Story::of_cluster(0);
-    story.turn();
-    story.answer();
+    let mut story = Story::of_cluster(0).asked();
     assert_eq!(story.wanted().as_deref(), Some("billing"));
     story.facts.holder = PodKnowledge::Workload;
     story.view(publishing(held_by_here()));
     assert_eq!(story.switches(), [], "{:?}", story.effects);
     story.write();
-    let status = story.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
-    let candidates = status.condition(ConditionType::CandidatesAvailable).unwrap();
+    let candidates = story.status().condition(ConditionType::CandidatesAvailable).unwrap();
     assert_eq!((candidates.status.as_str(), candidates.reason.as_str()), ("True", "WorkloadAvailable"));
     story.view(held(held_by_here()));
     let writes: Vec<_> = story.finish().into_iter().map(|write| (write.role, write.change)).collect();
@@ -178,9 +195,7 @@ fn a_running_workload_is_not_stopped_without_an_answer() {
         ("a value of another program", refused_by("?", begun)),
         ("a seal, or too few nodes", sealed(refused_by(ELSEWHERE, begun))),
     ] {
-        let mut story = Story::of_cluster(2);
-        story.turn();
-        story.answer();
+        let mut story = Story::of_cluster(2).asked();
         story.pass(10);
         story.view(view);
         story.pass(1000);
@@ -202,13 +217,12 @@ fn a_workload_is_stopped_when_another_cluster_answered_after_it_was_seen() {
     let asked_at = story.now + Millis(5);
     story.now += Millis(10);
     story.view(refused_by(ELSEWHERE, asked_at));
-    let stops = PodChange::Run(Run::Replicas(0));
-    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+    assert_eq!(story.switches(), [STOP]);
     story.finish();
     assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(0)));
     assert_eq!(story.workload().annotations.get(WITHDRAWN).unwrap(), "0.1");
     // It is ours now: somebody else's start is corrected without another answer.
-    story.workload_is(WorkloadFacts { run: Run::Replicas(5), resource_version: Some("9".into()), ..story.workload() });
+    story.scale(5, "9");
     story.pass(10_000);
     assert_eq!(story.switches().len(), 1);
 }
@@ -246,12 +260,9 @@ fn a_withdrawal_moves_the_version_past_a_late_start() {
 fn each_gain_of_authority_withdraws_the_workload_again() {
     let mut story = Story::running();
     story.view(ending(held_by_here(), EndReason::Deadline));
-    let status = story.status_write().unwrap().status;
+    let status = story.status_to_write();
     story.finish();
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    lease.status = Some(Arc::unwrap_or_clone(status));
-    story.facts.lease = Some(Arc::new(lease.clone()));
-    story.event(Event::StatusWritten(StatusOutcome::Written(Arc::new(lease))));
+    story.write_status(status);
     story.finish();
     story.view(idle(10_000_000));
     story.finish();
@@ -264,8 +275,7 @@ fn each_gain_of_authority_withdraws_the_workload_again() {
     story.finish();
     assert_ne!(story.workload().annotations.get(WITHDRAWN).cloned(), before);
     // A lower version follows a restore of the API server.
-    story.workload_is(WorkloadFacts { resource_version: Some("1".into()), ..story.workload() });
-    story.turn();
+    story.change_workload("1", |_| {});
     assert_eq!(story.role_writes().len(), 1);
 }
 
@@ -285,12 +295,12 @@ fn a_start_needs_a_status_that_was_read_after_the_object() {
 #[test]
 fn a_doubt_moves_only_the_label() {
     let mut story = Story::running();
-    let uncertain = View { standing: Standing::Uncertain(term_view(held_by_here())), ..View::default() };
+    let uncertain = uncertain(held_by_here());
     story.view(uncertain);
     assert_eq!(story.switches(), [], "another replica may contradict");
     story.write();
     story.pass(2000);
-    assert_eq!(story.switches(), [(Some(PodRole::Standby), PodChange::None, Some(WorkloadKind::Deployment))]);
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), PodChange::None, DEPLOYMENT)]);
     story.finish();
     assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(3)));
     // The loss stops it.
@@ -303,8 +313,7 @@ fn a_doubt_moves_only_the_label() {
 fn a_cluster_that_loses_the_lease_stops_its_workload_at_once() {
     let mut story = Story::running();
     story.view(ending(held_by_here(), EndReason::Deadline));
-    let stops = PodChange::Run(Run::Replicas(0));
-    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+    assert_eq!(story.switches(), [STOP]);
     assert_eq!(story.role_writes()[0].priority, Priority::End, "it waits for no status of other leases");
     assert_eq!(story.commands(), [Command::ReadKeys], "nothing proves that the pods have stopped");
 }
@@ -312,17 +321,12 @@ fn a_cluster_that_loses_the_lease_stops_its_workload_at_once() {
 #[test]
 fn somebody_elses_change_of_the_replicas_is_corrected() {
     let mut story = Story::running();
-    let changed = |replicas, version: &str, story: &Story| WorkloadFacts {
-        run: Run::Replicas(replicas),
-        resource_version: Some(version.into()),
-        ..story.workload()
-    };
-    story.workload_is(changed(5, "20", &story));
+    story.scale(5, "20");
     story.pass(60_000);
     story.read_lease();
     assert_eq!(story.switches().len(), 1, "{:?}", story.effects);
-    story.workload_is(changed(3, "21", &story));
-    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Conflict });
+    story.scale(3, "21");
+    story.workload_answered(RoleOutcome::Conflict);
     assert_eq!(story.switches(), []);
 }
 
@@ -331,10 +335,9 @@ fn without_the_flag_the_workload_is_not_touched() {
     let mut story = Story::of_cluster(2);
     story.facts.allowed = Allowed::default();
     story.turn();
-    let status = story.status_write().unwrap().status;
+    let ready = story.ready();
     story.view(idle(0));
     assert_eq!((story.wanted(), story.switches()), (None, Vec::new()));
-    let ready = status.condition(ConditionType::Ready).unwrap();
     assert_eq!(ready.reason, LeaseReady::ActivationNotAllowed.as_str());
     assert!(ready.message.contains("--allow-scale (rbac.allowScale in the chart)"), "{}", ready.message);
 }
@@ -342,8 +345,7 @@ fn without_the_flag_the_workload_is_not_touched() {
 #[test]
 fn events_about_a_cluster_name_no_pod() {
     let mut story = Story::running();
-    story.view(ending(held_by_here(), EndReason::Deadline));
-    story.write();
+    story.lose(held_by_here());
     assert_eq!(story.reported(NoticeReason::LeaseLost).on_pods, []);
 }
 
@@ -369,15 +371,14 @@ fn while_the_candidates_are_unknown_a_running_workload_keeps_its_marks() {
     story.facts.stray_workloads = vec![Arc::new(workload.clone())];
     story.spec = old.spec.clone();
     story.turn();
-    story.view(View { standing: Standing::Adopting(term_view(held_by_here())), ..View::default() });
+    story.view(adopting(held_by_here()));
     story.view(held(held_by_here()));
     assert_eq!(story.role_writes(), [], "{:?}", story.effects);
     story.view(ending(held_by_here(), EndReason::Deadline));
     story.facts.stray_workloads = Vec::new();
     story.workload_is(workload);
     story.turn();
-    let stop = (Some(PodRole::Standby), PodChange::Run(Run::Replicas(0)), Some(WorkloadKind::Deployment));
-    assert_eq!(story.switches(), [stop], "after the correction it is stopped");
+    assert_eq!(story.switches(), [STOP], "after the correction it is stopped");
 }
 
 #[test]
@@ -388,8 +389,7 @@ fn a_workload_that_is_not_the_candidate_any_more_blocks_no_attempt() {
     story.facts.stray_workloads = vec![Arc::new(workload)];
     story.turn();
     let uid = story.role_writes()[0].uid.clone();
-    let why = "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource".to_owned();
-    story.event(Event::RoleWritten { uid, outcome: RoleOutcome::Refused(why) });
+    story.event(Event::RoleWritten { uid, outcome: refusal(FORBIDDEN) });
     story.answer();
     assert_eq!(story.wanted(), Some("a".to_owned()), "{:?}", story.effects);
 }

@@ -13,22 +13,20 @@ fn every_gated_pod_is_fenced_before_the_first_start_of_a_process() {
     story.holder(gated("a"));
     story.view(publishing(term(1, 7, "a")));
     story.write();
-    let mut b = gated("b");
-    b.labels.insert(GATE.into(), "standby".into());
-    b.annotations.set("token.redislease.io/billing", Some("7"));
+    let mut b = with_token(labelled(gated("b"), "standby"), "7");
     b.annotations.set("withdrawn.redislease.io/billing", Some("6.41"));
     story.candidates(&[gated("a"), b, gated("c")]);
     story.facts.stop_at = Some(Time(1_000_000_000));
     story.view(held(term(1, 7, "a")));
     assert_eq!(story.changes(), [("b".into(), PodChange::Fence(42)), ("c".into(), PodChange::Fence(1))]);
     let writes = story.role_writes();
-    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Conflict });
+    story.role_answered("c", RoleOutcome::Conflict);
     assert_eq!(story.changes(), [("c".into(), PodChange::Fence(1))], "it is sent again");
     story.apply(&writes[0]);
-    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Written(None) });
+    story.role_answered("b", RoleOutcome::Written(None));
     assert_eq!(story.changes(), [], "`c` is not fenced yet");
     story.apply(&writes[1]);
-    story.event(Event::RoleWritten { uid: "uid-c".into(), outcome: RoleOutcome::Written(None) });
+    story.role_answered("c", RoleOutcome::Written(None));
     story.confirm();
     assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
 }
@@ -36,14 +34,9 @@ fn every_gated_pod_is_fenced_before_the_first_start_of_a_process() {
 /// A start of an earlier term can still reach a pod whose label is left alone: it gets no fence.
 #[test]
 fn no_pod_starts_beside_a_pod_that_is_left_alone() {
-    let mut story = Story::gated();
-    story.turn();
-    story.answer();
-    let mut a = PodFacts { released: true, ..gated("a") };
-    a.labels.insert(GATE.into(), "standby".into());
-    a.annotations.set("token.redislease.io/billing", Some("0"));
-    let mut c = gated("c");
-    c.labels.insert(GATE.into(), "active".into());
+    let mut story = Story::gated().asked();
+    let a = with_token(labelled(PodFacts { released: true, ..gated("a") }, "standby"), "0");
+    let c = labelled(gated("c"), "active");
     story.holder(a.clone());
     story.view(publishing(term(1, 7, "a")));
     story.write();
@@ -65,18 +58,14 @@ fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
     story.turn();
     story.answer();
     story.holder(gated("a"));
-    story.view(publishing(term(2, 9, "a")));
-    story.write();
-    story.facts.stop_at = Some(Time(1_000_000_000));
-    story.view(held(term(2, 9, "a")));
+    story.elect(term(2, 9, "a"));
     assert!(story.wants(&Effect::Read(Read::Startable)) && story.changes().is_empty(), "{:?}", story.effects);
     assert_eq!(story.turn(), [], "it is read once");
     story.event(Event::StartableRead { answered: false });
     assert!(!story.wants(&Effect::Read(Read::Startable)), "it is read again after a pause");
     story.pass(1000);
     assert_eq!(story.effects, [Effect::Read(Read::Startable)]);
-    let mut c = pod("c");
-    c.labels.insert(GATE.into(), "active".into());
+    let mut c = labelled(pod("c"), "active");
     c.annotations.set(STARTED, Some("7.uid-c"));
     story.candidates(&[gated("a"), c]);
     story.event(Event::StartableRead { answered: true });
@@ -84,8 +73,7 @@ fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
     assert_eq!((standby.pod.as_str(), standby.role), ("c", Some(PodRole::Standby)));
     assert_eq!(story.role_writes().len(), 1);
     story.write();
-    story.apply(&standby);
-    story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written(None) });
+    story.role_stored(standby);
     assert_eq!(story.changes(), [("c".into(), PodChange::Delete)], "`a` waits for the end of `c`");
     // This process loses its authority and gains it again: another one may have decided meanwhile.
     story.candidates(&[gated("a")]);
@@ -109,21 +97,18 @@ fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
 #[test]
 fn an_unanswered_start_is_fenced_when_the_term_is_lost() {
     let mut story = Story::gated();
-    let standby = PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..gated("a") };
+    let standby = labelled(gated("a"), "standby");
     story.candidates(std::slice::from_ref(&standby));
     story.turn();
     story.answer();
     story.holder(standby);
-    story.view(publishing(term(1, 7, "a")));
-    story.write();
-    story.facts.stop_at = Some(Time(1_000_000_000));
-    story.view(held(term(1, 7, "a")));
+    story.elect(term(1, 7, "a"));
     story.confirm();
     assert_eq!(story.changes(), [("a".into(), PodChange::Start)]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Unanswered("timeout".into()) });
+    story.role_answered("a", RoleOutcome::Unanswered("timeout".into()));
     assert_eq!(story.changes(), [("a".into(), PodChange::Start)], "it is repeated");
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Withdrawn });
+    story.role_answered("a", RoleOutcome::Withdrawn);
     let changes: Vec<_> = story.role_writes().into_iter().map(|write| (write.role, write.change)).collect();
     assert!(changes.contains(&(Some(PodRole::Standby), PodChange::Fence(1))), "{changes:?}");
 }
@@ -134,21 +119,23 @@ fn b_follows_a() -> Story {
     let a = PodFacts { node: Some("node-1".into()), ready: true, ..story.pod("a") };
     story.candidates(&[a.clone(), story.pod("b")]);
     story.holder(a);
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    story.write();
-    story.accept_standby("uid-a");
+    story.lose(term(1, 7, "a"));
+    story.accept_standby();
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
     story.holder(gated("b"));
-    story.view(publishing(term(2, 8, "b")));
-    story.write();
-    story.facts.stop_at = Some(Time(1_000_000_000));
-    story.view(held(term(2, 8, "b")));
-    assert!(story.ready_message().ends_with("was started for an earlier term, may still run and is deleted first."));
+    story.elect(term(2, 8, "b"));
+    assert!(story.ready().message.ends_with("was started for an earlier term, may still run and is deleted first."));
     story.write();
     story
 }
 
 impl Story {
+    /// The API server accepts the deletion of `a`, which is terminating now.
+    fn delete_a(&mut self) {
+        self.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
+        self.role_answered("a", RoleOutcome::Written(None));
+    }
+
     /// Changes what is known about `a`.
     fn change_a(&mut self, change: impl FnOnce(&mut PodFacts)) {
         let (mut a, b) = (self.pod("a"), self.pod("b"));
@@ -160,25 +147,16 @@ impl Story {
         self.confirm();
         self.changes().contains(&("b".into(), PodChange::Start))
     }
-
-    pub(super) fn ready_message(&self) -> String {
-        let write = self.status_write().expect("a status is to be written");
-        write.status.condition(ConditionType::Ready).expect("the condition").message.clone()
-    }
 }
 
 #[test]
 fn the_next_pod_starts_when_the_one_before_is_proven_to_have_stopped() {
     let mut story = b_follows_a();
     assert!(!story.starts_b(), "{:?}", story.effects);
-    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    story.delete_a();
     assert!(!story.starts_b(), "it is terminating: {:?}", story.effects);
-    assert!(
-        story
-            .ready_message()
-            .ends_with("a, which was started for an earlier term, was asked to stop and may still run.")
-    );
+    let says = "a, which was started for an earlier term, was asked to stop and may still run.";
+    assert!(story.ready().message.ends_with(says));
     story.pass(20_000);
     assert!(!story.starts_b());
     story.change_a(|a| (a.stopped, a.finished) = (true, true));
@@ -189,8 +167,7 @@ fn the_next_pod_starts_when_the_one_before_is_proven_to_have_stopped() {
 #[test]
 fn the_next_pod_starts_when_the_one_before_is_gone_or_must_have_stopped() {
     let mut story = b_follows_a();
-    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    story.delete_a();
     // 30 s, and the gracePeriod of 10 s.
     story.pass(39_999);
     assert!(!story.starts_b());
@@ -201,7 +178,7 @@ fn the_next_pod_starts_when_the_one_before_is_gone_or_must_have_stopped() {
     let mut story = b_follows_a();
     let b = story.pod("b");
     story.candidates(&[b]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Gone });
+    story.role_answered("a", RoleOutcome::Gone);
     assert!(story.starts_b(), "{:?}", story.effects);
 }
 
@@ -209,20 +186,18 @@ fn the_next_pod_starts_when_the_one_before_is_gone_or_must_have_stopped() {
 #[test]
 fn a_request_ends_no_term_while_a_pod_of_an_earlier_one_cannot_be_deleted() {
     let mut story = b_follows_a();
-    let refused = RoleOutcome::Refused("the policy forbids it".into());
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: refused });
+    story.role_answered("a", refusal("the policy forbids it"));
     story.write();
     story.suspend();
-    let message = story.ready_message();
+    let message = story.ready().message;
     assert!(message.starts_with("The operator cannot stop the pod a: the policy forbids it."), "{message}");
     story.write();
     for _ in 0..10 {
         assert_eq!((story.commands(), story.starts_b()), (vec![], false), "{:?}", story.effects);
         story.pass(60_000);
     }
-    story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
-    assert_eq!(story.commands(), [Command::End { term: term(2, 8, "b"), proof: false }], "{:?}", story.effects);
+    story.delete_a();
+    assert_eq!(story.commands(), [end(term(2, 8, "b"))], "{:?}", story.effects);
 }
 
 /// Only the answer says whether `a` stops, and a new process has none either.
@@ -230,48 +205,38 @@ fn a_request_ends_no_term_while_a_pod_of_an_earlier_one_cannot_be_deleted() {
 fn a_request_ends_no_term_before_the_deletion_of_an_earlier_pod_is_answered() {
     for is_restarted in [false, true] {
         let mut story = b_follows_a();
-        let ends = |story: &Story| story.commands().iter().any(|command| matches!(command, Command::End { .. }));
         if is_restarted {
-            story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
+            story.restart();
         }
         story.suspend();
-        assert!(!ends(&story), "{:?}", story.effects);
+        assert!(!story.ends_a_term(), "{:?}", story.effects);
         story.view(held(term(2, 8, "b")));
-        assert!(!ends(&story), "{:?}", story.effects);
-        story.change_a(|a| a.deletion_grace = Some(core::time::Duration::from_secs(30)));
-        story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
-        assert!(ends(&story), "{:?}", story.effects);
+        assert!(!story.ends_a_term(), "{:?}", story.effects);
+        story.delete_a();
+        assert!(story.ends_a_term(), "{:?}", story.effects);
     }
 }
 
 #[test]
 fn a_refused_deletion_starts_nothing_and_the_condition_says_so() {
     let mut story = b_follows_a();
-    story.event(Event::RoleWritten {
-        uid: "uid-a".into(),
-        outcome: RoleOutcome::Refused("the policy forbids it".into()),
-    });
-    let message = story.ready_message();
+    story.role_answered("a", refusal("the policy forbids it"));
+    let message = story.ready().message;
     let says = "b is not started: a, which was started for an earlier term, may still run, and cannot be deleted: the policy forbids it";
     assert!(message.ends_with(says), "{message}");
     // Its label follows the new term.
     assert_eq!(story.changes(), [("a".into(), PodChange::None)]);
     story.write();
     for outcome in [RoleOutcome::Conflict, RoleOutcome::Written(None)] {
-        story.event(Event::RoleWritten { uid: "uid-a".into(), outcome });
+        story.role_answered("a", outcome);
         assert!(story.status_write().is_none(), "the condition stays as it is: {:?}", story.effects);
     }
     for _ in 0..100 {
         story.pass(10_000);
         assert!(!story.starts_b(), "{:?}", story.effects);
-        assert!(
-            !story.commands().iter().any(|command| matches!(command, Command::End { .. })),
-            "it is not the fault of `b`"
-        );
-        story.reconciler.handle(
-            story.now,
-            Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("the policy forbids it".into()) },
-        );
+        assert!(!story.ends_a_term(), "it is not the fault of `b`");
+        let outcome = refusal("the policy forbids it");
+        story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-a".into(), outcome });
     }
 }
 
@@ -312,9 +277,7 @@ fn a_pod_starts_only_when_a_direct_read_of_the_status_names_the_term() {
 /// The status that the watch has shown may be old: another process may have published the term whose token the pod carries.
 #[test]
 fn no_started_pod_is_deleted_before_a_read_shows_that_the_status_names_no_term() {
-    let mut a = pod("a");
-    a.labels.insert(GATE.into(), "standby".into());
-    a.annotations.set("token.redislease.io/billing", Some("7"));
+    let mut a = with_token(labelled(pod("a"), "standby"), "7");
     a.annotations.set(STARTED, Some("7.uid-a"));
     let mut story = Story::gated();
     story.candidates(&[a]);
@@ -329,29 +292,21 @@ fn no_started_pod_is_deleted_before_a_read_shows_that_the_status_names_no_term()
 /// The fence of `a` was stored before its own start was sent.
 #[test]
 fn a_pod_whose_start_is_unanswered_is_fenced_again() {
-    let mut story = Story::gated();
-    story.turn();
-    story.answer();
+    let mut story = Story::gated().asked();
     story.holder(gated("b"));
-    story.view(publishing(term(1, 7, "b")));
-    story.write();
-    story.facts.stop_at = Some(Time(1_000_000_000));
-    story.view(held(term(1, 7, "b")));
+    story.elect(term(1, 7, "b"));
     assert_eq!(story.changes(), [("a".into(), PodChange::Fence(1))]);
     story.apply(&story.role_writes()[0]);
     story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
-    story.view(ending(term(1, 7, "b"), EndReason::Deadline));
-    story.write();
+    story.lose(term(1, 7, "b"));
     story.holder(gated("a"));
-    story.view(publishing(term(2, 8, "a")));
-    story.write();
-    story.view(held(term(2, 8, "a")));
-    story.event(Event::RoleWritten { uid: "uid-b".into(), outcome: RoleOutcome::Withdrawn });
-    story.accept("uid-b");
+    story.elect(term(2, 8, "a"));
+    story.role_answered("b", RoleOutcome::Withdrawn);
+    story.accept();
     story.confirm();
     assert_eq!(story.changes(), [("a".into(), PodChange::Start)], "{:?}", story.effects);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Unanswered("timeout".into()) });
+    story.role_answered("a", RoleOutcome::Unanswered("timeout".into()));
     story.view(ending(term(2, 8, "a"), EndReason::Deadline));
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Withdrawn });
+    story.role_answered("a", RoleOutcome::Withdrawn);
     assert_eq!(story.changes(), [("a".into(), PodChange::Fence(2))], "{:?}", story.effects);
 }

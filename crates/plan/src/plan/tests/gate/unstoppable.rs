@@ -8,7 +8,7 @@ fn a_started_pod_keeps_its_term_while_the_operator_must_not_delete_it() {
         story.holder(story.pod("a"));
         story.facts.allowed = Allowed::default();
         story.suspend();
-        let end = Command::End { term: term(1, 7, "a"), proof: false };
+        let end = end(term(1, 7, "a"));
         assert_eq!(story.commands(), if is_kept { vec![] } else { vec![end] });
     }
 }
@@ -16,15 +16,14 @@ fn a_started_pod_keeps_its_term_while_the_operator_must_not_delete_it() {
 #[test]
 fn a_term_ends_by_request_only_after_the_deletion_of_its_pod_was_accepted_as_a_dry_run() {
     let mut story = Story::started_a();
-    story.holder(story.pod("a"));
     story.suspend();
-    let end = [Command::End { term: term(1, 7, "a"), proof: false }];
+    let end = [end(term(1, 7, "a"))];
     let is_dry = |story: &Story| story.role_writes().iter().all(|write| write.dry_run);
     assert_eq!((story.commands(), story.changes()), (vec![], vec![("a".into(), PodChange::Delete)]));
     assert!(is_dry(&story), "{:?}", story.effects);
     let mut refused = story.clone();
     story.write();
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    story.role_answered("a", RoleOutcome::Written(None));
     assert_eq!((story.commands(), story.changes()), (end.to_vec(), vec![]), "{:?}", story.effects);
     assert!(
         !story
@@ -35,16 +34,16 @@ fn a_term_ends_by_request_only_after_the_deletion_of_its_pod_was_accepted_as_a_d
 
     refused.write();
     let why = "pods \"a\" is forbidden: User \"x\" cannot delete resource";
-    refused.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused(why.into()) });
+    refused.role_answered("a", refusal(why));
     assert_eq!((refused.commands(), refused.changes()), (vec![], vec![]), "{:?}", refused.effects);
-    let message = refused.ready_message();
+    let message = refused.ready().message;
     assert!(message.starts_with(&format!("The operator cannot stop the pod a: {why}.")), "{message}");
     let note = refused.reported(NoticeReason::ActivationRefused).note;
     assert_eq!(note, format!("a holds the lease and cannot be stopped, so its term goes on: {why}"));
     refused.write();
     refused.pass(1000);
     assert!(is_dry(&refused) && refused.changes().len() == 1, "{:?}", refused.effects);
-    refused.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    refused.role_answered("a", RoleOutcome::Written(None));
     assert_eq!(refused.commands(), end, "{:?}", refused.effects);
 }
 
@@ -53,21 +52,19 @@ fn a_term_ends_by_request_only_after_the_deletion_of_its_pod_was_accepted_as_a_d
 fn a_pod_that_the_operator_did_not_start_loses_its_term_without_the_flag() {
     let mut story = Story::held_by_a();
     story.facts.allowed = Allowed::default();
-    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
-    story.store(&json!({"activation": {"schedulingGate": true}, "suspend": true}), &status);
+    story.edit(&json!({"activation": {"schedulingGate": true}, "suspend": true}));
     story.turn();
-    assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+    assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
 }
 
 #[test]
 fn a_suspended_lease_says_that_its_started_pod_runs_on_without_the_flag() {
     let mut story = Story::started_a();
-    story.holder(story.pod("a"));
     story.facts.allowed = Allowed::default();
     story.suspend();
     story.write();
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    let message = story.ready_message();
+    let message = story.ready().message;
     assert!(message.contains("The pod a runs on, because it cannot be stopped"), "{message}");
     assert!(message.contains("rbac.allowSchedulingGate"), "{message}");
 }
@@ -75,19 +72,16 @@ fn a_suspended_lease_says_that_its_started_pod_runs_on_without_the_flag() {
 #[test]
 fn a_pod_whose_deletion_is_refused_runs_on_while_it_is_to_be_deleted() {
     let mut story = Story::started_a();
-    story.holder(story.pod("a"));
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    story.write();
-    story.accept_standby("uid-a");
+    story.lose(term(1, 7, "a"));
+    story.accept_standby();
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Refused("a policy".into()) });
-    let message = story.ready_message();
+    story.role_answered("a", refusal("a policy"));
+    let message = story.ready().message;
     assert!(message.ends_with("The pod a runs on, because it cannot be stopped: a policy."), "{message}");
     story.write();
-    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
-    story.store(&json!({}), &status);
+    story.edit(&json!({}));
     story.turn();
-    assert!(!story.ready_message().contains("runs on"), "{:?}", story.effects);
+    assert!(!story.ready().message.contains("runs on"), "{:?}", story.effects);
 }
 
 /// The pod has not been read yet: it may run.
@@ -95,7 +89,7 @@ fn a_pod_whose_deletion_is_refused_runs_on_while_it_is_to_be_deleted() {
 fn after_a_restart_the_term_of_a_started_pod_is_adopted_before_its_deletion_is_tested() {
     let mut story = Story::started_a();
     story.suspend();
-    story.reconciler = Reconciler::new(&(), story.reconciler.identity().clone());
+    story.restart();
     story.facts.holder = PodKnowledge::Unseen;
     story.turn();
     let adopts = Effect::Keeper(Command::Adopt(term(1, 7, "a")));
@@ -111,13 +105,12 @@ fn after_a_restart_the_term_of_a_started_pod_is_adopted_before_its_deletion_is_t
 #[test]
 fn the_label_of_a_pod_goes_before_the_dry_run_of_its_deletion() {
     let mut story = Story::started_a();
-    story.holder(story.pod("a"));
     story.suspend();
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)], "{:?}", story.effects);
     let withdraws = Effect::WithdrawRole { uid: "uid-a".into() };
     story.unlabel("a");
     assert!(story.wants(&withdraws), "{:?}", story.effects);
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Withdrawn });
+    story.role_answered("a", RoleOutcome::Withdrawn);
     assert_eq!(story.changes(), [("a".into(), PodChange::None)], "{:?}", story.effects);
     assert!(!story.wants(&withdraws), "{:?}", story.effects);
 }
@@ -130,12 +123,11 @@ fn a_pod_whose_term_a_request_has_ended_is_deleted_although_its_status_or_its_la
         [(false, EndReason::Decided), (true, EndReason::Decided), (false, EndReason::Deadline)]
     {
         let mut story = Story::started_a();
-        story.holder(story.pod("a"));
         if reason == EndReason::Decided {
             story.suspend();
             story.write();
-            story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
-            assert_eq!(story.commands(), [Command::End { term: term(1, 7, "a"), proof: false }]);
+            story.role_answered("a", RoleOutcome::Written(None));
+            assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
         }
         story.view(ending(term(1, 7, "a"), reason));
         let standby = story.role_writes().remove(0);
@@ -145,8 +137,7 @@ fn a_pod_whose_term_a_request_has_ended_is_deleted_although_its_status_or_its_la
         if is_label_refused {
             story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Refused(refused()) });
         } else {
-            story.apply(&standby);
-            story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written(None) });
+            story.role_stored(standby);
         }
         // Another replica may continue a term that this process has lost, until the status says that it has ended.
         let deletion = (reason == EndReason::Decided).then(|| ("a".to_owned(), PodChange::Delete));
@@ -158,9 +149,8 @@ fn a_pod_whose_term_a_request_has_ended_is_deleted_although_its_status_or_its_la
 #[test]
 fn a_pod_whose_term_was_lost_is_deleted_although_its_label_is_refused() {
     let altered = Altered { path: vec!["metadata".into(), "labels".into()], wanted: None, stored: None, manager: None };
-    for outcome in [RoleOutcome::Refused("a policy".into()), RoleOutcome::Written(Some(Box::new(altered)))] {
+    for outcome in [refusal("a policy"), RoleOutcome::Written(Some(Box::new(altered)))] {
         let mut story = Story::started_a();
-        story.holder(story.pod("a"));
         story.view(ending(term(1, 7, "a"), EndReason::Deadline));
         let standby = story.role_writes().remove(0);
         assert_eq!((standby.pod.as_str(), standby.role), ("a", Some(PodRole::Standby)));
@@ -170,7 +160,7 @@ fn a_pod_whose_term_was_lost_is_deleted_although_its_label_is_refused() {
         story.confirm();
         let deletes = [("a".to_owned(), PodChange::Delete)];
         assert_eq!(story.changes(), deletes, "{:?}", story.effects);
-        story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Conflict });
+        story.role_answered("a", RoleOutcome::Conflict);
         assert_eq!(story.changes(), deletes, "the kubelet has written to the pod: {:?}", story.effects);
     }
 }
@@ -178,16 +168,15 @@ fn a_pod_whose_term_was_lost_is_deleted_although_its_label_is_refused() {
 #[test]
 fn a_refused_label_and_a_refused_deletion_wait_longer_each_time() {
     let mut story = Story::started_a();
-    story.holder(story.pod("a"));
     story.suspend();
     story.write();
-    story.event(Event::RoleWritten { uid: "uid-a".into(), outcome: RoleOutcome::Written(None) });
+    story.role_answered("a", RoleOutcome::Written(None));
     story.view(ending(term(1, 7, "a"), EndReason::Decided));
     let mut changes = Vec::new();
     for _ in 0..60 {
         while let Some(write) = story.role_writes().pop() {
             changes.push(write.change);
-            story.event(Event::RoleWritten { uid: write.uid, outcome: RoleOutcome::Refused("a policy".into()) });
+            story.event(Event::RoleWritten { uid: write.uid, outcome: refusal("a policy") });
         }
         story.pass(1000);
     }
@@ -199,17 +188,16 @@ fn a_refused_label_and_a_refused_deletion_wait_longer_each_time() {
 #[test]
 fn a_term_that_the_status_names_ends_only_after_the_test_although_this_process_publishes_it() {
     let mut story = Story::started_a();
-    story.holder(story.pod("a"));
     story.view(publishing(term(1, 7, "a")));
     story.suspend();
-    assert!(!story.commands().iter().any(|command| matches!(command, Command::End { .. })), "{:?}", story.effects);
+    assert!(!story.ends_a_term(), "{:?}", story.effects);
 }
 
 /// After a restart, the spec does not fit the quorum, so that nobody knows the candidates.
 #[test]
 fn a_started_pod_is_deleted_when_its_term_is_lost_although_the_spec_has_never_fitted() {
     let before = Story::started_a();
-    let status = serde_json::to_value(before.facts.lease.as_ref().unwrap().status.as_ref().unwrap()).unwrap();
+    let status = before.status_value();
     let mut story = Story::new();
     story.store(&json!({"activation": {"schedulingGate": true}}), &status);
     story.unfit();
@@ -218,7 +206,7 @@ fn a_started_pod_is_deleted_when_its_term_is_lost_although_the_spec_has_never_fi
     story.holder(before.pod("a"));
     story.turn();
     story.answer();
-    story.view(View { standing: Standing::Adopting(term_view(term(1, 7, "a"))), ..View::default() });
+    story.view(adopting(term(1, 7, "a")));
     story.view(held(term(1, 7, "a")));
     assert_eq!((story.changes(), story.commands()), (vec![], vec![]), "{:?}", story.effects);
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
@@ -226,8 +214,7 @@ fn a_started_pod_is_deleted_when_its_term_is_lost_although_the_spec_has_never_fi
     assert_eq!((standby.pod.as_str(), standby.role), ("a", Some(PodRole::Standby)));
     story.event(Event::StatusWritten(StatusOutcome::Withdrawn));
     story.write();
-    story.facts.strays =
-        vec![Arc::new(PodFacts { labels: [(GATE.to_owned(), "standby".to_owned())].into(), ..before.pod("a") })];
+    story.facts.strays = vec![Arc::new(labelled(before.pod("a"), "standby"))];
     story.event(Event::RoleWritten { uid: standby.uid, outcome: RoleOutcome::Written(None) });
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)], "{:?}", story.effects);
 }

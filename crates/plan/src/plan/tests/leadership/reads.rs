@@ -5,12 +5,10 @@ use super::*;
 /// Both outages last, and the replica may be the only one that has them: what the API server said before is outdated.
 #[test]
 fn the_right_to_end_terms_lasts_one_lock_duration_after_the_read_that_confirmed_it() {
-    let mut replica = Replica::leading();
-    replica.facts.quorum_lost = true;
-    replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
+    let mut replica = Replica::cut_off();
     let read_at = replica.now;
     replica.now += Millis(800);
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    replica.reads_own_name();
     assert_eq!(replica.machine.authority(), Authority::End);
     let granted = replica.machine.granted();
     assert_eq!(granted.at(read_at + Millis(4999), None), Authority::End);
@@ -18,7 +16,7 @@ fn the_right_to_end_terms_lasts_one_lock_duration_after_the_read_that_confirmed_
     assert_eq!(replica.machine.next_deadline(), Some(read_at + Millis(2500)));
     replica.pass(1700);
     assert_eq!(replica.effects, [LeadershipEffect::ReadQuorum]);
-    replica.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+    replica.reads_own_name();
     assert_eq!(replica.machine.granted().named_until, Some(read_at + Millis(7500)));
     replica.pass(2500);
     assert_eq!(replica.effects, [LeadershipEffect::ReadQuorum]);
@@ -33,7 +31,7 @@ fn a_read_that_is_under_way_is_not_sent_again() {
     let with_lock: fn(&mut Replica) = |replica| {
         replica.view(held(lock(2)));
         assert_eq!(replica.machine.authority(), Authority::Lead);
-        replica.view(View { standing: Standing::Uncertain(term_view(lock(2))), ..View::default() });
+        replica.view(uncertain(lock(2)));
     };
     let without_quorum: fn(&mut Replica) = |replica| {
         let open = replica.facts.quorum.take();
@@ -43,9 +41,7 @@ fn a_read_that_is_under_way_is_not_sent_again() {
         replica.turn();
     };
     for meanwhile in [with_lock, without_quorum] {
-        let mut replica = Replica::leading();
-        replica.facts.quorum_lost = true;
-        replica.view(View { standing: Standing::Uncertain(term_view(lock(1))), ..View::default() });
+        let mut replica = Replica::cut_off();
         assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum), "{:?}", replica.effects);
         replica.answer();
         meanwhile(&mut replica);

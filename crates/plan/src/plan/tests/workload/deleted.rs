@@ -8,17 +8,16 @@ fn a_workload_that_vanished_ends_the_term_without_proof() {
     story.facts.holder = PodKnowledge::Gone { stopped: false };
     story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "it does not exist".into());
     story.turn();
-    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    assert_eq!(story.commands(), [end(held_by_here())]);
 }
 
 impl Story {
     /// The operator has made the lease for its workload, which owns it.
     fn made(mut self) -> Self {
-        let mut lease = RedisLease::clone(self.facts.lease.as_ref().unwrap());
+        let lease = self.lease_mut();
         let pairs = |key: &str, value: &str| Some([(key.to_owned(), value.to_owned())].into());
         lease.metadata.labels = pairs("app.kubernetes.io/managed-by", "redislease");
         lease.metadata.annotations = pairs("redislease.io/created-for", "Deployment/billing");
-        self.facts.lease = Some(Arc::new(lease));
         self.owned_by(Some("uid-billing-d"));
         self
     }
@@ -26,7 +25,7 @@ impl Story {
     fn owned_by(&mut self, uid: Option<&str>) {
         let owner = |uid| json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing", "uid": uid, "controller": true}]);
         let owners = uid.map(|uid| serde_json::from_value(owner(uid)).unwrap());
-        Arc::make_mut(self.facts.lease.as_mut().unwrap()).metadata.owner_references = owners;
+        self.lease_mut().metadata.owner_references = owners;
     }
 
     /// `kubectl delete --cascade=orphan`.
@@ -56,18 +55,16 @@ fn a_lease_that_was_made_for_a_workload_keeps_its_term_when_the_workload_is_dele
     let mut story = Story::running().made();
     // What a turn orders, and the message of Ready.
     let turn = |story: &mut Story, suspend| {
-        Arc::make_mut(story.facts.lease.as_mut().unwrap()).spec.suspend = suspend;
+        story.lease_mut().spec.suspend = suspend;
         story.turn();
         let orders = (story.commands(), story.role_writes());
         while story.status_write().is_some() {
             story.write();
         }
-        let status = story.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
-        (orders, status.condition(ConditionType::Ready).unwrap().message.clone())
+        (orders, story.shown(ConditionType::Ready).message)
     };
     let nothing = (vec![], vec![]);
-    let workload = WorkloadFacts { deleting: true, resource_version: Some("30".into()), ..story.workload() };
-    story.workload_is(workload.clone());
+    story.workload_is(WorkloadFacts { deleting: true, resource_version: Some("30".into()), ..story.workload() });
     assert_eq!(turn(&mut story, false).0, nothing);
     let (orders, ready) = turn(&mut story, true);
     assert_eq!(orders, nothing, "its controller ignores every change");
@@ -84,7 +81,7 @@ fn a_lease_that_was_made_for_a_workload_keeps_its_term_when_the_workload_is_dele
 /// It has adopted the pods that run, or its manifest stops them.
 #[test]
 fn a_workload_that_is_created_again_runs_for_the_term_and_is_stopped_before_it_ends() {
-    let end = [Command::End { term: held_by_here(), proof: false }];
+    let end = [end(held_by_here())];
     for replicas in [3, 0] {
         let mut story = Story::running().made().orphaned().again(replicas);
         assert_eq!(story.commands(), [], "{:?}", story.effects);
@@ -101,7 +98,7 @@ fn a_workload_that_is_created_again_runs_for_the_term_and_is_stopped_before_it_e
         assert_eq!((next.run(), next.commands()), ((Some("active".into()), Run::Replicas(3)), vec![]));
 
         for mut story in [story, next] {
-            Arc::make_mut(story.facts.lease.as_mut().unwrap()).spec.suspend = true;
+            story.lease_mut().spec.suspend = true;
             story.turn();
             assert_eq!(story.commands(), [], "its stop is tested first");
             let [test] = &story.role_writes()[..] else { panic!("{:?}", story.effects) };
@@ -121,8 +118,7 @@ fn a_workload_that_is_created_again_runs_for_the_term_and_is_stopped_before_it_e
 #[test]
 fn a_workload_that_is_created_again_after_its_term_was_lost_is_stopped() {
     let mut story = Story::running().made().orphaned();
-    story.view(ending(held_by_here(), EndReason::Deadline));
-    story.write();
+    story.lose(held_by_here());
     let mut story = story.again(3);
     story.finish();
     assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(0)));
@@ -135,14 +131,14 @@ fn nothing_starts_for_a_lease_of_an_earlier_workload() {
     story.facts.holder = PodKnowledge::Gone { stopped: false };
     let mut story = story.again(0);
     assert_eq!((story.commands(), story.role_writes()), (vec![], vec![]), "{:?}", story.effects);
-    Arc::make_mut(story.facts.lease.as_mut().unwrap()).spec.suspend = true;
+    story.lease_mut().spec.suspend = true;
     story.turn();
     assert_eq!(
         (story.commands(), story.role_writes()),
         (vec![], vec![]),
         "it may not be known yet that it was orphaned"
     );
-    Arc::make_mut(story.facts.lease.as_mut().unwrap()).spec.suspend = false;
+    story.lease_mut().spec.suspend = false;
     story.owned_by(Some(AGAIN));
     story.turn();
     story.finish();
@@ -151,7 +147,7 @@ fn nothing_starts_for_a_lease_of_an_earlier_workload() {
 
 #[test]
 fn another_workload_does_not_take_the_place_of_the_holder() {
-    let end = [Command::End { term: held_by_here(), proof: false }];
+    let end = [end(held_by_here())];
     // Nobody has made the lease for it.
     let mut story = Story::running();
     story.facts.holder = PodKnowledge::Gone { stopped: false };
@@ -165,16 +161,11 @@ fn another_workload_does_not_take_the_place_of_the_holder() {
 /// Its controller ignores it, and a finalizer of another program can keep it for ever.
 #[test]
 fn a_workload_that_is_being_deleted_neither_keeps_nor_takes_the_lease() {
-    let deleted = |story: &mut Story| {
-        let workload = WorkloadFacts { deleting: true, resource_version: Some("30".into()), ..story.workload() };
-        story.workload_is(workload);
-        story.turn();
-    };
     let mut story = Story::running();
-    deleted(&mut story);
-    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    story.change_workload("30", |workload| workload.deleting = true);
+    assert_eq!(story.commands(), [end(held_by_here())]);
     let mut story = Story::of_cluster(0);
-    deleted(&mut story);
+    story.change_workload("30", |workload| workload.deleting = true);
     story.answer();
     assert_eq!(story.wanted(), None);
 }

@@ -13,12 +13,9 @@ fn a_workload_is_withdrawn_again_when_the_status_does_not_name_the_term_any_more
     assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(0)));
     let first = story.workload();
     assert_eq!(story.switches(), [], "the status is not written yet");
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    lease.status = Some(Arc::unwrap_or_clone(end));
-    story.facts.lease = Some(Arc::new(lease.clone()));
-    story.event(Event::StatusWritten(StatusOutcome::Written(Arc::new(lease))));
-    assert_eq!(story.switches(), [(Some(PodRole::Standby), PodChange::None, Some(WorkloadKind::Deployment))]);
-    assert_eq!(story.corrected(), 0, "nobody else has changed the workload: {:?}", story.effects);
+    story.write_status(end);
+    assert_eq!(story.switches(), [(Some(PodRole::Standby), PodChange::None, DEPLOYMENT)]);
+    assert_eq!(story.corrected(DEPLOYMENT), 0, "nobody else has changed the workload: {:?}", story.effects);
     story.pods();
     assert_ne!(story.workload().annotations.get(WITHDRAWN), first.annotations.get(WITHDRAWN));
     assert_ne!(story.workload().resource_version, first.resource_version);
@@ -31,8 +28,7 @@ fn a_workload_is_withdrawn_again_when_the_status_does_not_name_the_term_any_more
 fn a_withdrawal_that_is_sent_after_the_end_in_the_status_is_not_repeated() {
     let mut story = Story::running();
     story.facts.allowed.scale = false;
-    story.view(ending(held_by_here(), EndReason::Deadline));
-    story.write();
+    story.lose(held_by_here());
     assert_eq!(story.switches(), []);
     story.facts.allowed.scale = true;
     story.turn();

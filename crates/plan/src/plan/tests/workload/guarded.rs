@@ -2,45 +2,25 @@
 
 use super::*;
 
-const UID: &str = "uid-billing-d";
-
 impl Story {
-    /// The API server answers the pending role write with this outcome.
-    fn workload_answered(&mut self, outcome: RoleOutcome) {
-        self.event(Event::RoleWritten { uid: UID.into(), outcome });
-    }
-
-    pub(super) fn corrected(&self) -> usize {
-        let is_one = |effect: &&Effect| matches!(effect, Effect::Measure(Measure::Corrected { .. }));
-        self.effects.iter().filter(is_one).count()
-    }
-
     /// The workload runs, its term is not confirmed, and the status says so: the write of the label is due.
     fn doubted() -> Self {
         let mut story = Self::running();
-        story.view(View { standing: Standing::Uncertain(term_view(held_by_here())), ..View::default() });
+        story.view(uncertain(held_by_here()));
         story.write();
         story.pass(2000);
         assert_eq!(story.switches().len(), 1);
         story
-    }
-
-    /// Somebody changes the replicas.
-    fn scale(&mut self, replicas: i32, version: &str) {
-        let run = Run::Replicas(replicas);
-        self.workload_is(WorkloadFacts { run, resource_version: Some(version.into()), ..self.workload() });
     }
 }
 
 /// A pipeline that creates the workload again and again must not cost memory for each.
 #[test]
 fn nothing_is_remembered_about_a_workload_that_was_replaced() {
-    let mut story = Story::of_cluster(2);
-    story.turn();
-    story.answer();
+    let mut story = Story::of_cluster(2).asked();
     story.view(refused_by(ELSEWHERE, story.now));
     assert_eq!(story.switches().len(), 1);
-    story.workload_answered(RoleOutcome::Refused("a webhook".into()));
+    story.workload_answered(refusal("a webhook"));
     assert_eq!(story.switches(), [], "a back-off");
     story.workload_is(WorkloadFacts { uid: "uid-other".into(), ..deployment(2) });
     story.turn();
@@ -49,48 +29,43 @@ fn nothing_is_remembered_about_a_workload_that_was_replaced() {
     assert_eq!(story.switches().len(), 1);
 }
 
-/// An admission webhook hangs.
+/// An admission webhook hangs, or a policy refuses the stop.
 #[test]
-fn a_stop_that_is_never_answered_is_told() {
-    let mut story = Story::running();
-    story.view(ending(held_by_here(), EndReason::Deadline));
-    let write = story.role_writes().remove(0);
-    story.event(Event::RoleWritten { uid: write.uid, outcome: RoleOutcome::AtFault("no answer within 31 s".into()) });
-    let notice = story.reported(NoticeReason::ActivationRefused);
-    let says = "billing does not hold the lease and runs on, because it cannot be stopped: the API server answers other calls, \
-                and this one not, as if an admission webhook hangs: no answer within 31 s";
-    assert_eq!(notice.note, says);
-    assert_eq!(story.switches().len(), 1, "it is tried again");
+fn a_stop_that_is_refused_or_never_answered_is_told() {
+    let hangs =
+        "the API server answers other calls, and this one not, as if an admission webhook hangs: no answer within 31 s";
+    for (outcome, why, again) in [
+        (RoleOutcome::AtFault("no answer within 31 s".into()), hangs, vec![STOP]),
+        (refusal("the policy"), "the policy", vec![]),
+    ] {
+        let mut story = Story::running();
+        story.view(ending(held_by_here(), EndReason::Deadline));
+        story.workload_answered(outcome);
+        let note = story.reported(NoticeReason::ActivationRefused).note;
+        let says = "billing does not hold the lease and runs on, because it cannot be stopped";
+        assert_eq!((note, story.switches()), (format!("{says}: {why}"), again));
+    }
 }
 
 /// The event is gone after an hour.
 #[test]
 fn a_suspended_lease_says_that_its_workload_runs_on() {
     let mut story = Story::running();
-    let mut suspended = spec();
-    suspended["suspend"] = json!(true);
-    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
-    story.store(&suspended, &status);
-    story.turn();
+    story.suspend();
     story.write();
     story.workload_answered(RoleOutcome::Written(None));
     story.view(ending(held_by_here(), EndReason::Decided));
     story.write();
-    let ready = |story: &Story| {
-        let status = story.status_write().map(|write| write.status);
-        let status = status.or_else(|| story.facts.lease.as_ref()?.status.clone().map(Arc::new)).unwrap();
-        status.condition(ConditionType::Ready).unwrap().message.clone()
-    };
+    let ready = |story: &Story| story.shown(ConditionType::Ready).message;
     let suspension = "spec.suspend is true: no pod is elected until it is false.";
     assert_eq!(ready(&story), suspension);
-    story.workload_answered(RoleOutcome::Refused("a policy".into()));
+    story.workload_answered(refusal("a policy"));
     let says = format!("{suspension} The workload runs on, because it cannot be stopped: a policy.");
     assert_eq!(ready(&story), says);
     // Another cluster holds the lease meanwhile.
     let mut lost = story.clone();
     lost.write();
-    let status = serde_json::to_value(&lost.facts.lease.as_ref().unwrap().status).unwrap();
-    lost.store(&spec(), &status);
+    lost.edit(&spec());
     lost.view(refused_by(ELSEWHERE, lost.now));
     let says = "This cluster does not hold the lease. The workload runs on, because it cannot be stopped: a policy.";
     assert_eq!(ready(&lost), says);
@@ -109,16 +84,15 @@ fn a_suspended_lease_says_that_its_workload_runs_on() {
 fn a_refused_label_of_a_doubt_does_not_delay_the_stop() {
     let mut story = Story::doubted();
     for _ in 0..6 {
-        story.workload_answered(RoleOutcome::Refused("a webhook".into()));
+        story.workload_answered(refusal("a webhook"));
         let until = story.reconciler.next_deadline().unwrap();
         story.now = story.now.max(until);
         story.turn();
     }
-    story.workload_answered(RoleOutcome::Refused("a webhook".into()));
+    story.workload_answered(refusal("a webhook"));
     assert_eq!(story.switches(), [], "the back-off lasts");
     story.view(ending(held_by_here(), EndReason::Deadline));
-    let stops = PodChange::Run(Run::Replicas(0));
-    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
+    assert_eq!(story.switches(), [STOP]);
 }
 
 #[test]
@@ -126,25 +100,24 @@ fn the_stop_after_a_doubt_corrects_nothing() {
     let mut story = Story::doubted();
     story.pods();
     story.view(ending(held_by_here(), EndReason::Deadline));
-    assert_eq!((story.switches().len(), story.corrected()), (1, 0));
+    assert_eq!((story.switches().len(), story.corrected(DEPLOYMENT)), (1, 0));
 }
 
 #[test]
 fn other_replicas_in_the_spec_of_the_lease_correct_nothing() {
     let mut story = Story::running();
-    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
     let mut more = spec();
     more["activation"]["scale"]["replicas"] = json!(5);
-    story.store(&more, &status);
+    story.edit(&more);
     story.turn();
     story.read_lease();
-    assert_eq!((story.switches().len(), story.corrected()), (1, 0), "{:?}", story.effects);
+    assert_eq!((story.switches().len(), story.corrected(DEPLOYMENT)), (1, 0), "{:?}", story.effects);
     story.finish();
     // Somebody scales the workload: this is one.
     story.scale(4, "50");
     story.turn();
     story.read_lease();
-    assert_eq!((story.switches().len(), story.corrected()), (1, 1), "{:?}", story.effects);
+    assert_eq!((story.switches().len(), story.corrected(DEPLOYMENT)), (1, 1), "{:?}", story.effects);
 }
 
 /// The API server was restored to a state from before the publication: the index keeps the newer lease that it knows.
@@ -154,7 +127,7 @@ fn a_status_that_does_not_name_the_term_confirms_no_start() {
     story.pods();
     assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
     let known = story.facts.lease.clone().unwrap();
-    let other = |change: fn(&mut crate::api::RedisLeaseStatus)| {
+    let other = |change: fn(&mut RedisLeaseStatus)| {
         let mut lease = known.as_ref().clone();
         change(lease.status.as_mut().unwrap());
         Arc::new(lease)
@@ -179,31 +152,25 @@ fn a_status_that_does_not_name_the_term_confirms_no_start() {
 #[test]
 fn a_right_that_is_withdrawn_ends_no_term_of_a_workload_that_runs() {
     let mut story = Story::running();
-    story.workload_is(WorkloadFacts { run: Run::Replicas(5), resource_version: Some("40".into()), ..story.workload() });
+    story.scale(5, "40");
     story.turn();
     story.read_lease();
     assert_eq!(story.switches()[0].1, PodChange::Run(Run::Replicas(3)), "a correction");
-    let why =
-        "deployments.apps \"billing\" is forbidden: User \"operator\" cannot patch resource \"deployments\" (403)";
-    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Refused(why.into()) });
+    story.workload_answered(refusal(FORBIDDEN));
     assert_eq!(story.commands(), []);
-    let ready = story.status_write().unwrap().status;
-    assert_eq!(ready.condition(ConditionType::Ready).unwrap().reason, "Forbidden");
+    assert_eq!(story.ready().reason, "Forbidden");
 }
 
 /// The operator lacks a right: the flag and the consent are there.
 #[test]
 fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so() {
     let mut story = Story::published(0);
-    let why =
-        "deployments.apps \"billing\" is forbidden: User \"operator\" cannot patch resource \"deployments\" (403)";
-    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Refused(why.into()) });
-    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    story.workload_answered(refusal(FORBIDDEN));
+    assert_eq!(story.commands(), [end(held_by_here())]);
     story.view(ending(held_by_here(), EndReason::Decided));
-    let status = story.status_write().unwrap().status;
-    let ready = status.condition(ConditionType::Ready).unwrap();
+    let ready = story.ready();
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Forbidden"), "{}", ready.message);
-    assert!(ready.message.contains(why), "{}", ready.message);
+    assert!(ready.message.contains(FORBIDDEN), "{}", ready.message);
     story.write();
     story.view(idle(0));
     story.answer();
@@ -213,7 +180,7 @@ fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so()
     story.facts.stray_workloads = vec![Arc::new(other)];
     story.turn();
     assert_eq!(story.role_writes().len(), 1);
-    story.event(Event::RoleWritten { uid: "uid-other".into(), outcome: RoleOutcome::Refused(why.into()) });
+    story.role_answered("other", refusal(FORBIDDEN));
     story.answer();
     assert_eq!(story.wanted(), None);
     story.facts.stray_workloads.clear();
@@ -223,7 +190,7 @@ fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so()
     assert_eq!(story.wanted().as_deref(), Some("billing"), "{:?}", story.effects);
     // A webhook that refuses is no missing right.
     let mut story = Story::published(0);
-    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Refused("a webhook".into()) });
+    story.workload_answered(refusal("a webhook"));
     assert_eq!(story.commands(), []);
 }
 
@@ -231,32 +198,17 @@ fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so()
 #[test]
 fn a_workload_whose_marks_somebody_removes_is_stopped_when_its_term_ends() {
     let mut story = Story::running();
-    let stripped = |version: &str, story: &Story| {
-        let mut workload = story.workload();
-        workload.labels.clear();
-        workload.annotations = [("redislease.io/activated-by".to_owned(), "billing".to_owned())].into_iter().collect();
-        WorkloadFacts { resource_version: Some(version.into()), ..workload }
+    let strip = |version: &str, story: &mut Story| {
+        let WorkloadFacts { labels, annotations, .. } = deployment(3);
+        story.change_workload(version, |workload| (workload.labels, workload.annotations) = (labels, annotations));
+        story.read_lease();
     };
     for version in ["50", "60", "70", "80"] {
-        story.workload_is(stripped(version, &story));
-        story.turn();
-        story.read_lease();
+        strip(version, &mut story);
         story.finish();
     }
-    story.workload_is(stripped("90", &story));
-    story.turn();
-    story.read_lease();
+    strip("90", &mut story);
     assert_eq!(story.switches(), [], "the back-off of a fight lasts");
     story.view(ending(held_by_here(), EndReason::Decided));
-    let stops = PodChange::Run(Run::Replicas(0));
-    assert_eq!(story.switches(), [(Some(PodRole::Standby), stops, Some(WorkloadKind::Deployment))]);
-}
-
-#[test]
-fn a_refused_stop_says_that_the_workload_runs_on() {
-    let mut story = Story::running();
-    story.view(ending(held_by_here(), EndReason::Deadline));
-    story.workload_answered(RoleOutcome::Refused("the policy".into()));
-    let note = story.reported(NoticeReason::ActivationRefused).note;
-    assert_eq!(note, "billing does not hold the lease and runs on, because it cannot be stopped: the policy");
+    assert_eq!(story.switches(), [STOP]);
 }

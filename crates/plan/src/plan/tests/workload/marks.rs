@@ -15,13 +15,6 @@ fn the_deletion_of_the_lease_removes_every_mark_and_leaves_the_replicas() {
 }
 
 impl Story {
-    /// The process was restarted. It knows only what the API server stores.
-    pub(super) fn restarted(mut self) -> Self {
-        self.reconciler = Reconciler::new(&(), self.reconciler.identity().clone());
-        self.turn();
-        self
-    }
-
     fn stops(&self) -> bool {
         matches!(self.switches()[..], [(Some(PodRole::Standby), PodChange::Run(Run::Replicas(0)), _)])
     }
@@ -31,12 +24,11 @@ impl Story {
 #[test]
 fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
     let mut story = Story::published(2).restarted();
-    story.view(View { standing: Standing::Adopting(term_view(held_by_here())), ..View::default() });
+    story.view(adopting(held_by_here()));
     assert_eq!(story.switches(), []);
     // The workload is read after the end of the term is in the status.
     let known = std::mem::replace(&mut story.facts.candidates, CandidateFacts::Unknown);
-    story.view(ending(held_by_here(), EndReason::Deadline));
-    story.write();
+    story.lose(held_by_here());
     let mut ended = story.clone();
     story.facts.candidates = known.clone();
     story.turn();
@@ -52,10 +44,7 @@ fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
     assert!(missed.stops(), "{:?}", missed.effects);
     // Its end is wanted already.
     let mut suspended = Story::published(2);
-    let status = serde_json::to_value(&suspended.facts.lease.as_ref().unwrap().status).unwrap();
-    let mut wanted = spec();
-    wanted["suspend"] = json!(true);
-    suspended.store(&wanted, &status);
+    suspended.lease_mut().spec.suspend = true;
     let mut denied = Story::published(2);
     let obstacle = Some((LeaseReady::InvalidReference, "why".to_owned()));
     denied.facts.quorum = Arc::new(QuorumFacts { denied: true, obstacle, ..quorum(1, "f00d") });
@@ -63,7 +52,7 @@ fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
         wanted.view(held(held_by_here()));
         let is_label = |write: &(String, Option<String>)| write.1.as_deref() == Some("standby");
         assert!(wanted.pods().iter().all(is_label), "{:?}", wanted.effects);
-        assert_eq!(wanted.commands(), [Command::End { term: held_by_here(), proof: false }]);
+        assert_eq!(wanted.commands(), [end(held_by_here())]);
         wanted.view(ending(held_by_here(), EndReason::Decided));
         assert!(wanted.stops(), "{:?}", wanted.effects);
     }
@@ -73,16 +62,14 @@ fn a_workload_that_the_status_names_is_stopped_without_a_mark() {
 #[test]
 fn a_workload_that_runs_when_its_first_term_is_published_goes_on() {
     let mut imported = deployment(2);
-    imported.labels.insert(ROLE.to_owned(), "active".to_owned());
+    imported.labels.insert(LABEL.to_owned(), "active".to_owned());
     let mut story = Story::of_cluster(2);
     story.workload_is(imported);
     story.turn();
     story.answer();
     story.facts.holder = PodKnowledge::Workload;
     story.view(publishing(held_by_here()));
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    lease.status = Some(Arc::unwrap_or_clone(story.status_write().unwrap().status));
-    story.facts.lease = Some(Arc::new(lease));
+    story.watch_shows(story.status_to_write());
     story.turn();
     assert_eq!(story.switches(), []);
 }
@@ -91,7 +78,7 @@ fn a_workload_that_runs_when_its_first_term_is_published_goes_on() {
 #[test]
 fn a_workload_that_the_lease_has_left_runs_on_when_it_is_named_again() {
     let mut story = Story::running();
-    let status = serde_json::to_value(&story.facts.lease.as_ref().unwrap().status).unwrap();
+    let status = story.status_value();
     for (name, uid) in [("orders", "uid-2"), ("billing", "uid-billing-d")] {
         let mut wanted = spec();
         wanted["candidates"]["workloadRef"]["name"] = json!(name);
@@ -110,20 +97,16 @@ fn a_workload_that_the_lease_has_left_runs_on_when_it_is_named_again() {
 
 #[test]
 fn a_workload_is_stopped_only_if_its_publication_was_stored() {
-    let mut story = Story::of_cluster(2);
-    story.turn();
-    story.answer();
+    let mut story = Story::of_cluster(2).asked();
     story.facts.holder = PodKnowledge::Workload;
     story.view(publishing(held_by_here()));
-    let published = story.status_write().unwrap().status;
+    let published = story.status_to_write();
     story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
     story.view(ending(held_by_here(), EndReason::Deadline));
     story.pass(60_000);
     assert_eq!(story.switches(), []);
     // It was stored late, and others have read it.
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    lease.status = Some(Arc::unwrap_or_clone(published));
-    story.facts.lease = Some(Arc::new(lease));
+    story.watch_shows(published);
     story.read_lease();
     assert!(story.stops(), "{:?}", story.effects);
 }
@@ -140,13 +123,11 @@ fn a_label_from_a_pod_template_stays() {
     {
         let roles = |label: &str, token: Option<&str>| {
             let (mut story, mut c) = (story.clone(), pod("c"));
-            c.labels.insert(ROLE.into(), label.into());
-            c.annotations.set("token.redislease.io/billing", token);
+            c.labels.insert(LABEL.into(), label.into());
+            c.annotations.set(TOKEN, token);
             story.facts.strays = vec![Arc::new(c)];
             story.turn();
-            if story.wants(&Effect::Read(Read::Lease)) {
-                story.read_lease();
-            }
+            story.confirm();
             let writes = story.role_writes().into_iter().filter(|write| write.pod == "c");
             writes.map(|write| write.role).collect::<Vec<_>>()
         };
@@ -164,16 +145,14 @@ fn a_label_from_a_pod_template_stays() {
 fn a_lease_that_is_created_again_removes_the_marks_of_its_predecessor() {
     for (owner, is_its) in [("uid-before.uid-billing-d", true), ("uid-before.uid-of-another-workload", false)] {
         let mut story = Story::of_cluster(3);
-        let mut suspended = spec();
-        suspended["suspend"] = json!(true);
-        story.store(&suspended, &json!(null));
+        story.lease_mut().spec.suspend = true;
         let mut workload = deployment(3);
-        workload.labels.insert(ROLE.into(), "active".into());
+        workload.labels.insert(LABEL.into(), "active".into());
         workload.annotations.set(OWNER, Some(owner));
-        workload.annotations.set("token.redislease.io/billing", Some("7"));
+        workload.annotations.set(TOKEN, Some("7"));
         story.workload_is(workload);
         story.turn();
-        let removal = (None, PodChange::None, Some(WorkloadKind::Deployment));
+        let removal = (None, PodChange::None, DEPLOYMENT);
         assert_eq!(story.switches(), if is_its { vec![removal] } else { vec![] });
         story.finish();
         assert_eq!((story.workload().annotations.get(OWNER).is_none(), story.run().1), (is_its, Run::Replicas(3)));
@@ -205,7 +184,7 @@ fn a_lease_of_pods_removes_its_marks_from_a_workload_and_leaves_the_replicas() {
     story.facts.stray_workloads = vec![Arc::new(workload.clone())];
     story.turn();
     let write = &story.role_writes()[0];
-    assert_eq!((write.workload, write.role, write.change), (Some(WorkloadKind::Deployment), None, PodChange::None));
+    assert_eq!((write.workload, write.role, write.change), (DEPLOYMENT, None, PodChange::None));
     let marks = [OWNER, WITHDRAWN].map(|mark| (mark.to_owned(), None));
     assert_eq!((&write.version, &write.token, &write.marks[..]), (&Some("70".into()), &None, &marks[..]));
     let written = written(&workload, write);
@@ -221,7 +200,7 @@ fn a_lease_of_pods_removes_its_marks_from_a_workload_and_leaves_the_replicas() {
 #[test]
 fn a_workload_that_an_unreadable_status_named_is_stopped() {
     let running = Story::running();
-    let mut status = serde_json::to_value(&running.facts.lease.as_ref().unwrap().status).unwrap();
+    let mut status = running.status_value();
     status["holder"].as_object_mut().unwrap().remove("podUID").unwrap();
     let mut story = running;
     story.store(&spec(), &status);
@@ -234,11 +213,8 @@ fn a_workload_that_an_unreadable_status_named_is_stopped() {
 #[test]
 fn a_token_that_no_redis_node_gave_reaches_no_workload_after_a_restart() {
     let great = (1 << 53) - 1;
-    let running = Story::running();
-    let mut status = serde_json::to_value(&running.facts.lease.as_ref().unwrap().status).unwrap();
-    status["fencingToken"] = json!(great);
-    let mut story = running;
-    story.store(&spec(), &status);
+    let mut story = Story::running();
+    story.status_mut().fencing_token = Some(great.try_into().unwrap());
     let mut story = story.restarted();
     let adopted = TermId { token: Token(great), ..held_by_here() };
     story.view(held(adopted));
@@ -255,6 +231,6 @@ fn a_workload_that_had_the_mark_is_stopped_after_a_tool_has_removed_it() {
     let mut story = story.restarted();
     story.workload_is(WorkloadFacts { resource_version: Some("30".into()), ..deployment(2) });
     story.view(idle(story.now.0 + 5000));
-    story.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome: RoleOutcome::Conflict });
+    story.role_answered("billing-d", RoleOutcome::Conflict);
     assert!(story.stops(), "{:?}", story.effects);
 }

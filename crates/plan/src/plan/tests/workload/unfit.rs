@@ -5,7 +5,7 @@ use super::*;
 /// The workload runs for the term in the status. Another process of the operator starts, and adopts the term.
 fn restarted(workload: impl FnOnce(WorkloadFacts) -> WorkloadFacts) -> Story {
     let before = Story::running();
-    let status = serde_json::to_value(before.facts.lease.as_ref().unwrap().status.as_ref().unwrap()).unwrap();
+    let status = before.status_value();
     let mut story = Story::new();
     story.store(&spec(), &status);
     story.workload_is(workload(before.workload()));
@@ -13,7 +13,7 @@ fn restarted(workload: impl FnOnce(WorkloadFacts) -> WorkloadFacts) -> Story {
     story.turn();
     story.answer();
     story.facts.holder = PodKnowledge::Workload;
-    story.view(View { standing: Standing::Adopting(term_view(held_by_here())), ..View::default() });
+    story.view(adopting(held_by_here()));
     story.view(held(held_by_here()));
     story.finish();
     story
@@ -23,7 +23,7 @@ fn restarted(workload: impl FnOnce(WorkloadFacts) -> WorkloadFacts) -> Story {
 fn the_workload_is_stopped_when_its_term_is_lost() {
     let mut story = restarted(|workload| workload);
     assert_eq!(story.run(), (Some("active".into()), Run::Replicas(3)));
-    let ready = story.facts.lease.as_ref().unwrap().status.as_ref().unwrap();
+    let ready = story.status();
     assert!(ready.condition(ConditionType::Active).is_some_and(|active| active.status == "True"), "the term goes on");
     story.view(ending(held_by_here(), EndReason::Deadline));
     story.finish();
@@ -37,7 +37,7 @@ fn the_workload_is_stopped_when_its_term_is_lost() {
 #[test]
 fn a_workload_with_the_mark_of_the_lease_is_stopped_if_no_term_is_known() {
     let before = Story::running();
-    let mut status = serde_json::to_value(before.facts.lease.as_ref().unwrap().status.as_ref().unwrap()).unwrap();
+    let mut status = before.status_value();
     for ended in ["holder", "attempt"] {
         status.as_object_mut().unwrap().remove(ended);
     }

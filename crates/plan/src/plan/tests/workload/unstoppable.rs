@@ -1,7 +1,5 @@
 //! What ends the term of a workload that runs while the operator must not stop it: another cluster would start its own beside it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::*;
 use crate::api::lease_status::HandoverState;
 
@@ -10,8 +8,7 @@ impl Story {
     pub(in super::super) fn suspend(&mut self) {
         let mut spec = serde_json::to_value(&self.facts.lease.as_ref().unwrap().spec).unwrap();
         spec["suspend"] = json!(true);
-        let status = serde_json::to_value(&self.facts.lease.as_ref().unwrap().status).unwrap();
-        self.store(&spec, &status);
+        self.edit(&spec);
         self.turn();
     }
 
@@ -40,11 +37,11 @@ fn a_running_workload_keeps_its_term_while_the_operator_must_not_stop_it() {
         let mut stopped = story.clone();
         stopped.workload_is(WorkloadFacts { run: Run::Replicas(0), ..story.workload() });
         stopped.turn();
-        assert_eq!(stopped.commands(), [Command::End { term: held_by_here(), proof: false }]);
+        assert_eq!(stopped.commands(), [end(held_by_here())]);
         story.facts.allowed = Allowed { scale: true, ..Allowed::default() };
         story.turn();
         story.answer_test(RoleOutcome::Written(None));
-        assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+        assert_eq!(story.commands(), [end(held_by_here())]);
     }
 }
 
@@ -55,13 +52,8 @@ fn a_suspended_lease_says_why_its_term_goes_on_after_a_restart() {
     story.facts.allowed = Allowed::default();
     story.suspend();
     story.write();
-    let shown = |story: &Story| {
-        story.facts.lease.as_ref().unwrap().status.as_ref().unwrap().condition(ConditionType::Ready).cloned()
-    };
-    let before = shown(&story).unwrap();
-    let next = story.restarted();
-    let written = next.status_write().map(|write| write.status.condition(ConditionType::Ready).cloned().unwrap());
-    assert_eq!(written.unwrap_or_else(|| before.clone()).message, before.message);
+    let before = story.shown(ConditionType::Ready).message;
+    assert_eq!(story.restarted().shown(ConditionType::Ready).message, before);
 }
 
 #[test]
@@ -69,31 +61,23 @@ fn a_suspended_lease_says_why_its_term_goes_on() {
     let mut story = Story::running();
     story.facts.allowed = Allowed::default();
     story.suspend();
-    let ready = |story: &Story| {
-        let status = story.status_write().map(|write| write.status);
-        let status = status.or_else(|| story.facts.lease.as_ref()?.status.clone().map(Arc::new)).unwrap();
-        status.condition(ConditionType::Ready).unwrap().clone()
-    };
-    let Condition { reason, message, .. } = ready(&story);
+    let Condition { reason, message, .. } = story.shown(ConditionType::Ready);
     assert_eq!(reason, LeaseReady::ActivationNotAllowed.as_str());
     let ends = "The term goes on although spec.suspend is true, because the operator cannot stop what runs.";
     assert!(message.contains("rbac.allowScale in the chart") && message.ends_with(ends), "{message}");
     story.write();
-    story.view(ending(held_by_here(), EndReason::Deadline));
-    story.write();
+    story.lose(held_by_here());
     story.view(idle(0));
-    let message = ready(&story).message;
+    let message = story.shown(ConditionType::Ready).message;
     assert!(!message.contains("goes on"), "{message}");
     let runs_on = "The workload runs on, because it cannot be stopped: this operator runs without --allow-scale";
     assert!(message.starts_with("spec.suspend is true") && message.contains(runs_on), "{message}");
     story.write();
     story.workload_is(WorkloadFacts { run: Run::Replicas(0), ..story.workload() });
     story.turn();
-    let message = ready(&story).message;
+    let message = story.shown(ConditionType::Ready).message;
     assert!(!message.contains("runs on"), "{message}");
 }
-
-const FORBIDDEN: &str = "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource";
 
 impl Story {
     /// The API server answers to the only write to the workload, the dry run of its stop.
@@ -104,13 +88,13 @@ impl Story {
         if self.status_write().is_some() {
             self.write();
         }
-        self.event(Event::RoleWritten { uid: "uid-billing-d".into(), outcome });
+        self.role_answered("billing-d", outcome);
     }
 }
 
 #[test]
 fn a_term_ends_by_request_only_after_the_stop_of_its_workload_was_accepted_as_a_dry_run() {
-    let end = [Command::End { term: held_by_here(), proof: false }];
+    let end = [end(held_by_here())];
     for revoke in [Story::suspend, Story::deny] {
         let mut story = Story::running();
         revoke(&mut story);
@@ -120,9 +104,9 @@ fn a_term_ends_by_request_only_after_the_stop_of_its_workload_was_accepted_as_a_
         story.answer_test(RoleOutcome::Written(None));
         assert_eq!(story.commands(), end, "{:?}", story.effects);
 
-        refused.answer_test(RoleOutcome::Refused(FORBIDDEN.into()));
+        refused.answer_test(refusal(FORBIDDEN));
         assert_eq!(refused.commands(), [], "{:?}", refused.effects);
-        let ready = refused.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+        let ready = refused.ready();
         assert_eq!(ready.reason, LeaseReady::Forbidden.as_str());
         assert!(ready.message.contains(FORBIDDEN), "{}", ready.message);
         refused.write();
@@ -141,13 +125,9 @@ fn a_term_ends_by_request_only_after_the_stop_of_its_workload_was_accepted_as_a_
 #[test]
 fn a_handover_of_a_workload_that_cannot_be_stopped_is_refused() {
     let mut story = Story::running();
-    let mut lease = story.facts.lease.as_deref().unwrap().clone();
-    let request = [("redislease.io/handover-requested", "1"), ("redislease.io/handover-to", "cluster/there")];
-    lease.metadata.annotations = Some(request.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-    story.facts.lease = Some(Arc::new(lease));
-    story.turn();
+    story.request("1", Some("cluster/there"));
     assert_eq!(story.commands(), [], "{:?}", story.effects);
-    story.answer_test(RoleOutcome::Refused(FORBIDDEN.into()));
+    story.answer_test(refusal(FORBIDDEN));
     assert_eq!(story.commands(), [], "{:?}", story.effects);
     let handover = story.status_write().unwrap().status.handover.clone().unwrap();
     assert_eq!(handover.state, HandoverState::Refused);
@@ -162,15 +142,14 @@ fn the_test_whether_a_workload_can_be_stopped_waits_for_no_back_off() {
     for _ in 0..8 {
         replicas += 1;
         let version = story.workload().resource_version.unwrap().parse::<u64>().unwrap() + 1;
-        let run = Run::Replicas(replicas);
-        story.workload_is(WorkloadFacts { run, resource_version: Some(version.to_string()), ..story.workload() });
+        story.scale(replicas, &version.to_string());
         story.turn();
         story.finish();
     }
     assert_eq!(story.run().1, Run::Replicas(replicas), "the last correction waits");
     story.suspend();
     story.answer_test(RoleOutcome::Written(None));
-    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    assert_eq!(story.commands(), [end(held_by_here())]);
 }
 
 /// A policy that lets the operator write, and keeps the replicas as they are.
@@ -194,7 +173,7 @@ fn a_conflict_does_not_show_that_a_workload_can_be_stopped() {
     story.suspend();
     story.answer_test(RoleOutcome::Conflict);
     assert_eq!(story.commands(), [], "{:?}", story.effects);
-    story.answer_test(RoleOutcome::Refused(FORBIDDEN.into()));
+    story.answer_test(refusal(FORBIDDEN));
     assert_eq!(story.commands(), [], "{:?}", story.effects);
 }
 
@@ -202,9 +181,9 @@ fn a_conflict_does_not_show_that_a_workload_can_be_stopped() {
 fn an_unconfirmed_term_of_a_workload_that_cannot_be_stopped_goes_on() {
     let mut story = Story::running();
     story.suspend();
-    story.answer_test(RoleOutcome::Refused(FORBIDDEN.into()));
+    story.answer_test(refusal(FORBIDDEN));
     story.write();
-    story.view(View { standing: Standing::Uncertain(term_view(held_by_here())), ..View::default() });
+    story.view(uncertain(held_by_here()));
     assert_eq!(story.commands(), [], "{:?}", story.effects);
 }
 
@@ -215,11 +194,11 @@ fn a_term_of_a_workload_that_cannot_be_read_goes_on() {
     story.facts.candidates = CandidateFacts::Unusable(LeaseReady::Forbidden, FORBIDDEN.to_owned());
     story.suspend();
     assert_eq!(story.commands(), [], "{:?}", story.effects);
-    let ready = story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    let ready = story.ready();
     assert!(ready.message.contains("goes on although spec.suspend is true"), "{ready:?}");
     story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "it does not exist".to_owned());
     story.turn();
-    assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }]);
+    assert_eq!(story.commands(), [end(held_by_here())]);
 }
 
 #[test]
@@ -230,7 +209,7 @@ fn the_answer_to_a_write_to_a_copy_does_not_show_that_a_workload_can_be_stopped(
     story.turn();
     assert!(story.role_writes().iter().any(|write| write.uid == "uid-copy"), "{:?}", story.effects);
     story.suspend();
-    story.event(Event::RoleWritten { uid: "uid-copy".into(), outcome: RoleOutcome::Written(None) });
+    story.role_answered("copy", RoleOutcome::Written(None));
     assert_eq!(story.commands(), [], "{:?}", story.effects);
 }
 
@@ -239,18 +218,14 @@ fn the_answer_to_a_write_to_a_copy_does_not_show_that_a_workload_can_be_stopped(
 fn a_term_of_a_workload_with_a_mistake_ends_only_after_a_dry_run_too() {
     for lease in ["other", "billing "] {
         let mut story = Story::running();
-        let mut workload = story.workload();
-        workload.annotations.set("redislease.io/lease", Some(lease));
-        workload.resource_version = Some("30".into());
-        story.workload_is(workload);
-        story.turn();
+        story.change_workload("30", |workload| workload.annotations.set("redislease.io/lease", Some(lease)));
         story.suspend();
         assert_eq!(story.commands(), [], "{lease}: {:?}", story.effects);
         let mut refused = story.clone();
-        refused.answer_test(RoleOutcome::Refused("a policy".into()));
+        refused.answer_test(refusal("a policy"));
         assert_eq!(refused.commands(), [], "{lease}: {:?}", refused.effects);
         story.answer_test(RoleOutcome::Written(None));
-        assert_eq!(story.commands(), [Command::End { term: held_by_here(), proof: false }], "{lease}");
+        assert_eq!(story.commands(), [end(held_by_here())], "{lease}");
     }
 }
 
@@ -258,13 +233,11 @@ fn a_term_of_a_workload_with_a_mistake_ends_only_after_a_dry_run_too() {
 #[test]
 fn a_term_whose_workload_must_not_be_scaled_goes_on() {
     let mut story = Story::running();
-    let workload = story.workload();
-    story.workload_is(WorkloadFacts { deletes_volumes: true, resource_version: Some("30".into()), ..workload });
-    story.turn();
+    story.change_workload("30", |workload| workload.deletes_volumes = true);
     story.write();
     story.suspend();
     assert_eq!((story.commands(), story.switches()), (vec![], vec![]), "{:?}", story.effects);
-    let ready = story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    let ready = story.ready();
     assert!(ready.message.contains("whenScaled is Delete"), "{ready:?}");
 }
 
@@ -278,7 +251,7 @@ fn a_term_whose_workload_is_unknown_because_of_the_spec_says_that_it_goes_on() {
     story.write();
     story.suspend();
     assert_eq!((story.commands(), story.switches()), (vec![], vec![]), "{:?}", story.effects);
-    let ready = story.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    let ready = story.ready();
     assert!(ready.reason == "Forbidden" && ready.message.contains("Correct it"), "{ready:?}");
     assert!(ready.message.contains("The term goes on although spec.suspend is true"), "{ready:?}");
 }
@@ -288,13 +261,9 @@ fn a_term_whose_workload_is_unknown_because_of_the_spec_says_that_it_goes_on() {
 fn a_workload_whose_stop_is_refused_still_gets_its_label() {
     let mut story = Story::running();
     story.suspend();
-    story.answer_test(RoleOutcome::Refused("a policy".into()));
+    story.answer_test(refusal("a policy"));
     story.write();
-    let mut workload = story.workload();
-    workload.labels.insert("lease.redislease.io/billing".into(), "standby".into());
-    workload.resource_version = Some("30".into());
-    story.workload_is(workload);
-    story.turn();
+    story.change_workload("30", |workload| _ = workload.labels.insert(LABEL.into(), "standby".into()));
     story.finish();
     assert_eq!((story.run(), story.commands()), ((Some("active".into()), Run::Replicas(3)), vec![]));
 }
@@ -306,7 +275,7 @@ fn a_term_whose_workload_is_not_read_yet_is_not_said_to_be_unstoppable() {
     story.suspend();
     story.facts.candidates = CandidateFacts::Unknown;
     let mut next = story.restarted();
-    let ready = next.status_write().unwrap().status.condition(ConditionType::Ready).unwrap().clone();
+    let ready = next.ready();
     assert_eq!(ready.message, "billing holds the lease with fencing token 7.");
     next.view(held(held_by_here()));
     assert_eq!(next.commands(), [], "it may run: {:?}", next.effects);
