@@ -49,6 +49,7 @@ impl<Content: PartialEq, const REMEMBERED: usize> RepeatLimit<Content, REMEMBERE
         if self.written.len() == REMEMBERED {
             self.written.remove(0);
         }
+        self.written.reserve_exact(1);
         self.written.push((content, now, writes.saturating_add(1)));
     }
 }
