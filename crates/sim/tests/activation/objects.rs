@@ -9,8 +9,7 @@ use redislease_plan::api::{RedisLease, RedisLeaseStatus};
 use redislease_plan::election::{Candidate, PodFacts, Run, WorkloadFacts};
 use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite};
 
-use crate::shared;
-use crate::shared::LeaseSpec;
+use crate::shared::{self, LeaseSpec};
 
 /// The name of the lease, which is at place 0, and of its workload.
 pub const LEASE: &str = "lease-0";

@@ -52,8 +52,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use chaos::bug::Bug;
-use run::search;
-use run::search::from_environment;
+use run::search::{self, from_environment};
 
 /// A batch of this size, as in `make test`, must have had each fault in each phase of a lease. Smaller batches can miss the
 /// rarest.

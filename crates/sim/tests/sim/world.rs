@@ -8,8 +8,7 @@ use redislease_plan::api::ValidQuorum;
 use redislease_plan::api::validated::{Address as NodeAddress, ValidNode};
 use redislease_plan::plan::OpenQuorum;
 
-use crate::api::objects;
-use crate::api::objects::{LeaseSpec, QUORUM, START};
+use crate::api::objects::{self, LeaseSpec, QUORUM, START};
 use crate::api::quorum::QuorumResource;
 use crate::api::server::{ApiServer, Backup};
 use crate::chaos::bug::Bug;

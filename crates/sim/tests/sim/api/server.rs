@@ -10,8 +10,7 @@ use redislease_plan::index::Asked;
 use redislease_plan::plan::calls::Request;
 use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite};
 
-use crate::api::objects;
-use crate::api::objects::{Keys, LeaseSpec};
+use crate::api::objects::{self, Keys, LeaseSpec};
 use crate::redis::clock::Micros;
 
 /// How many changes a watch can be behind before it must list again.

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use redislease_plan::api::names;
-use redislease_plan::api::names::PodRole;
+use redislease_plan::api::names::{self, PodRole};
 use redislease_plan::api::validated::{Workload, WorkloadKind};
 use redislease_plan::election::{Run, WorkloadFacts};
 use redislease_plan::engine::Input;
 use redislease_plan::plan::{PodChange, RoleWrite};
 
-use crate::api::objects;
-use crate::api::objects::RUNNING;
+use crate::api::objects::{self, RUNNING};
 use crate::api::server::{ApiServer, Mode, Mutation, Policy, Verdict};
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;

@@ -16,8 +16,7 @@ use redislease_plan::plan::calls::{Outcome, Request, RoleAnswer};
 use redislease_plan::plan::{PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome};
 
 use crate::api::calls::place_of;
-use crate::api::objects;
-use crate::api::objects::lease_of;
+use crate::api::objects::{self, lease_of};
 use crate::chaos::bug::Bug;
 use crate::world::World;
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use redislease_plan::api::names;
 use redislease_plan::election::PodFacts;
 
-use crate::api::objects;
-use crate::api::objects::LeaseSpec;
+use crate::api::objects::{self, LeaseSpec};
 use crate::api::server::Change;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;

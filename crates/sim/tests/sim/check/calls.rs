@@ -1,8 +1,7 @@
 //! What the servers execute: each request once, and in the order that its lease needs.
 
 use redislease_core::op::{Grant, Op, Vote};
-use redislease_core::wire::replies;
-use redislease_core::wire::replies::{Answer as Read, NoAnswer};
+use redislease_core::wire::replies::{self, Answer as Read, NoAnswer};
 
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use redislease_core::invariants;
-use redislease_core::invariants::Claim;
+use redislease_core::invariants::{self, Claim};
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::Time;

@@ -7,8 +7,7 @@ use redislease_plan::api::RedisLease;
 use redislease_plan::plan::Authority;
 use redislease_plan::status::TermEnd;
 
-use crate::api::objects;
-use crate::api::objects::Named;
+use crate::api::objects::{self, Named};
 use crate::check::coverage::Sight;
 use crate::event::Inside;
 use crate::redis::clock::{Micros, SECOND};

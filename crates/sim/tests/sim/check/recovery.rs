@@ -6,8 +6,7 @@ use redislease_core::lease::Standing;
 use redislease_plan::api::lease_status::HandoverState;
 use redislease_plan::election::PodFacts;
 
-use crate::api::objects;
-use crate::api::objects::Keys;
+use crate::api::objects::{self, Keys};
 use crate::api::server::Mode;
 use crate::chaos::fault::Fault;
 use crate::chaos::swarm::Swarm;

@@ -17,8 +17,7 @@ use redislease_plan::election::WorkloadFacts;
 use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::calls::{LONGEST_WEBHOOK, place_of};
-use crate::api::objects;
-use crate::api::objects::Named;
+use crate::api::objects::{self, Named};
 use crate::api::server::{Mode, Policy};
 use crate::api::workloads::replicas;
 use crate::chaos::fault::Fault;

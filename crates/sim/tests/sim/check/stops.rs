@@ -21,8 +21,7 @@ use redislease_plan::election::{Candidate, EndCause, PodFacts, WorkloadFacts};
 use redislease_plan::plan::{Authority, CandidateFacts, PodKnowledge, RoleWrite};
 use redislease_plan::status::TermEnd;
 
-use crate::api::objects;
-use crate::api::objects::lease_of;
+use crate::api::objects::{self, lease_of};
 use crate::api::server::{ApiCall, Policy, Verdict};
 use crate::api::workloads::replicas;
 use crate::chaos::bug::Bug;

@@ -6,8 +6,7 @@ use redislease_plan::index::LeaseId;
 use redislease_plan::plan::Effect as Planned;
 use redislease_plan::plan::calls::{Key, Outcome};
 
-use crate::api::objects;
-use crate::api::objects::AGAIN;
+use crate::api::objects::{self, AGAIN};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Polled;
 use crate::check::coverage::Sight;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use redislease_core::backoff::Entropy;
-use redislease_core::driver;
-use redislease_core::driver::{Command, Driver, Fresh, Input, LeaseId, concerned};
+use redislease_core::driver::{self, Command, Driver, Fresh, Input, LeaseId, concerned};
 use redislease_core::lease::{Config, Effect, Round, View};
 use redislease_core::op::{Attempt, Vote};
 use redislease_core::quorum::Node;

@@ -9,8 +9,7 @@ use redislease_core::time::{Drift, Millis, Time};
 
 use super::Step;
 use super::worker::{Taken, Worker};
-use crate::api::objects;
-use crate::api::objects::Keys;
+use crate::api::objects::{self, Keys};
 use crate::chaos::fault::BeforeEffect;
 use crate::chaos::fault::Fault;
 use crate::event::Event;

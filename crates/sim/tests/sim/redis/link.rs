@@ -5,8 +5,7 @@ use std::sync::Arc;
 use redislease_core::admission;
 use redislease_core::lease::Round;
 use redislease_core::op::Op;
-use redislease_core::wire;
-use redislease_core::wire::Terms;
+use redislease_core::wire::{self, Terms};
 
 use crate::chaos::fault::Fault;
 use crate::redis::clock::Micros;

@@ -1,7 +1,6 @@
 //! Connections between operators and Redis masters: first in, first out, with loss, delay, repeats and one-way cuts.
 
-use redislease_core::wire;
-use redislease_core::wire::Input;
+use redislease_core::wire::{self, Input};
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;

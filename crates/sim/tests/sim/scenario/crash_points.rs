@@ -8,8 +8,7 @@ use redislease_core::op::Stage;
 use redislease_core::time::Millis;
 
 use super::calm;
-use crate::api::objects;
-use crate::api::objects::numbers;
+use crate::api::objects::{self, numbers};
 use crate::api::server::Mode;
 use crate::chaos::swarm::Swarm;
 use crate::redis::clock::SECOND;

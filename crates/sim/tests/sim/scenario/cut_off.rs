@@ -4,8 +4,7 @@ use redislease_core::time::Millis;
 use redislease_plan::api::names;
 
 use super::{Outcome, all_pass, calm};
-use crate::api::objects;
-use crate::api::objects::RUNNING;
+use crate::api::objects::{self, RUNNING};
 use crate::api::workloads::replicas;
 use crate::chaos::swarm::Swarm;
 use crate::redis::clock::{MILLI, SECOND};

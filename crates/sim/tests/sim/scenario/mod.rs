@@ -21,8 +21,7 @@ use redislease_core::wire::Limits;
 use redislease_plan::plan::calls::Limits as CallLimits;
 use redislease_plan::plan::{Authority, PERMITS};
 
-use crate::api::objects;
-use crate::api::objects::LeaseSpec;
+use crate::api::objects::{self, LeaseSpec};
 use crate::chaos::bug::Bug;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::{Network, Swarm};
