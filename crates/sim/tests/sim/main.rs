@@ -15,7 +15,7 @@
 //! | `chaos` | faults, the swarm of each seed, planted bugs |
 //! | `check` | invariants, recovery, coverage, the trace |
 //! | `programs` | programs with the library instead of operators: the shell around `redislease_core::lock` |
-//! | `run`, `scenario` | many seeds; scenarios with set times, crash points |
+//! | `search`, `scenario` | many seeds; scenarios with set times, crash points |
 //!
 //! `SIM_SEED=<n>` replays one seed, with `SIM_BUG=<name>` planted, and `SIM_EVENTS=<n>` shows its last `<n>` events.
 //! `SIM_FRESH=<n>` is the first of the seeds that each commit adds. `SIM_SEEDS=<n>`, `SIM_PROGRAMS=<n>` and `SIM_SECONDS=<n>` set the lengths of
@@ -36,7 +36,6 @@
 mod api;
 mod chaos;
 mod check;
-mod core_check;
 mod event;
 #[path = "../common/objects.rs"]
 mod objects;
@@ -44,15 +43,15 @@ mod operator;
 mod programs;
 mod queue;
 mod redis;
-mod run;
 mod scenario;
+mod search;
 mod world;
 
 use std::sync::Mutex;
 use std::time::Instant;
 
 use chaos::bug::Bug;
-use run::search::{self, from_environment};
+use search::from_environment;
 
 /// A batch of this size, as in `make test`, must have had each fault in each phase of a lease. Smaller batches can miss the
 /// rarest.

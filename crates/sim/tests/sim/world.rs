@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use redislease_core::check::Mutant;
 use redislease_core::marker::Membership;
 use redislease_core::op::Attempt;
 use redislease_plan::api::ValidQuorum;
@@ -18,7 +19,6 @@ use crate::check::checker::Checker;
 use crate::check::coverage::{Coverage, Sight};
 use crate::check::state::{Programs, Ran, Recovery, Running};
 use crate::check::trace::{Note, Trace};
-use crate::core_check::Mutant;
 use crate::event::{Event, Inside, ProgramStage, Stage};
 use crate::operator::state::{Life, Process};
 use crate::queue::Queue;

@@ -3,9 +3,8 @@
 //! `redislease_core::check::Mutant` lists which layer of checks finds which bug of the core. Random search covers the bugs
 //! that it finds in seconds. Unit tests, the model checker and scenarios find those that need one exact interleaving.
 
+use redislease_core::check::{Layer, Mutant};
 use redislease_plan::plan::calls::Limits;
-
-use crate::core_check::{Layer, Mutant};
 
 /// One known-bad variant: of the core, or of the operator around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

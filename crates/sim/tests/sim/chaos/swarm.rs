@@ -1,6 +1,7 @@
 //! The parameters of one seed's world. Each seed has only some faults, with weights of its own: in a run with every fault,
 //! most bugs would hide each other.
 
+use redislease_core::check::Mutant;
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use redislease_core::wire::Limits;
@@ -12,7 +13,6 @@ use crate::api::objects::{Keys, LeaseSpec, OF_NAMESPACE};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
-use crate::core_check::Mutant;
 use crate::redis::clock::{FASTEST, MILLI, Micros, SECOND, SLOWEST, TRUE_RATE};
 
 /// How many of 1000 seeds have [`WORKLOADS`] leases.

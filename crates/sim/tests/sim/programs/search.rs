@@ -8,7 +8,7 @@ use crate::chaos::fault::Fault;
 use crate::chaos::rng::Rng;
 use crate::chaos::swarm::Swarm;
 use crate::redis::clock::SECOND;
-use crate::run::search;
+use crate::search;
 use crate::world::World;
 
 /// The faults of programs: the others need an API server.

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use redislease_core::admission;
+use redislease_core::check::reference::Node;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::Token;
 use redislease_core::wire::replies::Value;
 
-use crate::core_check::Node;
 use crate::redis::clock::{Clock, MILLI, Micros};
 use crate::redis::link::{Batch, Call, Delivery, Own};
 

@@ -1,3 +1,0 @@
-//! Runs many seeds.
-
-pub mod search;
