@@ -36,16 +36,11 @@ pub fn lease(kind: Kind) -> RedisLease {
         lease: 30,
         renew: 5000,
         grace: 10,
-        unhealthy_after: None,
-        linear: false,
         min_delay: 1000,
         max_delay: 1000,
-        limit: None,
-        excludes: false,
         gated: !clustered,
         clustered,
-        workload: None,
-        suspend: false,
+        ..LeaseSpec::default()
     };
     let mut lease = shared::lease(0, LEASE_UID, 1, &spec, 0);
     lease.metadata.resource_version = Some("1".into());

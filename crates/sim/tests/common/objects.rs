@@ -53,7 +53,7 @@ pub fn numbers(keys: Keys) -> impl Iterator<Item = u8> {
 }
 
 /// What a lease's spec says, beside its keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseSpec {
     /// Seconds.
     pub lease: u64,

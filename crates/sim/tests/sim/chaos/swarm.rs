@@ -270,11 +270,7 @@ impl Swarm {
             min_delay,
             max_delay,
             limit: limit.filter(|_| !linear),
-            excludes: false,
-            gated: false,
-            clustered: false,
-            workload: None,
-            suspend: false,
+            ..LeaseSpec::default()
         };
         let all = [(6, 1000, 2), (10, 2000, 3), (15, 3000, 5)];
         if rng.percent(30) {

@@ -34,21 +34,7 @@ use crate::world::World;
 /// A world without random faults: three nodes, one lease of six seconds on one key, two candidates in each
 /// cluster. `processes` names the cluster of each operator process.
 fn calm(processes: Vec<usize>) -> Swarm {
-    let spec = LeaseSpec {
-        lease: 6,
-        renew: 1000,
-        grace: 2,
-        unhealthy_after: None,
-        linear: false,
-        min_delay: 100,
-        max_delay: 1000,
-        limit: None,
-        excludes: false,
-        gated: false,
-        clustered: false,
-        workload: None,
-        suspend: false,
-    };
+    let spec = LeaseSpec { lease: 6, renew: 1000, grace: 2, min_delay: 100, max_delay: 1000, ..LeaseSpec::default() };
     Swarm {
         quorum: Quorum::of(3).unwrap(),
         command_timeout: Millis(200),
