@@ -14,7 +14,6 @@ use crate::check::checker::{LOCK_HOLDER, Live};
 use crate::check::coverage::Sight;
 use crate::check::trace::Note;
 use crate::operator::state::{LOCK, Machine};
-use crate::redis::clock::Micros;
 use crate::redis::server::Server;
 use crate::world::World;
 
@@ -241,9 +240,10 @@ impl World {
             self.loss_is_due(process, serial, uid, ending.id.attempt);
         }
         if ending.reason == EndReason::Misses && known != Some(ending.id.attempt) {
-            let id = ending.id.clone();
-            machine_missed(self, process, serial, &id);
-            self.must_be_gone(bits, &id);
+            if let Some(machine) = self.machine(process, serial) {
+                machine.seen.missed = Some(ending.id.attempt);
+            }
+            self.must_be_gone(bits, &ending.id);
         }
     }
 
@@ -277,44 +277,22 @@ impl World {
         let (Some(valid_until), id) = (term.valid_until, term.id.clone()) else { return };
         let t0 = valid_until - machine.driver.lease().config().drift.least(machine.seen.longest_ttl);
         let until = self.belief_ends(process, t0, valid_until);
+        let (pod, from) = (if uid == LOCK { LOCK_HOLDER } else { pod_of(&id) }, self.now);
+        let (attempt, token, valid_until) = (id.attempt, id.token, valid_until.0);
+        let claim = Live { process, keys, attempt, token, pod, from, until, valid_until };
         if uid == LOCK {
-            return self.claim_lock(process, keys, &id, valid_until.0, until);
+            // A replica leads for as long as its lock is valid.
+            return self.check.leads(self.now, claim);
         }
         if self.check.published_only {
             self.check.completes(keys, &id);
         }
         let cluster = self.processes[process].cluster;
         let known = self.check.last.get(&(cluster, place)).map(|last| last.attempt);
-        if known.is_some_and(|attempt| attempt != id.attempt) {
+        if known.is_some_and(|known| known != attempt) {
             self.coverage.saw(Sight::ReElection);
         }
-        self.note(Note::Claim { process, attempt: id.attempt.0, token: id.token.0, until });
-        let (pod, valid_until) = (pod_of(&id), valid_until.0);
-        let claim =
-            Live { process, keys, attempt: id.attempt, token: id.token, pod, from: self.now, until, valid_until };
+        self.note(Note::Claim { process, attempt: attempt.0, token: token.0, until });
         self.check.claims(self.now, (cluster, place), claim);
-    }
-}
-
-impl World {
-    /// A replica leads for as long as its lock is valid.
-    fn claim_lock(&mut self, process: usize, keys: Keys, id: &TermId, valid_until: u64, until: Micros) {
-        let claim = Live {
-            process,
-            keys,
-            attempt: id.attempt,
-            token: id.token,
-            pod: LOCK_HOLDER,
-            from: self.now,
-            until,
-            valid_until,
-        };
-        self.check.leads(self.now, claim);
-    }
-}
-
-fn machine_missed(world: &mut World, process: usize, serial: u64, id: &TermId) {
-    if let Some(machine) = world.machine(process, serial) {
-        machine.seen.missed = Some(id.attempt);
     }
 }
