@@ -144,7 +144,7 @@ pub enum PodStep {
 }
 
 /// The steps of the recovery, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// All faults end.
     Heal,
@@ -160,20 +160,6 @@ pub enum Stage {
     Gone,
     /// I4 and the labels, once a second.
     Watch,
-}
-
-impl Stage {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Heal => "heal",
-            Self::Clocks => "clocks",
-            Self::Settled => "settled",
-            Self::Released => "released",
-            Self::Expired => "expired",
-            Self::Gone => "gone",
-            Self::Watch => "watch",
-        }
-    }
 }
 
 /// Something that a program does.

@@ -57,7 +57,7 @@ impl World {
 
     pub fn recovery_stage(&mut self, stage: Stage) {
         if stage != Stage::Watch {
-            self.note(Note::Stage(stage.name()));
+            self.note(Note::Stage(stage));
         }
         match stage {
             Stage::Heal => {

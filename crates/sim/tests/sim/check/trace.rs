@@ -15,6 +15,7 @@ use redislease_plan::status::{NoticeReason, TermEnd};
 use crate::api::objects;
 use crate::api::server::Verdict;
 use crate::chaos::fault::Fault;
+use crate::event::Stage;
 use crate::redis::clock::Micros;
 
 /// How many of the last events a failure shows.
@@ -36,7 +37,7 @@ pub enum Note<'a> {
     Authority { process: usize, authority: Authority },
     Pod(u32, &'static str),
     Lease(u32, &'static str),
-    Stage(&'static str),
+    Stage(Stage),
 }
 
 /// The relevant part of an effect of a reconciler.
