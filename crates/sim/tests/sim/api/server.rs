@@ -70,10 +70,6 @@ pub enum Kind {
 
 impl Kind {
     pub const ALL: [Self; 2] = [Self::Leases, Self::Pods];
-
-    pub fn concerns(self, change: &Change) -> bool {
-        change.kind() == self
-    }
 }
 
 /// One watch of one process.
@@ -249,16 +245,13 @@ impl ApiServer {
         change
     }
 
-    fn put_lease(&mut self, place: usize, mut lease: RedisLease) -> Change {
+    /// Stores the lease with the next version.
+    pub fn put_lease(&mut self, place: usize, mut lease: RedisLease) -> Change {
         let version = self.next_version();
         lease.metadata.resource_version = Some(version.to_string());
         let lease = Arc::new(lease);
         self.state.leases[place] = Some(lease.clone());
         self.record(Change::Lease { version, lease, deleted: false })
-    }
-
-    pub fn create_lease(&mut self, place: usize, lease: RedisLease) -> Change {
-        self.put_lease(place, lease)
     }
 
     /// Changes the spec, which also counts the generation. `None` when there is no lease.

@@ -67,7 +67,7 @@ impl World {
             let state = self.apis[cluster].list(back);
             (stream.sent, stream.listed) = (state.version, true);
             let later = self.apis[cluster].changes_since(state.version);
-            let is_stale = later.is_some_and(|mut changes| changes.any(|change| kind.concerns(change)));
+            let is_stale = later.is_some_and(|mut changes| changes.any(|change| change.kind() == kind));
             if kind == Kind::Pods {
                 // The watch has the whole list now. The index gets it later.
                 let lists = self.processes[process].engine.index().pod_lists();
@@ -81,7 +81,7 @@ impl World {
             }
         }
         let missed: Vec<Change> = match self.apis[cluster].changes_since(stream.sent) {
-            Some(changes) => changes.filter(|change| kind.concerns(change)).cloned().collect(),
+            Some(changes) => changes.filter(|change| change.kind() == kind).cloned().collect(),
             None => Vec::new(),
         };
         for change in missed {

@@ -264,7 +264,7 @@ impl World {
         if self.is_made(place) {
             make_for_workload(&mut lease, place);
         }
-        let change = self.apis[cluster].create_lease(place, lease);
+        let change = self.apis[cluster].put_lease(place, lease);
         self.tell(cluster, Some(change));
     }
 

@@ -49,7 +49,7 @@ impl World {
             ));
         }
         if let Some(uid) = lease.map(objects::uid_of) {
-            self.running.pod_started(number, uid);
+            self.running.started_for.insert(number, uid);
         }
         if is_inherited {
             self.coverage.saw(Sight::TermInherited);

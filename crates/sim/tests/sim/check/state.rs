@@ -159,11 +159,6 @@ impl Running {
         runs_for
     }
 
-    /// An operator let this pod start for the lease with this UID.
-    pub fn pod_started(&mut self, pod: u32, uid: u32) {
-        self.started_for.insert(pod, uid);
-    }
-
     /// The pod is asked to stop: it counts until its grace period has passed.
     pub fn pod_must_stop(&mut self, pod: u32, until: Micros) {
         for counted in self.pods.values_mut().filter_map(|pods| pods.get_mut(&pod)) {
