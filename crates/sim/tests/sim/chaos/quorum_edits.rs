@@ -43,11 +43,7 @@ impl World {
         self.heal_later(Heal::Quorum(cluster, fault));
     }
 
-    pub fn heal_quorum(&mut self, cluster: usize, fault: Fault) {
-        self.edit_quorum(cluster, fault, false);
-    }
-
-    fn edit_quorum(&mut self, cluster: usize, fault: Fault, is_harmed: bool) {
+    pub fn edit_quorum(&mut self, cluster: usize, fault: Fault, is_harmed: bool) {
         let state = self.quorum_resources[cluster].state_of(fault);
         if std::mem::replace(state, is_harmed) == is_harmed {
             return;

@@ -154,7 +154,7 @@ impl World {
         self.apis[cluster].hangs_until.values_mut().for_each(|until| *until = now.min(*until));
         (self.apis[cluster].mutation, self.apis[cluster].policy) = (None, None);
         for fault in [Fault::NotAllowed, Fault::NoSecret, Fault::LongTimeout] {
-            self.heal_quorum(cluster, fault);
+            self.edit_quorum(cluster, fault, false);
         }
         for place in 0..self.swarm.keys.len() {
             self.recreate_lease(cluster, place);
