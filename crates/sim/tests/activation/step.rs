@@ -14,7 +14,7 @@ use redislease_plan::plan::{
 };
 
 use crate::keeper::Keeper;
-use crate::objects::{self};
+use crate::objects;
 use crate::planted::Planted;
 use crate::process::{Input, Out, Process, Step};
 use crate::tables::{Call, Tables};
@@ -214,7 +214,10 @@ impl Stepping<'_> {
 
     fn seen(&self, object: u32) -> Candidate {
         let candidate = self.tables.object_of(object).clone();
-        self.shared.bug.map_or_else(|| candidate.clone(), |bug| bug.seen(candidate.clone()))
+        match self.shared.bug {
+            Some(bug) => bug.seen(candidate),
+            None => candidate,
+        }
     }
 
     /// The candidates. Every other term prefers the other pod.

@@ -42,7 +42,7 @@ pub struct Accidents {
 }
 
 /// The state of one cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Side {
     pub lease: u32,
     pub objects: [u32; 2],
@@ -154,16 +154,7 @@ impl Explorer {
             let process = Process::new(0, Authority::Follow, lease, all.clone());
             self.tables.processes.number(process)
         };
-        let side = Side {
-            lease,
-            objects,
-            named_since: [0; 2],
-            done: 0,
-            started: 0,
-            deleted_at: [0; 2],
-            had_term: false,
-            was_refused: false,
-        };
+        let side = Side { lease, objects, ..Side::default() };
         let now = self.tables.processes.get(processes[0]).now;
         let lock = Lock { last: 0, cluster: 0, keys: Keys::Free };
         let left = self.setup.accidents;
