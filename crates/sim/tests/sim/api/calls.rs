@@ -245,8 +245,7 @@ impl World {
             }
             PodChange::Delete => {
                 self.coverage.saw(Sight::LostPodDeleted);
-                let lease = self.apis[cluster].state.leases[place].as_deref();
-                let named = lease.and_then(objects::named).filter(|named| named.active != Some(false));
+                let named = self.apis[cluster].named(place).filter(|named| named.active != Some(false));
                 let named = named.filter(|named| named.pod == pod);
                 let ended = self.running.ended.get(&pod);
                 if named.is_some_and(|named| ended != Some(&named.attempt)) {

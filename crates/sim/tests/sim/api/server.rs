@@ -10,7 +10,7 @@ use redislease_plan::index::Asked;
 use redislease_plan::plan::calls::Request;
 use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite};
 
-use crate::api::objects::{self, Keys, LeaseSpec};
+use crate::api::objects::{self, Keys, LeaseSpec, Named};
 use crate::redis::clock::Micros;
 
 /// How many changes a watch can be behind before it must list again.
@@ -243,6 +243,16 @@ impl ApiServer {
         }
         self.log.push_back(change.clone());
         change
+    }
+
+    /// The term that the status of the lease names.
+    pub fn named(&self, place: usize) -> Option<Named> {
+        self.state.leases[place].as_deref().and_then(objects::named)
+    }
+
+    /// The term that the status of the lease calls active.
+    pub fn active(&self, place: usize) -> Option<Named> {
+        self.named(place).filter(|named| named.active == Some(true))
     }
 
     /// Stores the lease with the next version.

@@ -127,8 +127,7 @@ impl World {
         if self.is(Bug::WorkloadRunsOn) && write.change == PodChange::Run(Run::Replicas(0)) {
             write.change = PodChange::None;
         }
-        let lease = self.apis[cluster].state.leases[place].as_deref();
-        let named = lease.and_then(objects::named).filter(|named| named.active != Some(false));
+        let named = self.apis[cluster].named(place).filter(|named| named.active != Some(false));
         let is_named = named.is_some_and(|named| named.pod == objects::number(&write.uid));
         let is_kept = self.is(Bug::LostPodRuns) || (self.is(Bug::EndMustBeShown) && is_named && !write.dry_run);
         if is_kept && write.change == PodChange::Delete {

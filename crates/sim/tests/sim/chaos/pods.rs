@@ -246,7 +246,7 @@ impl World {
     }
 
     pub fn delete_lease(&mut self, cluster: usize, place: usize) {
-        let before = self.apis[cluster].state.leases[place].as_deref().and_then(objects::named);
+        let before = self.apis[cluster].named(place);
         let change = self.apis[cluster].delete_lease(place);
         let version = self.apis[cluster].state.version;
         self.running.status_changes((cluster, place), version, before, None);

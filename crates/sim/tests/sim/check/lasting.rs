@@ -56,8 +56,7 @@ impl World {
 
     /// The status names a term that has ended.
     fn stale_status(&self, cluster: usize, place: usize) -> Option<Difference> {
-        let lease = self.apis[cluster].state.leases[place].as_deref();
-        let named = lease.and_then(objects::named).filter(|named| named.active == Some(true))?;
+        let named = self.apis[cluster].active(place)?;
         let is_live = self.check.live.iter().any(|live| live.attempt == named.attempt && self.now < live.until);
         let bound = self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND;
         let text = || format!("the status names {:?}, which has ended", named.attempt);
@@ -85,8 +84,7 @@ impl World {
     /// Not exactly the holder that the status calls active carries `active`.
     fn mislabelled(&self, cluster: usize, place: usize) -> Option<String> {
         let api = &self.apis[cluster];
-        let named = api.state.leases[place].as_deref().and_then(objects::named);
-        let holder = named.filter(|named| named.active == Some(true)).map(|named| named.pod);
+        let holder = api.active(place).map(|named| named.pod);
         let expected: Vec<u32> = holder.into_iter().filter(|pod| api.state.pods.contains_key(pod)).collect();
         let active: Vec<u32> = api.active_pods(place).collect();
         let text = || format!("the pods {active:?} are labelled active, and the status names {expected:?}");

@@ -257,8 +257,7 @@ impl World {
     }
 
     fn ending(&self, holds: usize) -> Ending {
-        let lease = self.apis[holds].state.leases[0].as_deref();
-        let named = lease.and_then(objects::named);
+        let named = self.apis[holds].named(0);
         let keys = self.swarm.keys[0];
         let has_term = |server: &Server| {
             numbers(keys).all(|key| {
@@ -275,14 +274,12 @@ impl World {
     }
 
     fn in_cluster(&self, cluster: usize) -> InCluster {
-        let lease = self.apis[cluster].state.leases[0].as_deref();
-        let named = lease.and_then(objects::named);
-        let active = named.and_then(|named| named.active);
+        let api = &self.apis[cluster];
         InCluster {
-            lease: lease.map_or(0, objects::uid_of),
-            holder: named.filter(|_| active == Some(true)).map(|named| named.pod),
-            active,
-            labelled: self.apis[cluster].active_pods(0).collect(),
+            lease: api.state.leases[0].as_deref().map_or(0, objects::uid_of),
+            holder: api.active(0).map(|named| named.pod),
+            active: api.named(0).and_then(|named| named.active),
+            labelled: api.active_pods(0).collect(),
         }
     }
 }

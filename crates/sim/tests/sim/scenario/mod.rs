@@ -150,8 +150,7 @@ impl World {
 
     /// Whether the status of a lease calls its term active.
     fn is_active(&self, cluster: usize, place: usize) -> bool {
-        let named = self.apis[cluster].state.leases[place].as_deref().and_then(objects::named);
-        named.is_some_and(|named| named.active == Some(true))
+        self.apis[cluster].active(place).is_some()
     }
 
     /// The token that the status of a lease shows.

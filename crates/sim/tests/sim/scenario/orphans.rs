@@ -26,9 +26,7 @@ fn a_term_outlasts_its_workload(seed: u64, bugs: &[Bug]) -> Outcome {
     (swarm.clustered, swarm.made) = (0b1, 0b1);
     let mut world = World::scenario(swarm, seed, bugs);
     let runs = |world: &World, cluster: usize| {
-        let named = world.apis[cluster].state.leases[0].as_deref().and_then(objects::named);
-        let workload =
-            world.apis[cluster].workload_of(0).filter(|_| named.is_some_and(|named| named.active == Some(true)));
+        let workload = world.apis[cluster].workload_of(0).filter(|_| world.is_active(cluster, 0));
         workload.is_some_and(|workload| replicas(workload) == objects::RUNNING && workload.labels.len() == 1)
     };
     world.reach(60 * SECOND, |world| runs(world, 0) || runs(world, 1), "nothing runs")?;

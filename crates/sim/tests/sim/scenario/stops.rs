@@ -2,7 +2,6 @@
 //! the request is to stop is stopped all the same.
 
 use super::{Outcome, all_pass, calm, failures};
-use crate::api::objects;
 use crate::api::server::Policy;
 use crate::chaos::bug::Bug;
 use crate::redis::clock::SECOND;
@@ -12,8 +11,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// Whether the holder that the status calls active runs.
 fn holder_runs(world: &World) -> bool {
-    let named = world.apis[0].state.leases[0].as_deref().and_then(objects::named);
-    named.is_some_and(|named| named.active == Some(true) && world.runs(0, 0, named.pod))
+    world.apis[0].active(0).is_some_and(|named| world.runs(0, 0, named.pod))
 }
 
 fn a_suspended_lease_keeps_what_cannot_be_stopped(policy: Policy, seed: u64, bugs: &[Bug]) -> Outcome {
