@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::{Running, Servers, ask, eventually, get};
+use crate::support::{Running, Servers, ask, eventually, get, grows};
 
 /// Runs a shell script under a lock.
 fn script(servers: &Servers, options: &[&str], script: &str) -> (Option<i32>, String, String) {
@@ -39,23 +39,17 @@ fn the_exit_code_is_that_of_the_command_in_each_isolation() {
 fn where_namespaces_are_forbidden_auto_falls_back_and_pid_is_an_error() {
     let servers = Servers::start();
     let run = |isolate: &str| {
-        let inner = servers.run(&["--lease", "test/forbidden", "--isolate", isolate], &["sh", "-c", "exit 6"]).0;
-        let mut shell = Command::new("unshare");
+        let inner = servers.run(&["--lease", "test/forbidden", "--isolate", isolate], &["sh", "-c", "exit 6"]);
         let script = "echo 0 > /proc/sys/user/max_pid_namespaces && exec \"$@\"";
-        shell
-            .args(["--user", "--map-root-user", "sh", "-c", script, "sh"])
-            .arg(inner.get_program())
-            .args(inner.get_args());
-        let output = shell.output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        inner.under("unshare", &["--user", "--map-root-user", "sh", "-c", script, "sh"]).finish()
     };
-    let (code, err) = run("auto");
+    let (code, _, err) = run("auto");
     if err.starts_with("unshare: ") {
         return redislease_lab::skipped(&err);
     }
     assert_eq!(code, Some(6), "{err}");
     assert!(err.contains("isolation none"), "{err}");
-    let (code, err) = run("pid");
+    let (code, _, err) = run("pid");
     assert_eq!(code, Some(125), "{err}");
     assert!(err.contains("--isolate is not possible here: "), "{err}");
     assert!(!servers.is_locked("test/forbidden"), "released");
@@ -180,10 +174,7 @@ fn what_the_command_leaves_behind_is_killed_and_the_lock_is_free_at_once() {
         let text = format!("sh -c '{left}' & setsid sh -c '{left}' & while ! [ -s {} ]; do :; done", log.display());
         assert_eq!(script(&servers, &["--isolate", isolate, "-q"], &text).0, Some(0));
         assert!(!servers.is_locked("test/basics"));
-        let size = || fs::metadata(&log).unwrap().len();
-        let before = size();
-        std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(size(), before, "{isolate}: something still writes");
+        assert!(!grows(&log), "{isolate}: something still writes");
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::process_log;
-use crate::support::{PATIENCE, Running, Servers, eventually, program};
+use crate::support::{PATIENCE, Run, Running, Servers, eventually, program};
 use crate::worker;
 
 const CAPABILITIES: [&str; 14] = [
@@ -47,7 +47,7 @@ pub fn missing() -> Option<&'static str> {
 }
 
 /// The command line in a container. `folder` has the same path inside, and gets the file `pid` with the process ID of the first process.
-pub fn command(run: &Command, folder: &Path, variables: &[(&str, String)]) -> Command {
+pub fn command(run: &Run, folder: &Path, variables: &[(&str, String)]) -> Command {
     // A lock that is lost before the command begins is tried again in another container.
     let bundle = tempfile::Builder::new().prefix("bundle-").tempdir_in(folder).unwrap().keep();
     let root = bundle.join("rootfs");
@@ -55,8 +55,7 @@ pub fn command(run: &Command, folder: &Path, variables: &[(&str, String)]) -> Co
     for link in ["bin", "sbin", "lib", "lib64"] {
         symlink(Path::new("usr").join(link), root.join(link)).unwrap();
     }
-    let words = [run.get_program()].into_iter().chain(run.get_args());
-    let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
+    let words: Vec<&str> = run.words().map(|word| word.to_str().unwrap()).collect();
     let mut environment: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
     environment.push("PATH=/usr/bin:/bin".into());
     let bind = |path: &Path, mode: &str| json!({"destination": path, "source": path, "options": ["rbind", mode]});
@@ -111,7 +110,7 @@ fn the_end_of_the_first_process_of_a_container_ends_the_command() {
     let folder = tempfile::Builder::new().prefix("redislease-container-").tempdir().unwrap();
     let log = folder.path().join("log");
     let variables = [("WORKER_LOG", log.display().to_string())];
-    let inner = servers.run(&["--lease", "test/container", "--mode", "service"], &worker::command()).0;
+    let inner = servers.run(&["--lease", "test/container", "--mode", "service"], &worker::command());
     let mut command = command(&inner, folder.path(), &variables);
     let output = fs::File::create(folder.path().join("output")).unwrap();
     command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);

@@ -18,9 +18,7 @@ const HOLD: &str = "2900ms";
 fn line(servers: &Servers, options: &[&str], log: &Path) -> String {
     let script = format!("echo $REDISLEASE_TOKEN >> {}", log.display());
     let options: Vec<&str> = ["--lease", "test/report", "--wait", "0", "-q"].iter().chain(options).copied().collect();
-    let run = servers.run(&options, &["sh", "-c", &script]).0;
-    let words = [run.get_program()].into_iter().chain(run.get_args());
-    words.map(|word| format!("'{}'", word.to_str().unwrap())).collect::<Vec<_>>().join(" ")
+    servers.run(&options, &["sh", "-c", &script]).line()
 }
 
 /// Runs a line as cron does. Returns the exit code.

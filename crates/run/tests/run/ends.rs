@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
-use crate::support::{Run, Servers, child_of, delete_key, eventually, get, runs};
+use crate::support::{Servers, child_of, delete_key, eventually, get, grows, runs};
 
 /// Such a signal has no name, and wait functions that want a name fail on it.
 const REAL_TIME: u8 = 40;
@@ -36,11 +35,7 @@ fn what_is_left_is_killed_also_beside_an_orphan_that_such_a_signal_has_ended() {
     let run = servers.run(&["--lease", "test/orphan", "-q", "--isolate", "none"], &["sh", "-c", &text]);
     assert_eq!(run.finish().0, Some(0));
     assert!(!servers.is_locked("test/orphan"));
-    let size = || fs::metadata(&log).unwrap().len();
-    let before = size();
-    // A process that still runs writes twenty times in this span.
-    std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(size(), before, "something still writes");
+    assert!(!grows(&log), "something still writes");
 }
 
 /// A hook that succeeds when it is asked to stop, and one that the signal ends. The command must not start without a lock, or after
@@ -101,16 +96,14 @@ fn a_proc_of_another_namespace_proves_no_end() {
         let ready = folder.path().join(isolate).display().to_string();
         // A process that has not left the group yet would be killed with it.
         let text = format!("setsid sh -c 'echo > {ready}; exec sleep 30' & until [ -e {ready} ]; do sleep 0.05; done");
-        let inner = servers.run(&["--lease", &lease, "-q", "--isolate", isolate], &["sh", "-c", &text]).0;
-        let mut shell = Command::new("unshare");
+        let inner = servers.run(&["--lease", &lease, "-q", "--isolate", isolate], &["sh", "-c", &text]);
         // Not as the first process, whose end would be that of all.
-        shell.args(["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "\"$@\"; echo code $?", "sh"]);
-        let output = shell.arg(inner.get_program()).args(inner.get_args()).output().unwrap();
-        let errors = String::from_utf8(output.stderr).unwrap();
+        let outer = ["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", "\"$@\"; echo code $?", "sh"];
+        let (_, out, errors) = inner.under("unshare", &outer).finish();
         if errors.starts_with("unshare: ") {
             return redislease_lab::skipped(&errors);
         }
-        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "code 0", "{errors}");
+        assert_eq!(out.trim(), "code 0", "{errors}");
         assert_eq!(errors.contains("/proc shows another PID namespace"), is_blind, "{isolate}: {errors}");
         assert_eq!(servers.is_locked(&lease), is_blind, "{isolate}: {errors}");
     }
@@ -134,11 +127,7 @@ fn without_run_its_guard_kills_the_process_group_of_the_command() {
             let guard = run.guard().unwrap();
             run.signal(signal);
             eventually("the end of the guard", || !runs(guard));
-            let size = || fs::metadata(&log).unwrap().len();
-            let before = size();
-            // A process that still runs writes twenty times in this span.
-            std::thread::sleep(Duration::from_millis(200));
-            size() == before
+            !grows(&log)
         };
         // On a busy machine, guard and init may not run in time.
         assert!((0..4).any(is_killed), "--grace {grace}, {signal:?} of run: something still writes");
@@ -203,12 +192,10 @@ fn a_process_that_was_there_before_is_left_alone_and_delays_nothing() {
     let servers = Servers::start();
     let folder = tempfile::tempdir().unwrap();
     let beside = folder.path().join("pid");
-    let inner = servers.run(&["--lease", "test/beside", "--isolate", "none"], &["true"]).0;
+    let inner = servers.run(&["--lease", "test/beside", "--isolate", "none"], &["true"]);
     let text = format!("sleep 1000 & echo $! > {}; exec \"$@\"", beside.display());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &text, "sh"]).arg(inner.get_program()).args(inner.get_args());
     let began = Instant::now();
-    let status = shell.status().unwrap();
+    let status = inner.under("sh", &["-c", &text, "sh"]).spawn().wait();
     let took = began.elapsed();
     let pid = fs::read_to_string(&beside).unwrap().trim().parse().ok().and_then(Pid::from_raw).unwrap();
     kill_process(pid, Signal::KILL).expect("it still runs");
@@ -225,11 +212,9 @@ fn a_proc_that_cannot_be_read_proves_no_end_beside_a_process_that_was_there_befo
     let [beside, left, go] = ["beside", "left", "go"].map(|name| folder.path().join(name));
     let text = "setsid sh -c 'echo $$ > LEFT; exec sleep 60' & until [ -e GO ]; do sleep 0.05; done";
     let text = text.replace("LEFT", &left.display().to_string()).replace("GO", &go.display().to_string());
-    let inner = servers.run(&["--lease", "test/blind", "--isolate", "none"], &["sh", "-c", &text]).0;
+    let inner = servers.run(&["--lease", "test/blind", "--isolate", "none"], &["sh", "-c", &text]);
     let text = format!("sleep 60 & echo $! > {}; exec \"$@\"", beside.display());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &text, "sh"]).arg(inner.get_program()).args(inner.get_args());
-    let mut run = Run(shell).spawn_to(&folder.path().join("log"));
+    let mut run = inner.under("sh", &["-c", &text, "sh"]).spawn_to(&folder.path().join("log"));
     let pid = |file: &Path| fs::read_to_string(file).ok()?.trim().parse().ok().and_then(Pid::from_raw);
     eventually("the command", || pid(&left).is_some());
     let limit = Rlimit { current: Some(3), maximum: Some(3) };

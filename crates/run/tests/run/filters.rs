@@ -1,7 +1,5 @@
 //! Seccomp filters, such as those of hardened units of systemd.
 
-use std::process::Command;
-
 use crate::support::{Servers, eventually};
 
 /// Executes the arguments behind the first two under a filter: the number of a system call, and what it gets. The words of the filter are
@@ -23,12 +21,10 @@ const TIMER_CREATE: u32 = if X86 { 222 } else { 107 };
 /// The exit code and the errors of `run` under a filter.
 fn under(servers: &Servers, call: u32, answer: u32, options: &[&str]) -> (Option<i32>, String) {
     let options: Vec<&str> = ["--lease", "test/filter"].iter().chain(options).copied().collect();
-    let run = servers.run(&options, &["sh", "-c", "exit 6"]).0;
-    let mut perl = Command::new("perl");
-    perl.args(["-e", &UNDER_FILTER.replace("PRCTL", if X86 { "157" } else { "167" })]);
-    perl.args([call.to_string(), answer.to_string()]).arg(run.get_program()).args(run.get_args());
-    let output = perl.output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    let run = servers.run(&options, &["sh", "-c", "exit 6"]);
+    let filter = UNDER_FILTER.replace("PRCTL", if X86 { "157" } else { "167" });
+    let (code, _, err) = run.under("perl", &["-e", &filter, &call.to_string(), &answer.to_string()]).finish();
+    (code, err)
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Lane {
         let run = |shape: Shape| servers.run(&options, &shape.command());
         let log = folder.join("log");
         let start = || {
-            let mut first = placed(case.place, run(case.shape).0, &variables(&folder, &store), &folder);
+            let mut first = placed(case.place, run(case.shape), &variables(&folder, &store), &folder);
             first.envs(machine.iter().flat_map(Machine::env));
             Run(first).spawn_to(&folder.join("first"))
         };
@@ -246,29 +246,21 @@ fn variables(folder: &Path, store: &Store) -> Vec<(&'static str, String)> {
 }
 
 /// The command line `run` in its place.
-fn placed(place: Place, run: Command, variables: &[(&str, String)], folder: &Path) -> Command {
-    let line = || [run.get_program()].into_iter().chain(run.get_args());
-    let quoted = || {
-        line().map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"))).collect::<Vec<_>>().join(" ")
-    };
+fn placed(place: Place, run: Run, variables: &[(&str, String)], folder: &Path) -> Command {
     let mut command = match place {
-        Place::Directly | Place::User => run,
-        Place::Pid1 => {
-            let mut command = Command::new("unshare");
-            command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).args(line());
-            command
-        }
+        Place::Directly | Place::User => run.0,
+        Place::Pid1 => run.under("unshare", &["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).0,
         Place::Container => container::command(&run, folder, variables),
         Place::Terminal => {
             let mut command = Command::new("script");
-            command.args(["--quiet", "--return", "--command", &format!("exec {}", quoted()), "/dev/null"]);
+            command.args(["--quiet", "--return", "--command", &format!("exec {}", run.line()), "/dev/null"]);
             command
         }
         Place::Cron => {
             let mut command = Command::new("env");
             let minimal = ["-i", "HOME=/", "LOGNAME=root", "PATH=/usr/bin:/bin", "SHELL=/bin/sh"];
             command.args(minimal).args(variables.iter().map(|(name, value)| format!("{name}={value}")));
-            command.args(["/bin/sh", "-c", &quoted()]);
+            command.args(["/bin/sh", "-c", &run.line()]);
             command
         }
     };

@@ -3,22 +3,24 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::process::Command;
 use std::time::Instant;
 
 use redislease_core::marker::{Membership, fingerprint};
 use redislease_core::time::Millis;
 use redislease_lab::{Authority, RedisOptions, RedisServer, RedisTls};
 
-use crate::support::{Running, Servers, eventually, program};
+use crate::support::{Run, Running, Servers, eventually};
 use crate::worker;
+
+/// What `run` says about a wrong command line.
+fn errors_of_wrong(line: &[&str]) -> String {
+    let (code, _, err) = Run::new(line).finish();
+    assert_eq!(code, Some(64), "{line:?}: {err}");
+    err
+}
 
 #[test]
 fn wrong_options_give_64_and_say_what_to_do() {
-    let run = |options: &[&str]| {
-        let output = Command::new(program()).args(options).args(["--", "true"]).output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    };
     let server = "redis://127.0.0.1:1";
     let three = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3";
     let long = format!("a/{}", "n".repeat(100));
@@ -54,8 +56,7 @@ fn wrong_options_give_64_and_say_what_to_do() {
         ),
         (vec!["--redis", three, "--lease", "a/b", "--listen", "4040"], "such as 127.0.0.1:4040"),
     ] {
-        let (code, err) = run(&options);
-        assert_eq!(code, Some(64), "{options:?}: {err}");
+        let err = errors_of_wrong(&[&options[..], &["--", "true"]].concat());
         assert!(err.contains(part), "{options:?}: {err}");
     }
 }
@@ -65,9 +66,8 @@ fn wrong_options_give_64_and_say_what_to_do() {
 fn a_variable_turns_an_option_on_with_1_or_true() {
     let server = RedisServer::start().unwrap();
     for (value, is_on) in [("1", true), ("true", true), ("0", false), ("false", false)] {
-        let mut run = Command::new(program());
-        run.env("REDISLEASE_RUN_QUIET", value).env("REDISLEASE_RUN_REDIS", format!("redis://{}", server.address()));
-        let (code, err) = single(&mut run);
+        let run = single(&[]).env("REDISLEASE_RUN_QUIET", value);
+        let (code, _, err) = run.env("REDISLEASE_RUN_REDIS", format!("redis://{}", server.address())).finish();
         // A server that does not vote yet is an error, which is shown also with this option.
         let is_quiet = err.lines().all(|line| line.contains("waiting: "));
         assert_eq!((code, is_quiet), (Some(0), is_on), "{value}: {err}");
@@ -77,10 +77,7 @@ fn a_variable_turns_an_option_on_with_1_or_true() {
 #[test]
 fn a_command_without_dashes_before_it_gives_a_hint() {
     for line in [&["true"][..], &["/bin/sh", "script"], &["/bin/sh", "--", "-c"]] {
-        let mut run = Command::new(program());
-        let output = run.args(["--redis", "redis://h:1", "--lease", "a/b"]).args(line).output().unwrap();
-        let err = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(64), "{line:?}: {err}");
+        let err = errors_of_wrong(&[&["--redis", "redis://h:1", "--lease", "a/b"], line].concat());
         assert!(err.contains(&format!("write -- before the command, as in: -- {}", line[0])), "{line:?}: {err}");
     }
 }
@@ -89,10 +86,7 @@ fn a_command_without_dashes_before_it_gives_a_hint() {
 fn no_error_shows_a_part_of_a_password() {
     for list in ["redis://:sec,ret@h", "redis://:sec,ret", "a=redis://:sec,redis://ret@h", "sec,ret@h:1", "sec=ret@h:1"]
     {
-        let mut run = Command::new(program());
-        let output = run.args(["--redis", list, "--lease", "a/b", "--", "true"]).output().unwrap();
-        let err = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(64), "{list}: {err}");
+        let err = errors_of_wrong(&["--redis", list, "--lease", "a/b", "--", "true"]);
         assert!(err.contains("server 1: ") && !err.contains("sec") && !err.contains("ret"), "{list}: {err}");
     }
 }
@@ -100,10 +94,7 @@ fn no_error_shows_a_part_of_a_password() {
 #[test]
 fn a_misplaced_url_is_not_shown() {
     for line in [&["--redis-file", "redis://:secret@h:1"][..], &["--redis", "redis://a:1,", "redis://:secret@h:1"]] {
-        let mut run = Command::new(program());
-        let output = run.args(line).args(["--lease", "a/b", "--", "true"]).output().unwrap();
-        let err = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(64), "{line:?}: {err}");
+        let err = errors_of_wrong(&[line, &["--lease", "a/b", "--", "true"]].concat());
         assert!(err.contains("--redis") && !err.contains("secret"), "{line:?}: {err}");
     }
 }
@@ -119,22 +110,10 @@ fn server_with_password() -> (RedisServer, String) {
     (server, url)
 }
 
-fn single(command: &mut Command) -> (Option<i32>, String) {
-    command.args([
-        "--single-node",
-        "--longest-lease",
-        "3s",
-        "--ttl",
-        "3s",
-        "--grace",
-        "0",
-        "--lease",
-        "a/b",
-        "--",
-        "true",
-    ]);
-    let output = command.output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+/// A command line for one server, with a lock that expires soon.
+fn single(options: &[&str]) -> Run {
+    let line = "--single-node --longest-lease 3s --ttl 3s --grace 0 --lease a/b -- true";
+    Run::new(&[options, &line.split(' ').collect::<Vec<_>>()].concat())
 }
 
 #[test]
@@ -142,11 +121,11 @@ fn servers_and_passwords_can_be_in_a_file_that_only_this_user_reads() {
     let (_server, url) = server_with_password();
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), format!("\u{feff}# the only one\n\n {url}\n")).unwrap();
-    let run = || single(Command::new(program()).arg("--redis-file").arg(file.path()));
+    let run = || single(&["--redis-file", file.path().to_str().unwrap()]).finish();
     let warning = format!("other users can read the passwords in --redis-file {}", file.path().display());
     let check = |mode: u32, warns: bool| {
         fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
-        let (code, err) = run();
+        let (code, _, err) = run();
         assert_eq!((code, err.contains(&warning)), (Some(0), warns), "{mode:o}: {err}");
     };
     check(0o600, false);
@@ -163,7 +142,7 @@ fn servers_and_passwords_can_be_in_a_file_that_only_this_user_reads() {
 #[test]
 fn a_password_on_the_command_line_can_have_a_comma() {
     let (_server, url) = server_with_password();
-    let (code, err) = single(Command::new(program()).args(["--redis", &url]));
+    let (code, _, err) = single(&["--redis", &url]).finish();
     assert_eq!(code, Some(0), "{err}");
 }
 
@@ -283,23 +262,10 @@ fn the_servers_of_an_operator_vote_at_once_and_only_if_the_user_names_the_operat
     let urls = names.iter().zip(&servers.redis).map(|(name, server)| format!("{name}=redis://{}", server.address()));
     let urls = urls.collect::<Vec<_>>().join(",");
     let run = |option: Option<&str>| {
-        let mut run = Command::new(program());
-        run.args([
-            "--redis",
-            &urls,
-            "--longest-lease",
-            "8s",
-            "--ttl",
-            "8s",
-            "--grace",
-            "300ms",
-            "--command-timeout",
-            "1s",
-        ]);
-        run.args(option).args(["--lease", "test/beside", "--wait", "6s", "--", "sh", "-c", "echo $REDISLEASE_TOKEN"]);
-        let output = run.output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+        let options = "--longest-lease 8s --ttl 8s --grace 300ms --command-timeout 1s --lease test/beside --wait 6s";
+        let options = ["--redis", &urls].into_iter().chain(options.split(' ')).chain(option);
+        let line = options.chain(["--", "sh", "-c", "echo $REDISLEASE_TOKEN"]);
+        Run::new(&line.collect::<Vec<_>>()).finish()
     };
     let (code, out, err) = run(Some("--beside-operator"));
     assert_eq!(code, Some(0), "before the longest lease has passed: {err}");
@@ -329,16 +295,16 @@ fn connections_with_tls_use_the_authority_and_the_certificate_of_the_user() {
     let url = format!("rediss://{}", server.tls_address().unwrap());
     let as_client = ["--tls-certificate", &certificate, "--tls-key", &key, "--tls-server-name", "redis.example"];
     let run = |ca: &str, options: &[&str], wait: &str| {
-        single(Command::new(program()).args(["--redis", &url, "--tls-ca", ca, "--wait", wait]).args(options))
+        single(&[&["--redis", &url, "--tls-ca", ca, "--wait", wait], options].concat()).finish()
     };
-    let (code, err) = run(&ca, &as_client, "20s");
+    let (code, _, err) = run(&ca, &as_client, "20s");
     assert_eq!(code, Some(0), "{err}");
     for (ca, options, advice) in [
         (&wrong, &as_client[..], "in the file of --tls-ca"),
         (&ca, &as_client[4..], "use --tls-certificate and --tls-key"),
         (&ca, &as_client[..4], "set --tls-server-name"),
     ] {
-        let (code, err) = run(ca, options, "2s");
+        let (code, _, err) = run(ca, options, "2s");
         assert_eq!(code, Some(69), "{err}");
         assert!(err.contains(advice), "{err}");
     }

@@ -1,21 +1,18 @@
 //! What the command inherits from the program that starts `run`.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process_group};
 
-use crate::support::{Running, Servers, eventually};
+use crate::support::{Run, Servers, eventually};
 
 #[test]
 fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
     let servers = Servers::start();
     let text = "trap '' HUP TSTP; exec \"$@\"";
-    let inner = servers.run(&["--lease", "test/nohup", "-q"], &["sh", "-c", "grep SigIgn /proc/$$/status"]).0;
-    let mut run = Command::new("sh");
-    run.args(["-c", text, "sh"]).arg(inner.get_program()).args(inner.get_args());
-    let output = run.output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let inner = servers.run(&["--lease", "test/nohup", "-q"], &["sh", "-c", "grep SigIgn /proc/$$/status"]);
+    let (_, text, _) = inner.under("sh", &["-c", text, "sh"]).finish();
     // The test itself can run with more ignored signals, as each process in the background does.
     let mask = u64::from_str_radix(text.trim().trim_start_matches("SigIgn:").trim(), 16).unwrap();
     let ignored = |signal: Signal| mask & (1 << (signal.as_raw() - 1)) != 0;
@@ -57,17 +54,15 @@ fn the_command_inherits_all_signals_as_they_were() {
     let call = if cfg!(target_arch = "x86_64") { "13" } else { "134" };
     let show = ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"];
     let block = "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(10, 17, 40)); exec @ARGV";
-    let lines = |line: &mut dyn Iterator<Item = std::ffi::OsString>| {
-        let mut perl = Command::new("perl");
-        perl.args(["-e", &WITH_DEFAULTS.replace("CALL", call), "perl", "-e", block]).args(line);
-        String::from_utf8(perl.output().unwrap().stdout).unwrap()
-    };
-    let expected = lines(&mut show.iter().map(Into::into));
+    let defaults = WITH_DEFAULTS.replace("CALL", call);
+    let lines = |run: &Run| run.under("perl", &["-e", &defaults, "perl", "-e", block]).finish().1;
+    let mut alone = Command::new(show[0]);
+    alone.args(&show[1..]);
+    let expected = lines(&Run(alone));
     assert!(expected.contains("SigBlk:\t0000008000010200\nSigIgn:\t0000000000000000"), "{expected}");
     for isolate in ["pid", "none"] {
-        let run = servers.run(&["--lease", "test/signals", "-q", "--isolate", isolate], &show).0;
-        let mut words = [run.get_program()].into_iter().chain(run.get_args()).map(ToOwned::to_owned);
-        assert_eq!(lines(&mut words), expected, "{isolate}");
+        let run = servers.run(&["--lease", "test/signals", "-q", "--isolate", isolate], &show);
+        assert_eq!(lines(&run), expected, "{isolate}");
     }
 }
 
@@ -75,11 +70,9 @@ fn the_command_inherits_all_signals_as_they_were() {
 #[test]
 fn a_hook_is_not_waited_for_in_vain_when_sigchld_was_blocked() {
     let servers = Servers::short();
-    let inner = servers.run(&["--lease", "test/chld", "-q", "--on-lost", "true"], &["sleep", "600"]).0;
-    let mut perl = Command::new("perl");
-    perl.args(["-e", "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(17)); exec @ARGV"]);
-    perl.arg(inner.get_program()).args(inner.get_args()).stdout(Stdio::null());
-    let mut run = Running::of(perl.spawn().unwrap());
+    let inner = servers.run(&["--lease", "test/chld", "-q", "--on-lost", "true"], &["sleep", "600"]);
+    let block = "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(17)); exec @ARGV";
+    let mut run = inner.under("perl", &["-e", block]).spawn();
     eventually("the guard", || run.guard().is_some());
     servers.delete("test/chld");
     let began = Instant::now();
@@ -92,11 +85,10 @@ fn a_hook_is_not_waited_for_in_vain_when_sigchld_was_blocked() {
 fn the_command_inherits_the_priority() {
     let servers = Servers::start();
     for isolate in ["pid", "none"] {
-        let run = servers.run(&["--lease", "test/nice", "-q", "--isolate", isolate], &["nice"]).0;
+        let run = servers.run(&["--lease", "test/nice", "-q", "--isolate", isolate], &["nice"]);
         let nice = |adjustment: &str| {
-            let mut line = Command::new("nice");
-            line.args(["-n", adjustment]).arg(run.get_program()).args(run.get_args());
-            String::from_utf8(line.output().unwrap().stdout).unwrap().trim().parse::<i32>().unwrap()
+            let (_, out, _) = run.under("nice", &["-n", adjustment]).finish();
+            out.trim().parse::<i32>().unwrap()
         };
         assert_eq!(nice("5") - nice("0"), 5, "{isolate}");
     }

@@ -116,6 +116,29 @@ pub fn program() -> PathBuf {
 pub struct Run(pub Command);
 
 impl Run {
+    /// The program with these arguments and no others.
+    pub fn new(args: &[&str]) -> Self {
+        let mut command = Command::new(program());
+        command.args(args);
+        Self(command)
+    }
+
+    /// The same as the last arguments of another program.
+    pub fn under(&self, program: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(args).args(self.words());
+        Self(command)
+    }
+
+    pub fn words(&self) -> impl Iterator<Item = &OsStr> {
+        [self.0.get_program()].into_iter().chain(self.0.get_args())
+    }
+
+    /// The line of a shell that runs it.
+    pub fn line(&self) -> String {
+        self.words().map(|word| format!("'{}' ", word.to_str().unwrap().replace('\'', r"'\''"))).collect()
+    }
+
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.0.env(name, value);
         self
@@ -228,6 +251,14 @@ pub fn child_of(pid: Pid) -> Option<Pid> {
 pub fn runs(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Whether somebody writes to the file: a process that does so each 10 ms writes twenty times in this span.
+pub fn grows(file: &Path) -> bool {
+    let size = || std::fs::metadata(file).unwrap().len();
+    let before = size();
+    std::thread::sleep(Duration::from_millis(200));
+    size() != before
 }
 
 /// Polls until `probe` is true.

@@ -1,11 +1,11 @@
 //! `run` on a terminal.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{Run, Running, Servers};
+use crate::support::{Running, Servers};
 
 /// Runs a line of a shell on a terminal, for at most 60 s. `script` stops itself when its child is stopped, and a stopped process ends only
 /// with SIGKILL. A test that runs in the background ignores interrupts, and so would the command.
@@ -16,10 +16,12 @@ fn terminal(line: &str) -> Command {
     script
 }
 
-/// The line of a shell that runs it.
-fn line(run: &Run) -> String {
-    let words = [run.0.get_program()].into_iter().chain(run.0.get_args());
-    words.map(|word| format!("'{}' ", word.to_str().unwrap().replace('\'', r"'\''"))).collect()
+/// The same with a keyboard, and with the lines that appear on the terminal.
+fn with_keyboard(line: &str) -> (Running, ChildStdin, impl Iterator<Item = String> + use<>) {
+    let mut running = Running::of(terminal(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let keyboard = running.child.stdin.take().unwrap();
+    let lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    (running, keyboard, lines)
 }
 
 #[test]
@@ -28,11 +30,8 @@ fn on_a_terminal_the_command_is_the_foreground_group_and_ctrl_c_reaches_only_it(
     for isolate in ["pid", "none"] {
         let text = "trap 'echo interrupted; exit 4' INT; [ -t 0 ] && ps -o stat= -p $$; while :; do sleep 0.05; done";
         let run = servers.run(&["--lease", "test/tty", "-q", "--isolate", isolate], &["sh", "-c", text]);
-        let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", line(&run));
-        let child = terminal(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut running = Running::of(child);
-        let mut keyboard = running.child.stdin.take().unwrap();
-        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = format!("{}; echo code $?; ps -o tpgid=,pgid= -p $$", run.line());
+        let (mut running, mut keyboard, mut lines) = with_keyboard(&line);
         let state = lines.next().unwrap();
         assert!(state.contains('+'), "{isolate}: not in the foreground: {state}");
         keyboard.write_all(b"\x03").unwrap();
@@ -51,9 +50,7 @@ fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
     let servers = Servers::start();
     let text = "echo ready; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; echo done";
     let run = servers.run(&["--lease", "test/tty"], &["sh", "-c", text]);
-    let mut running = Running::of(terminal(&line(&run)).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-    let mut keyboard = running.child.stdin.take().unwrap();
-    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let (mut running, mut keyboard, mut lines) = with_keyboard(&run.line());
     assert!(lines.any(|line| line == "ready"));
     // At many moments: a shell that starts a program is two processes, and each of them must ignore it.
     let typed = std::thread::spawn(move || {
@@ -76,11 +73,8 @@ fn after_a_loss_the_terminal_has_its_modes_again() {
     for isolate in ["pid", "none"] {
         let text = "stty -echo -icanon; echo ready; sleep 600";
         let run = servers.run(&["--lease", "test/modes", "-q", "--isolate", isolate], &["sh", "-c", text]);
-        let line = format!("{}; echo code $?; stty -a", line(&run));
-        let child = terminal(&line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut running = Running::of(child);
-        let _keyboard = running.child.stdin.take();
-        let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = format!("{}; echo code $?; stty -a", run.line());
+        let (mut running, _keyboard, mut lines) = with_keyboard(&line);
         assert!(lines.any(|line| line == "ready"));
         servers.delete("test/modes");
         let rest: Vec<String> = lines.collect();
@@ -100,7 +94,7 @@ fn another_program_that_has_the_terminal_keeps_it() {
     let text = format!("kill -STOP $(cat {pid}); until [ -e {next} ]; do sleep 0.05; done; kill -CONT $(cat {pid})");
     let run = servers.run(&["--lease", "test/tty", "-q", "--isolate", "none"], &["sh", "-c", &text]);
     let script = folder.path().join("script");
-    let run = line(&run);
+    let run = run.line();
     let lines = [
         "set -m".to_owned(),
         format!("sh -c 'echo $$ > {pid}; exec \"$@\"' sh {run}"),
@@ -135,10 +129,8 @@ fn a_command_of_the_background_that_reads_the_terminal_is_reported() {
     let servers = Servers::start();
     let run = servers.run(&["--lease", "test/tty"], &["sh", "-c", "read x"]);
     // `script` gives its input, which stays open, to the terminal.
-    let text = format!("bash -c 'set -m; {} & read y; kill -9 %1'", line(&run).replace('\'', r"'\''"));
-    let mut running = Running::of(terminal(&text).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-    let mut keyboard = running.child.stdin.take().unwrap();
-    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let text = format!("bash -c 'set -m; {} & read y; kill -9 %1'", run.line().replace('\'', r"'\''"));
+    let (mut running, mut keyboard, mut lines) = with_keyboard(&text);
     let told = lines.find(|line| line.contains("is stopped by SIGTTIN, and the lock stays held"));
     assert!(told.is_some());
     let _ = keyboard.write_all(b"\n");
@@ -153,10 +145,9 @@ fn a_terminal_that_stops_writers_of_the_background_does_not_stop_the_renewals() 
     let run = servers.run(&["--lease", "test/tty"], &["sleep", "4"]);
     let text = format!(
         "bash -c 'set -m; stty tostop; {} | cat; echo code ${{PIPESTATUS[0]}}'",
-        line(&run).replace('\'', r"'\''")
+        run.line().replace('\'', r"'\''")
     );
-    let mut running = Running::of(terminal(&text).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let (mut running, _keyboard, mut lines) = with_keyboard(&text);
     let code = lines.find(|line| line.starts_with("code"));
     assert_eq!(code.as_deref().map(str::trim), Some("code 0"));
     running.wait();
@@ -168,9 +159,9 @@ fn on_a_terminal_the_environment_and_the_errors_are_the_same() {
     let servers = Servers::start();
     let options = ["--lease", "test/tty", "-q", "--hold-at-least", "3s"];
     let output = |line: &str| String::from_utf8(terminal(line).output().unwrap().stdout).unwrap();
-    let missing = output(&format!("{}; echo code $?", line(&servers.run(&options, &["/absent"]))));
+    let missing = output(&format!("{}; echo code $?", servers.run(&options, &["/absent"]).line()));
     assert!(missing.contains("cannot execute /absent") && missing.contains("code 127"), "{missing}");
     assert!(!servers.is_locked("test/tty"), "a command that was never executed keeps nothing");
-    let variables = output(&format!("env my.name=7 {}", line(&servers.run(&options, &["env"]))));
+    let variables = output(&format!("env my.name=7 {}", servers.run(&options, &["env"]).line()));
     assert!(variables.lines().any(|line| line.trim() == "my.name=7"), "{variables}");
 }
