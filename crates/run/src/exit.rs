@@ -1,7 +1,5 @@
 //! The exit codes of `run`, besides those of the command.
 
-use std::process::ExitCode;
-
 /// The command line is wrong: `EX_USAGE` of sysexits.h.
 pub const USAGE: u8 = 64;
 /// No majority of the Redis servers votes: `EX_UNAVAILABLE`.
@@ -20,8 +18,4 @@ pub const NOT_FOUND: u8 = 127;
 /// The code for a process that was ended by a signal, as shells report it.
 pub const fn of_signal(signal: u8) -> u8 {
     128_u8.saturating_add(signal)
-}
-
-pub fn code(code: u8) -> ExitCode {
-    ExitCode::from(code)
 }

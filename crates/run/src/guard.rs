@@ -27,12 +27,12 @@ pub const SECCOMP: &str = "a seccomp filter, such as SystemCallFilter= of system
 
 /// Runs the guard of the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {
-    let Some(user) = helper::split(line) else { return exit::code(exit::FAILED) };
+    let Some(user) = helper::split(line) else { return ExitCode::from(exit::FAILED) };
     match run(user) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("the guard process failed, and the command ends with it: {error}"));
-            exit::code(exit::FAILED)
+            ExitCode::from(exit::FAILED)
         }
     }
 }

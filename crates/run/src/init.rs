@@ -21,12 +21,12 @@ use crate::{exit, helper, launch, namespace, signals};
 
 /// Runs the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {
-    let Some(user) = helper::split(line) else { return exit::code(exit::FAILED) };
+    let Some(user) = helper::split(line) else { return ExitCode::from(exit::FAILED) };
     match run(user) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("a helper process failed, and the command ends with it: {error}"));
-            exit::code(exit::FAILED)
+            ExitCode::from(exit::FAILED)
         }
     }
 }

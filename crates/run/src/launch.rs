@@ -32,13 +32,13 @@ pub fn spawn(start: &Start, user: &[OsString], stdin: Option<&impl std::os::fd::
 
 /// Executes the command; returns only if that is impossible.
 pub fn main(line: &[OsString]) -> ExitCode {
-    let Some([program, arguments @ ..]) = helper::split(line) else { return exit::code(exit::FAILED) };
-    let Ok(init) = Channel::of_stdin() else { return exit::code(exit::FAILED) };
+    let Some([program, arguments @ ..]) = helper::split(line) else { return ExitCode::from(exit::FAILED) };
+    let Ok(init) = Channel::of_stdin() else { return ExitCode::from(exit::FAILED) };
     let not = execute(&init, program, arguments);
     let code = not.code;
     // Without init, nobody needs the reason.
     let _ = init.send(&not, None);
-    exit::code(code)
+    ExitCode::from(code)
 }
 
 fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> NotExecuted {

@@ -52,7 +52,7 @@ pub use options::{Lease, Mode, RunOptions};
 
 /// Runs the command of `options`. Returns its exit code, or one of those in the documentation of [`RunOptions`].
 pub fn run(options: RunOptions) -> ExitCode {
-    exit::code(keeper::main(options))
+    ExitCode::from(keeper::main(options))
 }
 
 /// Runs a helper process, if the command line is that of one. Call it first in `main`: `run` starts its own program with such command
