@@ -18,7 +18,6 @@ use crate::channel::{Channel, Received};
 use crate::clock::{BootTime, Deadlines};
 use crate::deadline::{Action, Schedule};
 use crate::message::{Outcome, Report, Start, ToGuard, ToInit};
-use crate::say::say;
 use crate::timer::KillTimer;
 use crate::{exit, helper, namespace, signals};
 
@@ -27,14 +26,7 @@ pub const SECCOMP: &str = "a seccomp filter, such as SystemCallFilter= of system
 
 /// Runs the guard of the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {
-    let Some(user) = helper::split(line) else { return ExitCode::from(exit::FAILED) };
-    match run(user) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("the guard process failed, and the command ends with it: {error}"));
-            ExitCode::from(exit::FAILED)
-        }
-    }
+    helper::main(line, run, "the guard process failed")
 }
 
 fn run(user: &[OsString]) -> io::Result<()> {

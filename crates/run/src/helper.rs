@@ -6,11 +6,14 @@ use std::ffi::{CStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use nix::unistd::{getegid, getgid};
 use rustix::process::setpriority_process;
 use rustix::thread::CapabilitySet;
+
+use crate::exit;
+use crate::say::say;
 
 /// The file of this program, also after another version has replaced it on disk.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -62,6 +65,18 @@ fn may_hurry(status: &str) -> bool {
     let capabilities = field("CapEff:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or_default();
     let is_filtered = field("Seccomp:").is_some_and(|mode| mode != "0");
     capabilities & CapabilitySet::SYS_NICE.bits() != 0 && !is_filtered
+}
+
+/// Runs a helper process with the user's command in `line`. `failed` begins the line that says that it failed.
+pub fn main(line: &[OsString], run: fn(&[OsString]) -> io::Result<()>, failed: &str) -> ExitCode {
+    let Some(user) = split(line) else { return ExitCode::from(exit::FAILED) };
+    match run(user) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("{failed}, and the command ends with it: {error}"));
+            ExitCode::from(exit::FAILED)
+        }
+    }
 }
 
 /// The user's command of a command line that [`command`] has made; `None` if another program has made it.

@@ -16,19 +16,11 @@ use crate::channel::{Channel, Received};
 use crate::children::{self, Change, Next};
 use crate::isolation::Isolation;
 use crate::message::{NotExecuted, Outcome, Report, Start, ToInit};
-use crate::say::say;
 use crate::{exit, helper, launch, namespace, signals};
 
 /// Runs the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {
-    let Some(user) = helper::split(line) else { return ExitCode::from(exit::FAILED) };
-    match run(user) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("a helper process failed, and the command ends with it: {error}"));
-            ExitCode::from(exit::FAILED)
-        }
-    }
+    helper::main(line, run, "a helper process failed")
 }
 
 fn run(user: &[OsString]) -> io::Result<()> {
