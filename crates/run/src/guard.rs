@@ -19,7 +19,7 @@ use crate::clock::{BootTime, Deadlines};
 use crate::deadline::{Action, Schedule};
 use crate::message::{Outcome, Report, Start, ToGuard, ToInit};
 use crate::timer::KillTimer;
-use crate::{exit, helper, namespace, signals};
+use crate::{helper, namespace, signals};
 
 /// Why a process ended with SIGSYS.
 pub const SECCOMP: &str = "a seccomp filter, such as SystemCallFilter= of systemd, forbids a system call";
@@ -42,7 +42,7 @@ fn run(user: &[OsString]) -> io::Result<()> {
         Ok(timer) => timer,
         Err(error) => {
             let why = format!("cannot start the command: the kernel gives no timer: {error}. See `ulimit -i`");
-            return keeper.send(&Report::Ended(Outcome::NotStarted { code: exit::FAILED, why }), None);
+            return keeper.send(&Report::Ended(Outcome::not_started(why)), None);
         }
     };
     let schedule = Schedule::new(deadlines, Duration::from_millis(start.grace_ms));
@@ -57,7 +57,7 @@ fn not_started(error: &io::Error) -> Report {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
             let why = format!("cannot start the command: the kernel starts no process: {error}. See `ulimit -u`");
-            Report::Ended(Outcome::NotStarted { code: exit::FAILED, why })
+            Report::Ended(Outcome::not_started(why))
         }
         _ => Report::Refused(error.to_string()),
     }

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::channel::{Channel, Received};
 use crate::children::{self, Change, Next};
 use crate::isolation::Isolation;
-use crate::message::{NotExecuted, Outcome, Report, Start, ToInit};
+use crate::message::{Outcome, Report, Start, ToInit};
 use crate::{exit, helper, launch, namespace, signals};
 
 /// Runs the command in `line`.
@@ -89,9 +89,7 @@ impl Init {
             match self.next_end() {
                 Err(error) => return Outcome::Failed(format!("cannot wait for the command: {error}")),
                 Ok(None) => return Outcome::Failed("the guard process has ended".to_owned()),
-                Ok(Some(Change::Exited(_))) if let Some(not) = self.not_executed() => {
-                    return Outcome::NotStarted { code: not.code, why: not.why };
-                }
+                Ok(Some(Change::Exited(_))) if let Some(outcome) = self.not_executed() => return outcome,
                 Ok(Some(end @ (Change::Exited(_) | Change::Killed(_)))) if self.is_preparing => {
                     match self.prepared(end, user) {
                         Ok(None) => {}
@@ -135,7 +133,7 @@ impl Init {
     }
 
     /// Why the child that has ended was never executed.
-    fn not_executed(&mut self) -> Option<NotExecuted> {
+    fn not_executed(&mut self) -> Option<Outcome> {
         self.exec.take()?.receive(false).ok().flatten().map(|received| received.message)
     }
 
@@ -225,12 +223,9 @@ impl Init {
 }
 
 fn not_started(error: &io::Error) -> Outcome {
-    Outcome::NotStarted { code: exit::FAILED, why: format!("cannot start the command: {error}") }
+    Outcome::not_started(format!("cannot start the command: {error}"))
 }
 
 fn not_prepared(how: &str) -> Outcome {
-    Outcome::NotStarted {
-        code: exit::FAILED,
-        why: format!("the command did not start, because that of --on-acquire {how}"),
-    }
+    Outcome::not_started(format!("the command did not start, because that of --on-acquire {how}"))
 }

@@ -379,7 +379,7 @@ impl Keeper {
         } else {
             format!("signal {signal} has ended the guard process")
         };
-        Some(Report::Ended(Outcome::NotStarted { code: exit::FAILED, why: format!("cannot start the command: {by}") }))
+        Some(Report::Ended(Outcome::not_started(format!("cannot start the command: {by}"))))
     }
 
     fn take_terminal(&mut self) {

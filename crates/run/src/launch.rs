@@ -12,12 +12,12 @@ use nix::unistd::getppid;
 use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::channel::{Channel, Received};
-use crate::message::{Launch, NotExecuted, Start};
+use crate::message::{Launch, Outcome, Start};
 use crate::say::say;
 use crate::{exit, helper, shell, signals, terminal};
 
-/// Starts the process, in a process group of its own. The channel is at its end when the command is executed, and has a
-/// [`NotExecuted`] before if that is impossible.
+/// Starts the process, in a process group of its own. The channel is at its end when the command is executed, and has an
+/// [`Outcome`] before if that is impossible.
 pub fn spawn(start: &Start, user: &[OsString], stdin: Option<&impl std::os::fd::AsFd>) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = Channel::pair()?;
     let command = helper::command(helper::EXEC, user);
@@ -34,15 +34,14 @@ pub fn spawn(start: &Start, user: &[OsString], stdin: Option<&impl std::os::fd::
 pub fn main(line: &[OsString]) -> ExitCode {
     let Some([program, arguments @ ..]) = helper::split(line) else { return ExitCode::from(exit::FAILED) };
     let Ok(init) = Channel::of_stdin() else { return ExitCode::from(exit::FAILED) };
-    let not = execute(&init, program, arguments);
-    let code = not.code;
+    let (code, why) = execute(&init, program, arguments);
     // Without init, nobody needs the reason.
-    let _ = init.send(&not, None);
+    let _ = init.send(&Outcome::NotStarted { code, why }, None);
     ExitCode::from(code)
 }
 
-fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> NotExecuted {
-    let failed = |why: String| NotExecuted { code: exit::FAILED, why: format!("cannot start the command: {why}") };
+fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> (u8, String) {
+    let failed = |why: String| (exit::FAILED, format!("cannot start the command: {why}"));
     match prepare(init) {
         Ok(true) => {}
         Ok(false) => return failed("its parent process has ended".to_owned()),
@@ -53,7 +52,7 @@ fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> NotExe
     let error = command.args(arguments).exec();
     // As env(1).
     let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::NOT_EXECUTABLE };
-    NotExecuted { code, why: format!("cannot execute {}: {error}", program.display()) }
+    (code, format!("cannot execute {}: {error}", program.display()))
 }
 
 /// Prepares this process. `false` if its parent has ended.

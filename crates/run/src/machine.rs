@@ -202,7 +202,7 @@ impl Machine {
             let why = format!(
                 "the isolation of --isolate is not possible here: {why}; use --isolate none, or allow user namespaces"
             );
-            term.outcome = Some(Outcome::NotStarted { code: exit::FAILED, why });
+            term.outcome = Some(Outcome::not_started(why));
         }
         let mut effects = vec![Effect::Clear];
         if term.outcome.is_none() && !term.is_lost {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Deadlines;
+use crate::exit;
 use crate::isolation::Isolation;
 
 /// From `run` to the guard.
@@ -46,13 +47,6 @@ pub struct Launch {
     pub nice: i32,
 }
 
-/// From that process to init, unless it has become the command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotExecuted {
-    pub code: u8,
-    pub why: String,
-}
-
 /// From the guard to init.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToInit {
@@ -80,7 +74,7 @@ pub enum Report {
     Ended(Outcome),
 }
 
-/// How the command has ended.
+/// How the command has ended. The process that becomes the command sends it to init if that is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Its exit code.
@@ -91,4 +85,11 @@ pub enum Outcome {
     NotStarted { code: u8, why: String },
     /// A helper process has failed or was killed, and the command with it.
     Failed(String),
+}
+
+impl Outcome {
+    /// The command was never executed, because this program failed.
+    pub const fn not_started(why: String) -> Self {
+        Self::NotStarted { code: exit::FAILED, why }
+    }
 }

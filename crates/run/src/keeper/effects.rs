@@ -98,8 +98,8 @@ impl Keeper {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => {
                 let why = format!("cannot start the guard process: {}", helper::problem(&error));
-                let outcome = Outcome::NotStarted { code: exit::FAILED, why };
-                self.events.extend([Event::Guard(Report::Ended(outcome)), Event::GuardEnded]);
+                let report = Report::Ended(Outcome::not_started(why));
+                self.events.extend([Event::Guard(report), Event::GuardEnded]);
             }
         }
     }
