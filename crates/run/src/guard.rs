@@ -15,7 +15,7 @@ use rustix::time::{
 };
 
 use crate::channel::{Channel, Received};
-use crate::clock::{BootTime, Deadlines};
+use crate::clock::BootTime;
 use crate::deadline::{Action, Schedule};
 use crate::message::{Outcome, Report, Start, ToGuard, ToInit};
 use crate::timer::KillTimer;
@@ -38,7 +38,7 @@ fn run(user: &[OsString]) -> io::Result<()> {
         return Ok(());
     };
     // From here on, this process does not outlive the deadline, whatever happens.
-    let timer = match timer(&deadlines) {
+    let timer = match KillTimer::new(deadlines.kill_at) {
         Ok(timer) => timer,
         Err(error) => {
             let why = format!("cannot start the command: the kernel gives no timer: {error}. See `ulimit -i`");
@@ -61,12 +61,6 @@ fn not_started(error: &io::Error) -> Report {
         }
         _ => Report::Refused(error.to_string()),
     }
-}
-
-fn timer(deadlines: &Deadlines) -> io::Result<KillTimer> {
-    let mut timer = KillTimer::new()?;
-    timer.set(deadlines.kill_at)?;
-    Ok(timer)
 }
 
 fn start_init(

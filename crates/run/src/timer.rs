@@ -15,9 +15,11 @@ use crate::clock::BootTime;
 pub struct KillTimer(Timer);
 
 impl KillTimer {
-    pub fn new() -> io::Result<Self> {
+    pub fn new(at: BootTime) -> io::Result<Self> {
         let event = SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
-        Ok(Self(Timer::new(ClockId::CLOCK_BOOTTIME, event)?))
+        let mut timer = Self(Timer::new(ClockId::CLOCK_BOOTTIME, event)?);
+        timer.set(at)?;
+        Ok(timer)
     }
 
     /// Replaces the time; a time in the past kills at once.
