@@ -25,7 +25,6 @@ mod exit;
 mod files;
 mod guard;
 mod helper;
-mod hook;
 mod incoming;
 mod init;
 mod isolation;

@@ -1,9 +1,12 @@
 //! Carries out the effects of the machine.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use super::{Held, Keeper};
 use crate::children;
@@ -13,7 +16,7 @@ use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
 use crate::message::{Outcome, Report, Start, ToGuard};
 use crate::say::say;
-use crate::{exit, helper, hook, link, terminal};
+use crate::{helper, link, terminal};
 
 /// How long processes of the command get to disappear after SIGKILL.
 const CLEAR_WITHIN: Duration = Duration::from_secs(5);
@@ -169,9 +172,15 @@ impl Keeper {
         }
     }
 
+    /// Starts the command of `--on-lost` in a process group of its own.
     fn start_hook(&mut self) {
-        let Some(text) = self.options.on_lost.clone() else { return };
-        match hook::start(&text, &self.variables()) {
+        let Some(text) = &self.options.on_lost else { return };
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", text]).stdin(Stdio::null()).process_group(0);
+        helper::keep_signals(&mut command);
+        link::set_environment(&mut command, &self.variables());
+        let pid = command.spawn().map(|child| Pid::from_raw(i32::try_from(child.id()).unwrap_or_default()));
+        match pid {
             Ok(pid) => self.hook = Some((pid, BootTime::now().after(HOOK_WITHIN))),
             Err(error) => {
                 say(&format!("cannot start the command of --on-lost: {error}"));
