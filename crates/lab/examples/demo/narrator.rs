@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use redislease_lab::LeaseState;
+
 /// How often a waiting step updates the clock.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -57,4 +59,12 @@ impl Narrator {
         let _ = out.write_all(text.as_bytes());
         let _ = out.flush();
     }
+}
+
+pub fn holder(lease: &LeaseState) -> String {
+    lease.holder().unwrap_or("no pod").to_owned()
+}
+
+pub fn token(lease: &LeaseState) -> String {
+    lease.token().map_or_else(|| "none".to_owned(), |token| token.to_string())
 }

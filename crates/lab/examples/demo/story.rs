@@ -8,7 +8,7 @@ use std::{
 use redislease_lab::{Deadline, Installation, Lease, LeaseState, Operator, QuorumState, SYSTEM};
 use serde_json::{Value, json};
 
-use crate::narrator::Narrator;
+use crate::narrator::{Narrator, holder, token};
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -319,14 +319,6 @@ impl<'a> Story<'a> {
         let deadline = self.replicas[self.leader()?].metrics()?.deadline(&self.lease, STOP_BUDGET);
         deadline.ok_or_else(|| "/metrics shows no running term.".into())
     }
-}
-
-fn holder(lease: &LeaseState) -> String {
-    lease.holder().unwrap_or("no pod").to_owned()
-}
-
-fn token(lease: &LeaseState) -> String {
-    lease.token().map_or_else(|| "none".to_owned(), |token| token.to_string())
 }
 
 fn unchanged(before: &LeaseState, later: &LeaseState) -> Outcome {

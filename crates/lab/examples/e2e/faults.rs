@@ -8,8 +8,9 @@ use redislease_lab::{
 };
 
 use crate::{
+    narrator::{holder, token},
     setup::{NAMESPACE, Outcome, REPLICAS, STOP_SECONDS, WORKLOAD},
-    story::{LEASE_DURATION, RENEW_INTERVAL, SOON, Story, container, holder, token},
+    story::{LEASE_DURATION, RENEW_INTERVAL, SOON, Story, container},
 };
 
 impl Story<'_> {

@@ -6,8 +6,9 @@ use redislease_lab::{Lease, LeaseState, node::Container};
 use serde_json::{Value, json};
 
 use crate::{
+    narrator::{holder, token},
     setup::{NAMESPACE, Outcome, STOP_SECONDS, WORKLOAD_IMAGE},
-    story::{SOON, Story, container, holder, token},
+    story::{SOON, Story, container},
 };
 
 const GATED: &str = "reports";

@@ -13,7 +13,7 @@ use redislease_lab::{
 use serde_json::{Value, json};
 
 use crate::{
-    narrator::Narrator,
+    narrator::{Narrator, holder, token},
     setup::{NAMESPACE, Outcome, PASSWORD_SECRET, Parts, REPLICAS, TLS_SECRET, WORKLOAD, inventory},
 };
 
@@ -283,14 +283,6 @@ impl<'a> Story<'a> {
         let show = |args: &[&str]| self.kubectl(args).unwrap_or_else(|error| error.to_string());
         format!("{}\n{}", show(&pods), show(&logs))
     }
-}
-
-pub fn holder(lease: &LeaseState) -> String {
-    lease.holder().unwrap_or("no pod").to_owned()
-}
-
-pub fn token(lease: &LeaseState) -> String {
-    lease.token().map_or_else(|| "none".to_owned(), |token| token.to_string())
 }
 
 /// Whether this event shows another holder of the workload's lease.
