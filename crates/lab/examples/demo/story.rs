@@ -79,14 +79,7 @@ impl<'a> Story<'a> {
         let before = self.before()?;
         let deleted = Instant::now();
         let pod = holder(&before);
-        self.installation.control_plane().kubectl(&[
-            "delete",
-            "pod",
-            &pod,
-            "--namespace",
-            NAMESPACE,
-            "--wait=false",
-        ])?;
+        self.kubectl(&["delete", "pod", &pod, "--namespace", NAMESPACE, "--wait=false"])?;
         self.narrator.say(&format!("{pod} is terminating. It keeps the lease until its containers have stopped."));
         let next = self.wait("another holder with a greater token", SOON, |lease| {
             lease.is_active() && lease.holder() != before.holder() && lease.token() > before.token()
@@ -157,13 +150,7 @@ impl<'a> Story<'a> {
         self.narrator.say(&format!("operator-{leader} is started again and follows."));
         self.wait_for_quorum("redis-0 votes again", AFTER_THE_LONGEST_LEASE, |quorum| quorum.count("Up") == 3)?;
         self.narrator.say("redis-0 votes again: 3 of 3 nodes are Up");
-        let table = self.installation.control_plane().kubectl(&[
-            "get",
-            "redisquorum",
-            "--namespace",
-            SYSTEM,
-            "--output=wide",
-        ])?;
+        let table = self.kubectl(&["get", "redisquorum", "--namespace", SYSTEM, "--output=wide"])?;
         self.narrator.quote(&format!("$ kubectl get redisquorum -n {SYSTEM}\n{table}"));
         Ok(())
     }
@@ -302,6 +289,10 @@ impl<'a> Story<'a> {
         Ok(self.installation.wait_for(what, within, || holds(self))?)
     }
 
+    fn kubectl(&self, args: &[&str]) -> Outcome<String> {
+        Ok(self.installation.control_plane().kubectl(args)?)
+    }
+
     fn see_roles(&mut self, lease: &LeaseState) -> Outcome {
         self.lease.wait_for_roles(lease, REPLICAS, SOON)?;
         self.narrator.say("Only its pod is labelled lease.redislease.io/billing: active");
@@ -309,7 +300,7 @@ impl<'a> Story<'a> {
     }
 
     fn show(&mut self) -> Outcome {
-        let table = self.installation.control_plane().kubectl(&["get", "redislease", "--namespace", NAMESPACE])?;
+        let table = self.kubectl(&["get", "redislease", "--namespace", NAMESPACE])?;
         self.narrator.quote(&format!("$ kubectl get redislease -n {NAMESPACE}\n{table}"));
         Ok(())
     }
