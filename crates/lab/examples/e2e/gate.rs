@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     narrator::{holder, token},
-    setup::{NAMESPACE, Outcome, STOP_SECONDS, WORKLOAD_IMAGE},
+    setup::{NAMESPACE, Outcome, STOP_SECONDS, deployment},
     story::{SOON, Story, container},
 };
 
@@ -16,7 +16,7 @@ const GATED: &str = "reports";
 impl Story<'_> {
     pub fn only_the_elected_pod_starts(&mut self) -> Outcome {
         self.narrator.chapter("Only the elected pod starts");
-        self.installation.control_plane().apply(&deployment().to_string())?;
+        self.installation.control_plane().apply(&gated().to_string())?;
         self.installation.lease(
             NAMESPACE,
             GATED,
@@ -112,29 +112,12 @@ impl Story<'_> {
     }
 }
 
-fn deployment() -> Value {
-    let labels = json!({"app": GATED});
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": GATED, "namespace": NAMESPACE},
-        "spec": {
-            "replicas": 2,
-            // A rolling update would wait for new pods to be Ready that have not started.
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "schedulingGates": [{"name": format!("lease.redislease.io/{GATED}")}],
-                    "containers": [{
-                        "name": "main",
-                        "image": WORKLOAD_IMAGE,
-                        "env": [{"name": "STOP_SECONDS", "value": STOP_SECONDS.to_string()}],
-                    }],
-                    "automountServiceAccountToken": false,
-                },
-            },
-        },
-    })
+fn gated() -> Value {
+    let spec = json!({
+        "replicas": 2,
+        // A rolling update would wait for new pods to be Ready that have not started.
+        "strategy": {"type": "Recreate"},
+        "template": {"spec": {"schedulingGates": [{"name": format!("lease.redislease.io/{GATED}")}]}},
+    });
+    deployment(GATED, json!({"spec": spec}))
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, error::Error, fmt, net::IpAddr, path::Path, syn
 use redislease_lab::{
     Authority, ControlPlane, Identity, RedisOptions, RedisServer, RedisTls, SYSTEM,
     node::{Cluster, Image, Node, Program, Sandbox},
+    workload,
 };
 use serde_json::{Value, json};
 
@@ -142,7 +143,7 @@ fn prepare(control_plane: &ControlPlane, authority: &Authority) -> Outcome {
         namespace(NAMESPACE, json!({})),
         password,
         certificates(&authority.certificate(), &authority.sign(&["redislease"])?),
-        workload(),
+        annotated(),
     ] {
         control_plane.apply(&object.to_string())?;
     }
@@ -163,38 +164,24 @@ fn last_warning(control_plane: &ControlPlane) -> Outcome<String> {
     Ok(control_plane.kubectl(&warnings)?)
 }
 
-fn workload() -> Value {
-    let labels = json!({"app": WORKLOAD});
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": WORKLOAD,
-            "namespace": NAMESPACE,
-            // The shortest lease that survives the end of the leading replica.
-            "annotations": {
-                "redislease.io/lease": "true",
-                "redislease.io/lease-duration": "15s",
-                "redislease.io/renew-interval": "2s",
-                "redislease.io/grace-period": "5s",
-            },
-        },
-        "spec": {
-            "replicas": REPLICAS,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "containers": [{
-                        "name": "main",
-                        "image": WORKLOAD_IMAGE,
-                        "env": [{"name": "STOP_SECONDS", "value": STOP_SECONDS.to_string()}],
-                    }],
-                    "automountServiceAccountToken": false,
-                },
-            },
-        },
-    })
+fn annotated() -> Value {
+    // The shortest lease that survives the end of the leading replica.
+    let annotations = json!({
+        "redislease.io/lease": "true",
+        "redislease.io/lease-duration": "15s",
+        "redislease.io/renew-interval": "2s",
+        "redislease.io/grace-period": "5s",
+    });
+    deployment(WORKLOAD, json!({"metadata": {"annotations": annotations}, "spec": {"replicas": REPLICAS}}))
+}
+
+/// A Deployment whose pods finish their work for [`STOP_SECONDS`], with these fields besides.
+pub fn deployment(name: &str, mut over: Value) -> Value {
+    let pod = &mut over["spec"]["template"]["spec"];
+    let stop_seconds = json!({"name": "STOP_SECONDS", "value": STOP_SECONDS.to_string()});
+    pod["containers"] = json!([{"name": "main", "image": WORKLOAD_IMAGE, "env": [stop_seconds]}]);
+    pod["automountServiceAccountToken"] = false.into();
+    workload("Deployment", NAMESPACE, name, &over)
 }
 
 /// All objects of the cluster, as kind, namespace and name, without pods, events and what a kubelet writes about its node, which
