@@ -297,27 +297,34 @@ impl Drop for Process {
     }
 }
 
-/// Starts a server that answers this path when it is ready. If another process takes the port before the server can bind it, it is
-/// prepared again with another one.
+/// Starts a server that answers this path when it is ready.
 pub(crate) fn start_http<S>(
     prepare: impl Fn() -> Result<S>,
     parts: impl Fn(&S) -> (&Process, SocketAddr),
     path: &str,
     within: Duration,
 ) -> Result<S> {
-    let mut tries = 5;
-    loop {
+    on_free_port(|| {
         let server = prepare()?;
         let (process, address) = parts(&server);
         process.start()?;
-        let ready = || match http::get(address, path) {
+        process.wait_until(within, || match http::get(address, path) {
             Ok((200, _)) => Ok(()),
             Ok((code, page)) => Err(format!("{code}: {page}")),
             Err(error) => Err(error.to_string()),
-        };
-        match process.wait_until(within, ready) {
+        })?;
+        Ok(server)
+    })
+}
+
+/// Starts a server on a port that was free. If another process has taken it before the server could bind it, it is started again, on
+/// another one.
+pub(crate) fn on_free_port<S>(start: impl Fn() -> Result<S>) -> Result<S> {
+    let mut tries = 5;
+    loop {
+        match start() {
             Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
-            other => return other.map(|()| server),
+            other => return other,
         }
     }
 }

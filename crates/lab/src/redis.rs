@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Error, Identity, Process, Reply, Result, resp, watchdog::TempFolder};
+use crate::{Error, Identity, Process, Reply, Result, process::on_free_port, resp, watchdog::TempFolder};
 
 /// Limit for a start, also on a busy machine.
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -74,15 +74,11 @@ impl RedisServer {
     /// [`Error::Exited`] with the server's message when it does not accept an argument or is not installed;
     /// [`Error::NotReady`] when it does not answer in time.
     pub fn start_with(options: &RedisOptions) -> Result<Self> {
-        let mut tries = 5;
-        loop {
+        on_free_port(|| {
             let server = Self::prepare(options)?;
-            match server.restart() {
-                // Another process took the port before the server could bind it: use another one.
-                Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
-                other => return other.map(|()| server),
-            }
-        }
+            server.restart()?;
+            Ok(server)
+        })
     }
 
     fn prepare(options: &RedisOptions) -> Result<Self> {

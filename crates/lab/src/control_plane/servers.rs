@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{access, certificates, kubectl::Kubectl};
-use crate::{Error, Process, Result, Tools, redis::free_address};
+use crate::{Error, Process, Result, Tools, process::on_free_port, redis::free_address};
 
 /// Each process serves within seconds; on a busy machine it may take longer.
 pub(super) const START_WITHIN: Duration = Duration::from_mins(1);
@@ -85,8 +85,7 @@ pub(super) fn start_api_server(
     nodes: Option<&RealNodes>,
     services: &str,
 ) -> Result<(Process, SocketAddr)> {
-    let mut tries = 5;
-    loop {
+    on_free_port(|| {
         let address = nodes.map_or_else(free_address, |nodes| Ok(nodes.api_server))?;
         access::write(folder, address, nodes.map_or(&[], |nodes| &nodes.names))?;
         let api_server = start(
@@ -111,11 +110,10 @@ pub(super) fn start_api_server(
                 flag("service-cluster-ip-range", services),
             ],
         )?;
-        match accepts(&api_server, address).and_then(|()| wait_for(&api_server, kubectl, READY)) {
-            Err(error) if error.is_address_in_use() && tries > 1 => tries -= 1,
-            other => return other.map(|()| (api_server, address)),
-        }
-    }
+        accepts(&api_server, address)?;
+        wait_for(&api_server, kubectl, READY)?;
+        Ok((api_server, address))
+    })
 }
 
 pub(super) fn start_controller_manager(tools: &Tools, folder: &Path, name: &str, more: &[String]) -> Result<Process> {
