@@ -146,6 +146,11 @@ impl Error {
         move |source| Self::Io { doing, source }
     }
 
+    /// A step that took longer than `waited`; `last` is what was seen then.
+    pub(crate) fn not_in_time(what: impl Into<String>, waited: Duration, last: impl Into<String>) -> Self {
+        Self::NotInTime { what: what.into(), waited, last: last.into(), context: String::new() }
+    }
+
     /// Whether the log says that another process took the port before the server could bind it.
     pub(crate) fn is_address_in_use(&self) -> bool {
         matches!(self, Self::Exited { log, .. } if log.to_lowercase().contains("address already in use"))

@@ -82,12 +82,8 @@ fn permit_or_idle(idle_first: bool) -> Result<Found> {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Error::NotInTime {
-                what: "a control plane of this process has stopped".to_owned(),
-                waited: WAIT,
-                last: format!("{AT_ONCE} run, which is the limit"),
-                context: String::new(),
-            });
+            let last = format!("{AT_ONCE} run, which is the limit");
+            return Err(Error::not_in_time("a control plane of this process has stopped", WAIT, last));
         }
         pool = CHANGED.wait_timeout(pool, left).unwrap_or_else(PoisonError::into_inner).0;
     }
@@ -203,12 +199,7 @@ impl ControlPlane {
             Ok(()) => format!("{ready} of its {NODES} nodes can be used"),
             Err(left) => left,
         };
-        Err(Error::NotInTime {
-            what: "the objects of a test are gone".to_owned(),
-            waited: CLEARED,
-            last: problem,
-            context: String::new(),
-        })
+        Err(Error::not_in_time("the objects of a test are gone", CLEARED, problem))
     }
 }
 

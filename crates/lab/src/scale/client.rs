@@ -20,11 +20,6 @@ pub(super) fn failed(doing: &str, error: impl Display) -> Error {
     Error::Call { doing: doing.to_owned(), message: error.to_string() }
 }
 
-/// A step that took longer than `waited`; `last` is what was seen then.
-pub(super) fn not_in_time(what: &str, waited: Duration, last: String) -> Error {
-    Error::NotInTime { what: what.to_owned(), waited, last, context: String::new() }
-}
-
 /// Runs `work` for each item, `at_once` concurrently, and prints the progress every two seconds.
 ///
 /// # Errors

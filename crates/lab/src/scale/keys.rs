@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Options, objects::Planned};
-use crate::{Error, Installation, RedisServer, Result, poll};
+use crate::{Installation, RedisServer, Result};
 
 /// Keys are read in batches of this size.
 const BATCH: usize = 1000;
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Waits until a majority of the servers has a marker with which it votes.
 ///
 /// # Errors
-/// [`Error::NotInTime`].
+/// [`Error::NotInTime`](crate::Error::NotInTime).
 pub(super) fn wait_for_votes(installation: &Installation, within: Duration) -> Result<()> {
     let votes = |server: &RedisServer| {
         let marker = server.command(&["GET", "redislease:marker"]).ok().and_then(|marker| marker.text());
@@ -29,12 +29,7 @@ pub(super) fn wait_for_votes(installation: &Installation, within: Duration) -> R
         count if count >= majority => Ok(()),
         count => Err(format!("{count} vote")),
     };
-    poll(within, probe).map_err(|last| Error::NotInTime {
-        what: "a majority of the Redis servers votes".to_owned(),
-        waited: within,
-        last,
-        context: installation.log_tails(),
-    })
+    installation.wait_for("a majority of the Redis servers votes", within, probe)
 }
 
 /// Milliseconds since 1970, on the clock that the Redis servers on this machine use.
@@ -57,7 +52,7 @@ pub(super) struct Extended {
 /// extension.
 ///
 /// # Errors
-/// [`Error::Redis`] when a server does not answer.
+/// [`Error::Redis`](crate::Error::Redis) when a server does not answer.
 pub(super) fn wait_for_extensions(
     installation: &Installation,
     options: &Options,

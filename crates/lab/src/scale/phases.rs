@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use super::{
     Goal, Options, Phase, Report, Row, bare,
     board::{Board, Following, follow},
-    client::{failed, not_in_time},
+    client::failed,
     keys,
     objects::{self, FAILOVER, Planned},
     pods_running::PodsRunning,
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
         pods.wait(count, PATIENCE + Duration::from_secs((count / OBJECTS_A_SECOND) as u64))?;
         let (board, following) = Board::watch(&runtime, &client);
         let seen = || if board.len() == planned.len() { Ok(()) } else { Err(format!("{} are seen", board.len())) };
-        poll(PATIENCE, seen).map_err(|last| not_in_time("a watcher sees all leases", PATIENCE, last))?;
+        poll(PATIENCE, seen).map_err(|last| Error::not_in_time("a watcher sees all leases", PATIENCE, last))?;
         let report = Report { leases: options.leases, ..Report::default() };
         Ok(Self {
             options,
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
             let proven = loop {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let (pod, at) =
-                    proofs.recv_timeout(left).map_err(|_| not_in_time(&what, PATIENCE, "it runs".to_owned()))?;
+                    proofs.recv_timeout(left).map_err(|_| Error::not_in_time(&what, PATIENCE, "it runs"))?;
                 if pod == holder {
                     break at;
                 }
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
             let next = self.board.wait(&lease.key(), PATIENCE, |row| row.active && row.token > old.token);
             let named = next.and_then(|row| row.active_at);
             let named = named.ok_or_else(|| {
-                not_in_time(&format!("{} has another holder", lease.key()), PATIENCE, "it has none".to_owned())
+                Error::not_in_time(format!("{} has another holder", lease.key()), PATIENCE, "it has none")
             })?;
             took.push(named.saturating_duration_since(proven));
         }

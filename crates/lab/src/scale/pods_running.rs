@@ -10,11 +10,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::runtime::Runtime;
 
-use super::{
-    board::{Following, follow},
-    client::not_in_time,
-};
-use crate::Result;
+use super::board::{Following, follow};
+use crate::{Error, Result};
 
 /// Counts the running pods while they are created.
 pub(super) struct PodsRunning {
@@ -46,7 +43,7 @@ impl PodsRunning {
         let deadline = Instant::now() + within;
         for running in 0..count {
             let left = deadline.saturating_duration_since(Instant::now());
-            let late = |_| not_in_time("all pods run", within, format!("{running} of {count} run"));
+            let late = |_| Error::not_in_time("all pods run", within, format!("{running} of {count} run"));
             self.count.recv_timeout(left).map_err(late)?;
         }
         Ok(())
