@@ -8,6 +8,7 @@
 mod api;
 mod certificates;
 mod command;
+mod condition;
 mod control_plane;
 mod error;
 mod files;
@@ -34,13 +35,14 @@ mod wait;
 mod watchdog;
 
 pub use certificates::{Authority, Identity};
+pub use condition::Condition;
 pub use control_plane::{Backup, Components, ControlPlane, PooledControlPlane, Watch, WatchEvent};
 pub use error::{Error, Result};
 pub use files::{read, repository};
 pub use helm::{Helm, RELEASE, SYSTEM};
 pub use installation::{
-    Condition, Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Operator, Peer, QuorumState,
-    Role, nodes, redis_quorum, workload,
+    Deadline, Event, Installation, InstallationOptions, Lease, LeaseState, Operator, Peer, QuorumState, Role, nodes,
+    redis_quorum, workload,
 };
 pub use metrics::Metrics;
 pub use object_store::ObjectStore;

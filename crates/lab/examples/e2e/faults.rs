@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redislease_lab::{
-    LeaseState,
+    Condition, LeaseState,
     node::{Cluster, Node},
 };
 
@@ -85,9 +85,8 @@ impl Story<'_> {
             .say(&format!("{node_name} has no kubelet. Its containers run on, and the operator renews their leases."));
         let not_ready = self.wait_until("the holder is not Ready", SOON, || {
             let pod = self.pod(&name).map_err(|error| error.to_string())?;
-            let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            match conditions.iter().find(|condition| condition["type"] == "Ready") {
-                Some(ready) if ready["status"] != "True" => Ok(Instant::now()),
+            match Condition::of(&pod, "Ready") {
+                Some(ready) if ready.status != "True" => Ok(Instant::now()),
                 other => Err(format!("{other:?}")),
             }
         })?;
@@ -132,9 +131,7 @@ impl Story<'_> {
         self.wait_until("the old holder is Ready", SOON, || {
             let pod = self.pod(old).map_err(|error| error.to_string())?;
             let status = &pod["status"]["containerStatuses"][0];
-            let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let ready = conditions.iter().any(|found| found["type"] == "Ready" && found["status"] == "True");
-            if ready { Ok(()) } else { Err(status.to_string()) }
+            if Condition::is_true(&pod, "Ready") { Ok(()) } else { Err(status.to_string()) }
         })?;
         self.narrator.say(&format!(
             "The kubelet is started again: the node and {old} are Ready {:.1} s later",

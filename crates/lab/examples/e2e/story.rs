@@ -6,7 +6,8 @@ use std::{
 };
 
 use redislease_lab::{
-    Authority, Helm, Installation, InstallationOptions, Lease, LeaseState, RELEASE, SYSTEM, Watch, WatchEvent,
+    Authority, Condition, Helm, Installation, InstallationOptions, Lease, LeaseState, RELEASE, SYSTEM, Watch,
+    WatchEvent,
     node::{Container, Node},
     poll,
 };
@@ -215,10 +216,9 @@ impl<'a> Story<'a> {
         for event in self.watch.so_far().iter().filter(|event| event.at >= since) {
             let name = event.object["metadata"]["name"].as_str().unwrap_or_default();
             let Some(before) = before.get(name) else { continue };
-            let status = &event.object["status"];
-            let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let is_active = conditions.iter().any(|found| found["type"] == "Active" && found["status"] == "True");
-            if !is_active || status["attempt"].as_str() != before.attempt() || event.kind == "DELETED" {
+            let attempt = event.object["status"]["attempt"].as_str();
+            let is_active = Condition::is_true(&event.object, "Active");
+            if !is_active || attempt != before.attempt() || event.kind == "DELETED" {
                 moved.push(name.to_owned());
             }
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::permits::Permit;
 use super::plane::{Components, ControlPlane};
 use super::servers::{DUAL_STACK, RealNodes, SINGLE_STACK};
-use crate::{Error, Result, wait};
+use crate::{Condition, Error, Result, wait};
 
 /// The tests on a control plane wait most of the time. Two of these are shared until the process ends, and two tests at a time need
 /// two of the others: with fewer than five these would deadlock.
@@ -215,9 +215,7 @@ fn names(list: &Value) -> impl Iterator<Item = &str> {
 
 /// Whether a node is as it was at the start.
 fn is_usable(node: &Value) -> bool {
-    let conditions = node["status"]["conditions"].as_array();
-    let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
-    conditions.into_iter().flatten().any(is_ready)
+    Condition::is_true(node, "Ready")
         && node["spec"].get("taints").is_none()
         && node["spec"].get("unschedulable").is_none()
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::installed::Installation;
 use super::options::overlay;
-use crate::{Error, Result};
+use crate::{Condition, Error, Result};
 
 /// A RedisLease, by its namespace and name.
 #[derive(Debug, Clone)]
@@ -157,33 +157,6 @@ impl<'a> Lease<'a> {
 #[derive(Debug, Clone)]
 pub struct LeaseState(Value);
 
-/// A condition of a status.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    /// The reason: one word.
-    pub reason: String,
-    /// The message: a sentence.
-    pub message: String,
-}
-
-impl Condition {
-    pub(super) fn of(object: &Value, kind: &str) -> Option<Self> {
-        let conditions = object["status"]["conditions"].as_array()?;
-        let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
-        let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-        Some(Self { status: text("status"), reason: text("reason"), message: text("message") })
-    }
-
-    pub(super) fn brief(object: &Value, kind: &str) -> String {
-        Self::of(object, kind).map_or_else(
-            || format!("{kind}=-"),
-            |Self { status, reason, message }| format!("{kind}={status} ({reason}: {message})"),
-        )
-    }
-}
-
 impl LeaseState {
     /// The object in JSON.
     pub fn json(&self) -> &Value {
@@ -207,7 +180,7 @@ impl LeaseState {
 
     /// Whether the condition Active is True.
     pub fn is_active(&self) -> bool {
-        self.condition("Active").is_some_and(|condition| condition.status == "True")
+        Condition::is_true(&self.0, "Active")
     }
 
     /// The pod that holds the lease.

@@ -35,7 +35,7 @@ pub use self::{
     deadline::Deadline,
     events::Event,
     installed::Installation,
-    lease::{Condition, Lease, LeaseState, Role},
+    lease::{Lease, LeaseState, Role},
     network::Peer,
     operator::Operator,
     options::{InstallationOptions, nodes, redis_quorum},

@@ -5,9 +5,8 @@ use std::{fmt, time::Duration};
 use serde_json::Value;
 
 use super::installed::Installation;
-use super::lease::Condition;
 use super::options::{QUORUM, node_name};
-use crate::{Error, Result, SYSTEM};
+use crate::{Condition, Error, Result, SYSTEM};
 
 /// The RedisQuorum as it was when it was read.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{Sandbox, cgroups};
-use crate::{ControlPlane, Error, Process, Result, command::output, tools::NodeTools};
+use crate::{Condition, ControlPlane, Error, Process, Result, command::output, tools::NodeTools};
 
 /// The image of the process that holds a pod's network namespace.
 pub(super) const PAUSE: &str = "docker.io/library/redislease-pause:1";
@@ -71,10 +71,9 @@ impl Node {
         let path = format!("/api/v1/nodes/{}", self.name);
         self.kubelet.wait_until(START_WITHIN, || {
             let node = control_plane.get(&path)?.unwrap_or_default();
-            let conditions = node["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            match conditions.iter().find(|condition| condition["type"] == "Ready") {
-                Some(ready) if ready["status"] == "True" => Ok(()),
-                Some(ready) => Err(ready.to_string()),
+            match Condition::of(&node, "Ready") {
+                Some(ready) if ready.status == "True" => Ok(()),
+                Some(ready) => Err(format!("{ready:?}")),
                 None => Err("the API server has no such node".to_owned()),
             }
         })

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::objects::leases;
-use crate::api;
+use crate::{Condition, api};
 
 /// Runs until it is dropped.
 #[derive(Debug)]
@@ -162,8 +162,7 @@ impl Row {
     fn see(&mut self, lease: &DynamicObject, now: Instant) {
         let status = &lease.data["status"];
         let token = status["fencingToken"].as_u64().unwrap_or_default();
-        let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        self.active = conditions.iter().any(|one| one["type"] == "Active" && one["status"] == "True");
+        self.active = Condition::is_true(&lease.data, "Active");
         if !self.active || token != self.token {
             self.moved_at = Some(now);
             self.active_at = None;
