@@ -5,7 +5,6 @@ mod certificates;
 mod faults;
 mod kubectl;
 mod kubelets;
-mod permits;
 mod plane;
 mod pool;
 mod reader;

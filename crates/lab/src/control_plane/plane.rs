@@ -13,9 +13,7 @@ use super::servers::{
     READY, RealNodes, SINGLE_STACK, fits_sockets, flag, start, start_api_server, start_controller_manager, start_etcd,
     wait_for,
 };
-use super::{
-    access, certificates, kubectl::Kubectl, kubelets::Kubelets, permits::Permit, reader::Reader, watch::Watch,
-};
+use super::{access, certificates, kubectl::Kubectl, kubelets::Kubelets, reader::Reader, watch::Watch};
 use crate::{Metrics, Process, Result, Tools, api::connect, repository, watchdog::TempFolder};
 
 /// Which processes of a control plane are started.
@@ -31,6 +29,16 @@ pub enum Components {
     /// (`3s`): its status says that every container terminated, then the pod is removed. A forced deletion writes no
     /// status.
     Nodes(usize),
+}
+
+/// The permission to run one control plane. Dropping it calls its function, which makes room for another one.
+#[derive(Debug)]
+pub(super) struct Permit(pub(super) fn());
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// A running control plane. All its processes stop when it is dropped or its owner is killed.

@@ -10,8 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::permits::Permit;
-use super::plane::{Components, ControlPlane};
+use super::plane::{Components, ControlPlane, Permit};
 use super::servers::{DUAL_STACK, RealNodes, SINGLE_STACK};
 use crate::{Condition, Error, Result, wait};
 
