@@ -53,10 +53,10 @@ impl Installation {
         redis: Vec<Arc<RedisServer>>,
     ) -> Result<Self> {
         let control_plane = control_plane.into();
-        control_plane.apply(&namespace(SYSTEM))?;
+        control_plane.apply_object(&namespace(SYSTEM))?;
         control_plane.define()?;
         for watched in &options.watch_namespaces {
-            control_plane.apply(&namespace(watched))?;
+            control_plane.apply_object(&namespace(watched))?;
         }
         control_plane.apply(&options.rights()?)?;
         let kubeconfig = control_plane.service_account_kubeconfig(SYSTEM, ACCOUNT)?;
@@ -214,7 +214,7 @@ impl Installation {
     /// # Errors
     /// [`Error::Command`] with the API server's refusal.
     pub fn namespace(&self, name: &str) -> Result<()> {
-        self.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+        self.apply(&namespace(name))
     }
 
     /// Applies a [`workload`] and its namespace. A second call changes it.

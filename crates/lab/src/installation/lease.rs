@@ -52,15 +52,11 @@ impl Installation {
 
     /// A RedisLease that exists already.
     pub fn find_lease(&self, namespace: &str, name: &str) -> Lease<'_> {
-        Lease::new(self, namespace, name)
+        Lease { installation: self, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 }
 
-impl<'a> Lease<'a> {
-    fn new(installation: &'a Installation, namespace: &str, name: &str) -> Self {
-        Self { installation, namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-
+impl Lease<'_> {
     /// Reads the object.
     ///
     /// # Errors

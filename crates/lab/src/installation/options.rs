@@ -137,8 +137,8 @@ pub(super) fn node_name(index: usize) -> String {
     format!("redis-{index}")
 }
 
-pub(super) fn namespace(name: &str) -> String {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string()
+pub(super) fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
 /// Replaces fields of `base` by those of `over`; a null removes the field.
