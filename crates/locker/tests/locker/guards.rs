@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redislease_locker::{AcquireError, Lost, Released};
 
-use crate::support::{LONGEST, PATIENCE, eventually, locked, ms, on, once, servers, three};
+use crate::support::{LONGEST, PATIENCE, eventually, locked, ms, on, once, pause, resume, servers, three};
 
 #[tokio::test]
 async fn a_lock_is_renewed_for_longer_than_its_ttl() {
@@ -113,14 +113,10 @@ async fn a_release_after_a_loss_returns_when_the_servers_have_deleted_the_keys()
     let (servers, locker) = three().await;
     let guard = once(&locker, "k").ttl(LONGEST).max_hold(ms(50)).acquire().await.unwrap();
     assert_eq!(guard.lost().await, Lost::MaxHold);
-    for server in &servers {
-        server.process().pause().unwrap();
-    }
+    pause(&servers);
     let mut release = Box::pin(guard.release());
     assert!(tokio::time::timeout(ms(50), &mut release).await.is_err(), "no server has answered");
-    for server in &servers {
-        server.process().resume().unwrap();
-    }
+    resume(&servers);
     assert_eq!(release.await, Released::AlreadyLost(Lost::MaxHold));
     eventually("the keys to be deleted", || locked(&servers, "k") == 0).await;
 }
@@ -217,17 +213,13 @@ async fn the_token_is_cancelled_by_a_drop_before_any_server_answers() {
     let guard = once(&locker, "k").acquire().await.unwrap();
     let (cancelled, token) = (guard.lost_token(), guard.lost_token());
     cancelled.cancel();
-    for server in &servers {
-        server.process().pause().unwrap();
-    }
+    pause(&servers);
     assert!(!token.is_cancelled(), "each call has its own token");
     let began = Instant::now();
     drop(guard);
     token.cancelled().await;
     assert!(began.elapsed() < ms(800), "the command timeout is a second: {:?}", began.elapsed());
-    for server in &servers {
-        server.process().resume().unwrap();
-    }
+    resume(&servers);
 }
 
 /// A loop without an `await` asks only the token.

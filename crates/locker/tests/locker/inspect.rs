@@ -2,7 +2,7 @@
 
 use redislease_locker::{AcquireError, Inspection, Released};
 
-use crate::support::{LONGEST, confirmed, eventually, locked, ms, on, once, three};
+use crate::support::{LONGEST, confirmed, eventually, locked, ms, on, once, pause, resume, three};
 
 #[tokio::test]
 async fn a_lock_is_shown_with_owner_metadata_token_and_time() {
@@ -45,13 +45,9 @@ async fn a_kept_lock_is_shown_and_servers_that_do_not_answer_decide_nothing() {
         }
         other => panic!("{other:?}"),
     }
-    for server in &servers[..2] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[..2]);
     assert_eq!(locker.inspect("k").await, Inspection::Undecided);
-    for server in &servers[..2] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[..2]);
     eventually("the key to expire", || locked(&servers, "k") == 0).await;
 }
 

@@ -10,7 +10,9 @@ use redislease_lab::{Cut, Proxy, RedisServer};
 use redislease_locker::{AcquireError, Locker, Lost, NodeState, Released};
 use tokio::sync::{Notify, mpsc};
 
-use crate::support::{LONGEST, PATIENCE, all_up, builder, confirmed, eventually, locked, ms, on, once, servers, three};
+use crate::support::{
+    LONGEST, PATIENCE, all_up, builder, confirmed, eventually, locked, ms, on, once, pause, resume, servers, three,
+};
 
 /// redisson#2515: the renewal dies on the first error of a connection.
 #[tokio::test]
@@ -29,14 +31,10 @@ async fn renewals_go_on_after_a_broken_connection() {
 #[tokio::test]
 async fn a_lock_that_was_granted_too_late_is_an_error() {
     let (servers, locker) = three().await;
-    for server in &servers {
-        server.process().pause().unwrap();
-    }
+    pause(&servers);
     let acquire = tokio::spawn(once(&locker, "k").ttl(ms(200)).acquire());
     tokio::time::sleep(ms(300)).await;
-    for server in &servers {
-        server.process().resume().unwrap();
-    }
+    resume(&servers);
     let error = acquire.await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::TooSlow { .. } | AcquireError::NoMajority { .. }), "{error:?}");
     eventually("no key to be left", || locked(&servers, "k") == 0).await;
@@ -155,16 +153,12 @@ async fn a_release_that_is_cancelled_is_completed() {
     let guard = once(&locker, "k").acquire().await.unwrap();
     // The guard is the last one that needs the connections.
     drop(locker);
-    for server in &servers {
-        server.process().pause().unwrap();
-    }
+    pause(&servers);
     let mut release = Box::pin(guard.release());
     assert!(poll_fn(|context| Poll::Ready(release.as_mut().poll(context))).await.is_pending());
     drop(release);
     let began = Instant::now();
-    for server in &servers {
-        server.process().resume().unwrap();
-    }
+    resume(&servers);
     eventually("no key to be left", || locked(&servers, "k") == 0).await;
     assert!(began.elapsed() < LONGEST / 2, "{:?}", began.elapsed());
 }
@@ -179,15 +173,11 @@ async fn the_next_holder_starts_a_stop_budget_after_the_work_was_dropped() {
     let token = guard.token();
     let request = second.lock("k").wait(PATIENCE);
     let next = tokio::spawn(async move { request.acquire().await.map(|guard| (Instant::now(), guard.token())) });
-    for server in &servers[1..] {
-        server.process().pause().unwrap();
-    }
+    pause(&servers[1..]);
     let stops = Instant::now() + guard.valid_for();
     assert_eq!(guard.run(std::future::pending::<()>()).await, Err(Lost::Expired));
     let stopped = Instant::now();
-    for server in &servers[1..] {
-        server.process().resume().unwrap();
-    }
+    resume(&servers[1..]);
     let (began, next) = next.await.unwrap().unwrap();
     assert!(began > stopped && began >= stops + budget, "{:?} after the end of the work", began - stopped);
     assert!(next > token);
