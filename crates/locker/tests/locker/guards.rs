@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redislease_locker::{AcquireError, Lost, Released};
 
-use crate::support::{LONGEST, PATIENCE, eventually, locked, ms, on, once, pause, resume, servers, three};
+use crate::support::{LONGEST, PATIENCE, delete, eventually, locked, ms, on, once, pause, resume, servers, three};
 
 #[tokio::test]
 async fn a_lock_is_renewed_for_longer_than_its_ttl() {
@@ -38,9 +38,7 @@ async fn verify_sees_keys_that_somebody_has_deleted() {
     let (servers, locker) = three().await;
     let guard = once(&locker, "k").acquire().await.unwrap();
     assert_eq!(guard.verify().await, Ok(guard.token()));
-    for server in &servers {
-        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
-    }
+    delete(&servers, "k");
     assert_eq!(guard.check(), Ok(guard.token()), "it only knows what the servers have said");
     assert_eq!(guard.verify().await, Err(Lost::Missing));
     assert_eq!(guard.lost().await, Lost::Missing);
@@ -73,9 +71,7 @@ async fn a_lock_can_be_extended_up_to_the_longest_lease() {
             other => panic!("{other:?}"),
         }
     }
-    for server in &servers {
-        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
-    }
+    delete(&servers, "k");
     assert_eq!(
         guard.extend(LONGEST).await,
         Err(AcquireError::Lost { key: "k".into(), why: Lost::Missing }),
@@ -153,9 +149,7 @@ async fn each_renewal_is_reported_and_the_loss_ends_them() {
         tokio::time::timeout(PATIENCE, renewals.next()).await.unwrap().unwrap();
         assert!(guard.valid_for() > ms(200), "{:?}", guard.valid_for());
     }
-    for server in &servers {
-        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
-    }
+    delete(&servers, "k");
     let lost = async { while renewals.next().await.is_ok() {} };
     tokio::time::timeout(PATIENCE, lost).await.unwrap();
     assert_eq!(renewals.next().await, Err(Lost::Missing));

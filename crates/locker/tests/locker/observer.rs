@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redislease_locker::{AcquireError, Locker, Lost, Node, NodeState, Observer};
 
-use crate::support::{LONGEST, PATIENCE, all_up, builder, confirmed, eventually, ms, once, servers};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, confirmed, delete, eventually, ms, once, servers};
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
@@ -75,9 +75,7 @@ async fn each_event_is_reported_once() {
 
     let guard = once(&locker, "k").acquire().await.unwrap();
     let token = guard.token();
-    for server in &servers {
-        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
-    }
+    delete(&servers, "k");
     let lost = guard.lost().await;
     assert_eq!(lost, Lost::Missing);
     drop(guard);

@@ -11,7 +11,8 @@ use redislease_locker::{AcquireError, Locker, Lost, NodeState, Released};
 use tokio::sync::{Notify, mpsc};
 
 use crate::support::{
-    LONGEST, PATIENCE, all_up, builder, confirmed, eventually, locked, ms, on, once, pause, resume, servers, three,
+    LONGEST, PATIENCE, all_up, builder, confirmed, delete, eventually, locked, ms, on, once, pause, resume, servers,
+    three,
 };
 
 /// redisson#2515: the renewal dies on the first error of a connection.
@@ -86,9 +87,7 @@ async fn a_guard_releases_only_its_own_lock() {
     let (servers, locker) = three().await;
     let old = once(&locker, "ab").ttl(ms(300)).acquire().await.unwrap();
     let token = old.token();
-    for server in &servers {
-        server.command(&["DEL", "redislease:lock:default/ab"]).unwrap();
-    }
+    delete(&servers, "ab");
     let other = on(&servers).await;
     let new = once(&other, "ab").acquire().await.unwrap();
     let longer = once(&other, "abc").acquire().await.unwrap();
@@ -104,9 +103,7 @@ async fn a_guard_releases_only_its_own_lock() {
 async fn an_expired_lock_is_not_extended_and_keys_of_a_minority_stay() {
     let (servers, locker) = three().await;
     let mut guard = once(&locker, "k").acquire().await.unwrap();
-    for server in &servers[..2] {
-        server.command(&["DEL", "redislease:lock:default/k"]).unwrap();
-    }
+    delete(&servers[..2], "k");
     assert_eq!(guard.extend(LONGEST).await, Err(AcquireError::Lost { key: "k".into(), why: Lost::Missing }));
     assert_eq!(locked(&servers, "k"), 1, "it expires by its TTL, because the work may still go on");
 }

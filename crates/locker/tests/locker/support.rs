@@ -88,6 +88,13 @@ pub fn locked_in(servers: &[RedisServer], namespace: &str, key: &str) -> usize {
     servers.iter().filter(|server| server.command(&["EXISTS", &key]).unwrap().integer().unwrap() > 0).count()
 }
 
+/// Deletes the keys of a lock.
+pub fn delete(servers: &[RedisServer], key: &str) {
+    for server in servers {
+        server.command(&["DEL", &format!("redislease:lock:default/{key}")]).unwrap();
+    }
+}
+
 /// The number of servers that have a confirmed term on a key.
 pub fn confirmed(servers: &[RedisServer], key: &str) -> usize {
     let key = format!("redislease:lock:default/{key}");
