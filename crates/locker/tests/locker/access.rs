@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{LONGEST, PATIENCE, all_up, builder, eventually, ms, once, servers, urls};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, eventually, ms, no_majority, once, servers, urls};
 use redislease_lab::{RedisOptions, RedisServer};
 use redislease_locker::{AcquireError, Locker, LockerBuilder, NodeState, Tls};
 
@@ -130,10 +130,7 @@ async fn a_user_with_a_password_gets_the_lock_and_a_wrong_password_is_named() {
     let refused = async |builder: LockerBuilder| {
         let locker = builder.build().unwrap();
         eventually("the refusal", || locker.nodes().iter().all(|node| node.message.contains("assword"))).await;
-        match once(&locker, "k").acquire().await {
-            Err(error @ AcquireError::NoMajority { .. }) => error.to_string(),
-            other => panic!("{other:?}"),
-        }
+        no_majority(&locker).await
     };
     for (user, password) in [("redislease", "wrong"), ("absent", "p@ss:word/%")] {
         let text = refused(new().credentials(user, password)).await;

@@ -9,9 +9,9 @@ use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
 use redislease_lock::nodes::{Config, NodeConfig, NodeState as State, Nodes};
-use redislease_locker::{AcquireError, Locker, LockerBuilder, Node, NodeState};
+use redislease_locker::{Locker, LockerBuilder, Node, NodeState};
 
-use crate::support::{LONGEST, PATIENCE, all_up, eventually, ms, once, servers};
+use crate::support::{LONGEST, PATIENCE, all_up, eventually, ms, no_majority, once, servers};
 
 const NAMES: [&str; 3] = ["redis-0", "redis-1", "redis-2"];
 /// A token that a resource shows.
@@ -85,10 +85,7 @@ fn marker(server: &RedisServer) -> String {
 /// Waits until every server is refused, and returns the error of a request.
 async fn refused(locker: &Locker) -> String {
     eventually("the mismatch", || locker.nodes().iter().all(|node| node.state == NodeState::Misconfigured)).await;
-    match once(locker, "k").acquire().await {
-        Err(error @ AcquireError::NoMajority { .. }) => error.to_string(),
-        other => panic!("{other:?}"),
-    }
+    no_majority(locker).await
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redislease_lab::RedisServer;
-use redislease_locker::{Locker, LockerBuilder, Request};
+use redislease_locker::{AcquireError, Locker, LockerBuilder, Request};
 
 /// The timeout of every wait, with tolerance for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,6 +51,14 @@ pub async fn three() -> (Vec<RedisServer>, Locker) {
 /// A request without another attempt.
 pub fn once(locker: &Locker, key: &str) -> Request {
     locker.lock(key).wait(Duration::ZERO)
+}
+
+/// The text of the error of a request, which must be that no majority votes.
+pub async fn no_majority(locker: &Locker) -> String {
+    match once(locker, "k").acquire().await {
+        Err(error @ AcquireError::NoMajority { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Polls until `probe` is true.
