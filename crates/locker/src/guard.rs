@@ -230,7 +230,11 @@ impl Guard {
     /// # Ok(()) }) }
     /// ```
     pub async fn lost(&self) -> Lost {
-        lost(self.status(), &self.locker.0.closed).await
+        tokio::select! {
+            biased;
+            lost = self.status().wait_for(Lock::lost) => lost.into(),
+            () = self.locker.0.closed.cancelled() => Lost::Closed,
+        }
     }
 
     /// A token that is cancelled when the lock is lost, released or dropped, for code that works with
@@ -370,13 +374,5 @@ impl Drop for Guard {
             self.locker.0.deadlines.remove(place);
         }
         self.let_go(Input::LetGo);
-    }
-}
-
-async fn lost(status: &Status, closed: &CancellationToken) -> Lost {
-    tokio::select! {
-        biased;
-        lost = status.wait_for(Lock::lost) => lost.into(),
-        () = closed.cancelled() => Lost::Closed,
     }
 }
