@@ -107,7 +107,7 @@ impl LeaseSpec {
         };
         RedisLeaseSpec {
             quorum_ref: QuorumRef { name: QUORUM.into() },
-            keys: Some(numbers(keys).map(key_name).collect()),
+            keys: Some(numbers(keys).map(|key| format!("key-{key}")).collect()),
             candidates,
             lease_duration: seconds(self.lease),
             renew_interval: millis(self.renew),
@@ -161,10 +161,6 @@ pub fn pod_name(pod: u32) -> String {
 
 pub fn pod_uid(pod: u32) -> String {
     format!("pod-uid-{pod}")
-}
-
-fn key_name(key: u8) -> String {
-    format!("key-{key}")
 }
 
 /// The wall clock of an API server: true time.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::core::Expression;
 use redislease_core::op::Token;
 use redislease_plan::api::RedisLease;
-use redislease_plan::election::{Candidate, PodFacts};
+use redislease_plan::election::{Candidate, PodFacts, Run};
 use redislease_plan::index::{WorkloadFound, WorkloadRead};
 use redislease_plan::plan::calls::{Answer, Body, CallError, Request, Stored};
 use redislease_plan::plan::{PodChange, Read, RoleWrite, StatusWrite};
@@ -212,7 +212,10 @@ impl World {
             {
                 self.workload_written((cluster, place), before, after, write);
                 if before != after {
-                    self.saw_switch(write);
+                    if let PodChange::Run(run) = write.change {
+                        let stops = run == Run::Replicas(0);
+                        self.coverage.saw(if stops { Sight::WorkloadStopped } else { Sight::WorkloadRuns });
+                    }
                     self.tell_workload(cluster, of);
                 }
             }

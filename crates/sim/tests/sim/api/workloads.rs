@@ -11,7 +11,6 @@ use redislease_plan::plan::{PodChange, RoleWrite};
 use crate::api::objects::{self, RUNNING};
 use crate::api::server::{ApiServer, Mode, Mutation, Policy, Verdict};
 use crate::chaos::bug::Bug;
-use crate::check::coverage::Sight;
 use crate::event::Inside;
 use crate::operator::state::{Life, Process};
 use crate::redis::clock::{MILLI, SECOND};
@@ -97,11 +96,6 @@ impl World {
     }
 
     /// Somebody else scales the workload of this place.
-    pub fn scale_workload(&mut self, cluster: usize, place: usize) {
-        let replicas = self.rng.pick(&[0, 1, RUNNING]);
-        self.set_replicas(cluster, place, replicas);
-    }
-
     pub fn set_replicas(&mut self, cluster: usize, place: usize, replicas: i32) {
         if self.change_workload(cluster, place, |workload| workload.run = Run::Replicas(replicas)) {
             self.replicas_change((cluster, place), replicas, None);
@@ -148,13 +142,6 @@ impl World {
         let facts = self.apis[cluster].workload_of(place);
         let marked_by = facts.map(|facts| facts.marked_by().map(str::to_owned).collect()).unwrap_or_default();
         self.tell_engine(process, Input::WorkloadChanged(((objects::namespace(place).into(), workload), marked_by)));
-    }
-
-    /// Records that a write has switched a workload.
-    pub fn saw_switch(&mut self, write: &RoleWrite) {
-        if let PodChange::Run(run) = write.change {
-            self.coverage.saw(if run == Run::Replicas(0) { Sight::WorkloadStopped } else { Sight::WorkloadRuns });
-        }
     }
 
     /// What is wrong with the workload of the lease at this place.

@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    fn stop_server(&mut self, node: usize, memory: Memory, fault: Fault) {
+    pub fn stop_server(&mut self, node: usize, memory: Memory, fault: Fault) {
         if !self.servers[node].up {
             return;
         }
@@ -242,12 +242,6 @@ impl World {
             self.hit(fault, None);
         }
         self.heal_later(Heal::Server(node, memory, fault));
-    }
-
-    /// A server stops and starts again before the next request.
-    pub fn restart_at_once(&mut self, node: usize, memory: Memory, fault: Fault) {
-        self.stop_server(node, memory, fault);
-        self.start_server(node, memory, fault);
     }
 
     /// A server starts. A loss of data takes place only if the server had data.

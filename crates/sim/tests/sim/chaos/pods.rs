@@ -6,7 +6,7 @@ use std::time::Duration;
 use redislease_plan::api::names;
 use redislease_plan::election::PodFacts;
 
-use crate::api::objects::{self, LeaseSpec};
+use crate::api::objects::{self, LeaseSpec, RUNNING};
 use crate::api::server::Change;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
@@ -209,7 +209,8 @@ impl World {
                 };
                 let keys = self.swarm.keys[place];
                 let changes = self.specs[cluster][place].object(place, keys) != before.object(place, keys);
-                self.scale_workload(cluster, place);
+                let replicas = self.rng.pick(&[0, 1, RUNNING]);
+                self.set_replicas(cluster, place, replicas);
                 self.write_spec(cluster, place);
                 changes
             }

@@ -129,7 +129,11 @@ impl World {
             if self.swarm.has(fault) && self.rng.permille(5) {
                 let one = self.rng.index(self.servers.len());
                 let nodes = if fault == Fault::LoseAll { 0..self.servers.len() } else { one..one + 1 };
-                nodes.for_each(|node| self.restart_at_once(node, memory, fault));
+                // Each of them starts again before the next request.
+                for node in nodes {
+                    self.stop_server(node, memory, fault);
+                    self.start_server(node, memory, fault);
+                }
             }
         }
         let steps = [Fault::Step, Fault::SmallStep];

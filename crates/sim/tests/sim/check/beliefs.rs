@@ -184,12 +184,6 @@ impl World {
         }
     }
 
-    pub fn release_sent(&mut self, process: usize, serial: u64, on_the_wire: bool) {
-        if let Some(machine) = self.machine(process, serial) {
-            machine.seen.releasing += u32::from(on_the_wire);
-        }
-    }
-
     /// Without a disturbance every term is renewed at its phase: otherwise the renewals of many leases come together.
     pub fn terms_are_at_their_phases(&mut self) {
         let machines = self.processes.iter().flat_map(|process| &process.machines);
@@ -202,13 +196,6 @@ impl World {
         });
         if let Some(off) = off {
             self.check.fail(off);
-        }
-    }
-
-    /// A release was answered or timed out.
-    pub fn release_answered(&mut self, process: usize, serial: u64) {
-        if let Some(machine) = self.machine(process, serial) {
-            machine.seen.releasing = machine.seen.releasing.saturating_sub(1);
         }
     }
 

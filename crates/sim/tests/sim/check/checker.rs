@@ -89,7 +89,8 @@ pub struct Checker {
     completed: Vec<Completed>,
     /// For each attempt under way, the greatest token completed on its keys before its first request.
     began: BTreeMap<Attempt, Option<Token>>,
-    resources: BTreeMap<Attempt, u32>,
+    /// The number of the UID of the lease of each attempt.
+    pub resources: BTreeMap<Attempt, u32>,
     dead: BTreeSet<u32>,
     /// Per key: the greatest token that a store behind it has seen.
     store: BTreeMap<u8, Token>,
@@ -133,10 +134,6 @@ impl Checker {
         self.resources.insert(attempt, uid);
         let before = self.completed_on(keys).map(|term| term.token).max();
         self.began.insert(attempt, before);
-    }
-
-    pub fn resource_of(&self, attempt: Attempt) -> Option<u32> {
-        self.resources.get(&attempt).copied()
     }
 
     /// I2: a majority confirmed.

@@ -304,8 +304,8 @@ impl World {
                 if self.recovery.without_api.is_some_and(is_cut_off) {
                     continue;
                 }
-                let uid = self.check.resource_of(entry.value.attempt);
-                if uid.is_some_and(|uid| !alive.contains(&uid)) {
+                let uid = self.check.resources.get(&entry.value.attempt);
+                if uid.is_some_and(|uid| !alive.contains(uid)) {
                     let text = format!("I7: node {node} still has {} of the deleted lease {uid:?}", entry.value);
                     return self.check.fail(text);
                 }

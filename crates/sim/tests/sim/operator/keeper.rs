@@ -129,11 +129,6 @@ impl World {
         }
     }
 
-    /// After a pause: carries out the other effects.
-    pub fn drain_machines(&mut self, process: usize) {
-        self.serials(process).into_iter().for_each(|serial| self.drain(process, serial));
-    }
-
     /// A vote for one machine.
     pub fn vote(&mut self, process: usize, serial: u64, round: Round, node: Node, vote: Vote) {
         self.counted(process, serial, round, node, &vote);

@@ -68,8 +68,9 @@ impl World {
         }
         self.processes[process].wake_at = None;
         let now = Time(self.local(process));
-        self.drain_wires(process);
-        self.drain_machines(process);
+        // After a pause, effects that were held back.
+        (0..self.processes[process].peers.len()).for_each(|node| self.drain_wire(process, node));
+        self.serials(process).into_iter().for_each(|serial| self.drain(process, serial));
         self.drain_engine(process);
         self.drain_leader(process);
         self.wake_wires(process, now);

@@ -29,8 +29,8 @@ impl World {
         let Peer { conn, wire, .. } = &self.processes[process].peers[node.index()];
         let ready = conn.as_ref().is_some_and(|conn| conn.ready);
         let votes = wire.admission().marker().is_some();
-        if release {
-            self.release_sent(process, serial, ready);
+        if let Some(machine) = self.machine(process, serial).filter(|_| release && ready) {
+            machine.seen.releasing += 1;
         }
         if !op.is_sent(ready, votes) {
             return self.voted(process, node, ticket, Vote::Abstained);
@@ -55,8 +55,8 @@ impl World {
 
     fn voted(&mut self, process: usize, node: Node, ticket: Ticket, vote: Vote) {
         let Ticket { serial, round, release, .. } = ticket;
-        if release {
-            self.release_answered(process, serial);
+        if let Some(machine) = self.machine(process, serial).filter(|_| release) {
+            machine.seen.releasing = machine.seen.releasing.saturating_sub(1);
         }
         self.later(process, 0, Inside::Vote { serial, round, node, vote });
     }
@@ -69,12 +69,7 @@ impl World {
         self.drain_wire(process, node);
     }
 
-    /// After a pause: carries out the effects that were held back.
-    pub fn drain_wires(&mut self, process: usize) {
-        (0..self.processes[process].peers.len()).for_each(|node| self.drain_wire(process, node));
-    }
-
-    fn drain_wire(&mut self, process: usize, node: usize) {
+    pub fn drain_wire(&mut self, process: usize, node: usize) {
         let (boot, mut again) = (self.processes[process].boot, None);
         while self.polls_on(process, boot, "a wire") {
             let poll = || self.processes[process].peers.get_mut(node)?.wire.poll_effect();
