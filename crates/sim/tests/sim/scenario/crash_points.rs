@@ -55,20 +55,19 @@ enum Scene {
     ListsFresh,
 }
 
+/// One process crashes, and its cluster holds the lease in the end.
+const ONE_PROCESS: Story = Story { name: "", swarm: one_process, crashes: &[0], scenes: &[], end: 0, holds: 0 };
+
 const STORIES: [Story; 7] = [
     Story {
         name: "holders come and go",
-        swarm: one_process,
-        crashes: &[0],
         scenes: &[(3, Scene::Delete(0)), (5, Scene::Kill(0)), (15, Scene::Delete(0))],
         // A crash can lose the proof: then the last holder is given up after its grace period and the rest of the TTL.
         end: 38,
-        holds: 0,
+        ..ONE_PROCESS
     },
     Story {
         name: "the lease changes",
-        swarm: one_process,
-        crashes: &[0],
         scenes: &[
             (3, Scene::ChangeSpec),
             (5, Scene::Suspend(0)),
@@ -77,12 +76,10 @@ const STORIES: [Story; 7] = [
             (18, Scene::Restore),
         ],
         end: 38,
-        holds: 0,
+        ..ONE_PROCESS
     },
     Story {
         name: "outages",
-        swarm: one_process,
-        crashes: &[0],
         scenes: &[
             (3, Scene::ApiHangs(0)),
             (4, Scene::Delete(0)),
@@ -91,15 +88,14 @@ const STORIES: [Story; 7] = [
             (19, Scene::Quorum),
         ],
         end: 42,
-        holds: 0,
+        ..ONE_PROCESS
     },
     Story {
         name: "two replicas",
         swarm: two_replicas,
-        crashes: &[0],
         scenes: &[(8, Scene::Delete(0)), (12, Scene::Kill(0))],
         end: 40,
-        holds: 0,
+        ..ONE_PROCESS
     },
     Story {
         name: "two clusters share a lease, one API server is away",
@@ -122,8 +118,6 @@ const STORIES: [Story; 7] = [
     },
     Story {
         name: "answers of writes are lost",
-        swarm: one_process,
-        crashes: &[0],
         scenes: &[
             (0, Scene::AnswersLost),
             (5, Scene::Delete(0)),
@@ -134,12 +128,10 @@ const STORIES: [Story; 7] = [
         ],
         // A repeated stop whose answer is lost keeps the pod's other writes waiting for 31 s.
         end: 66,
-        holds: 0,
+        ..ONE_PROCESS
     },
     Story {
         name: "a stale list",
-        swarm: one_process,
-        crashes: &[0],
         scenes: &[
             (3, Scene::Delete(0)),
             (5, Scene::ListsStale),
@@ -150,7 +142,7 @@ const STORIES: [Story; 7] = [
             (22, Scene::ListsFresh),
         ],
         end: 44,
-        holds: 0,
+        ..ONE_PROCESS
     },
 ];
 
