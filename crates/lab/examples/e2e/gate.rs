@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use redislease_lab::{Lease, LeaseState, node::Container};
+use redislease_lab::{LeaseState, node::Container};
 use serde_json::{Value, json};
 
 use crate::{
@@ -65,13 +65,9 @@ impl Story<'_> {
         self.remove()
     }
 
-    fn gated_lease(&self) -> Lease<'_> {
-        self.installation.find_lease(NAMESPACE, GATED)
-    }
-
     /// Waits until another pod than before holds the lease and runs. Checks that no other pod of the workload runs.
     fn next_process(&self, before: Option<&LeaseState>) -> Outcome<(LeaseState, Container)> {
-        let lease = self.gated_lease().wait("held by another pod", SOON, |now| {
+        let lease = self.installation.find_lease(NAMESPACE, GATED).wait("held by another pod", SOON, |now| {
             self.narrator.tick();
             now.is_active()
                 && now.holder() != before.and_then(LeaseState::holder)
