@@ -1,8 +1,8 @@
 //! Finds the binaries of the local control plane, of Helm and of the object store.
 
-use std::{path::PathBuf, process::Command};
+use std::path::PathBuf;
 
-use crate::{Error, Result, repository};
+use crate::{Error, Result, command, repository};
 
 /// The pinned binaries. The script that builds them also prints their paths: those in `KUBEBUILDER_ASSETS` that have the
 /// right version, otherwise those in the user's cache folder.
@@ -77,16 +77,7 @@ struct Listing(String);
 impl Listing {
     fn read() -> Result<Self> {
         let script = repository().join("hack/build-tools.sh");
-        let output =
-            Command::new(&script).arg("--print").output().map_err(Error::io(format!("run {}", script.display())))?;
-        if !output.status.success() {
-            return Err(Error::Command {
-                command: format!("{} --print", script.display()),
-                status: output.status,
-                stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-            });
-        }
-        Ok(Self(String::from_utf8_lossy(&output.stdout).into_owned()))
+        command::output(&script, &["--print"]).map(Self)
     }
 
     fn find(&self, tool: &'static str) -> Result<PathBuf> {
