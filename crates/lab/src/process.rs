@@ -231,6 +231,12 @@ impl Process {
         }
     }
 
+    /// Waits until this file exists: the process makes it when it is ready.
+    pub(crate) fn wait_for_file(&self, file: &Path, within: Duration) -> Result<()> {
+        let missing = || format!("there is no {}", file.display());
+        self.wait_until(within, || file.exists().then_some(()).ok_or_else(missing))
+    }
+
     fn check_alive(&self) -> Result<()> {
         let mut guard = self.child();
         let running = guard.as_mut().ok_or_else(|| self.not_running())?;

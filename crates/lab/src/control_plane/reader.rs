@@ -28,9 +28,7 @@ impl Reader {
                 format!("--unix-socket={}", socket.display()),
             ],
         )?;
-        proxy.wait_until(START_WITHIN, || {
-            if socket.exists() { Ok(()) } else { Err(format!("there is no {}", socket.display())) }
-        })?;
+        proxy.wait_for_file(&socket, START_WITHIN)?;
         Ok(Self { _proxy: proxy, socket })
     }
 

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::plane::ControlPlane;
-use super::servers::{ETCD_DATA, ETCD_SOCKET, listens};
+use super::servers::{ETCD_DATA, ETCD_SOCKET, START_WITHIN};
 use crate::{Error, Process, Result, watchdog::TempFolder};
 
 /// A copy of the data of etcd.
@@ -39,7 +39,7 @@ impl ControlPlane {
             fs::remove_file(&socket).map_err(Error::io("remove the socket of etcd"))?;
         }
         self.etcd.start()?;
-        listens(&self.etcd, &socket)?;
+        self.etcd.wait_for_file(&socket, START_WITHIN)?;
         self.api_server.start()?;
         self.wait_ready()?;
         self.agents.iter().try_for_each(Process::start)

@@ -67,15 +67,9 @@ pub(super) fn start_etcd(tools: &Tools, folder: &Path) -> Result<Process> {
             flag("log-level", "warn"),
         ],
     )?;
-    listens(&etcd, &socket)?;
+    // An API server that starts before etcd waits a second before it tries again.
+    etcd.wait_for_file(&socket, START_WITHIN)?;
     Ok(etcd)
-}
-
-/// An API server that starts before etcd waits a second before it tries again.
-pub(super) fn listens(etcd: &Process, socket: &Path) -> Result<()> {
-    etcd.wait_until(START_WITHIN, || {
-        if socket.exists() { Ok(()) } else { Err(format!("there is no {}", socket.display())) }
-    })
 }
 
 pub(super) fn start_api_server(

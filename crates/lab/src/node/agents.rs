@@ -140,14 +140,11 @@ impl Addresses {
 }
 
 fn start_namespaces(folder: &Path, name: &str) -> Result<Process> {
-    let ready = folder.join("ready");
     let namespaces = Process::new(format!("namespaces of {name}"), "unshare", folder.join("namespaces.log"))
         .args(["--mount", "--propagation=private", "--net", "--", "/bin/sh", "-c", include_str!("namespace.sh")])
         .args(["namespace.sh".as_ref(), folder.as_os_str()]);
     namespaces.start()?;
-    namespaces.wait_until(START_WITHIN, || {
-        if ready.exists() { Ok(()) } else { Err(format!("there is no {}", ready.display())) }
-    })?;
+    namespaces.wait_for_file(&folder.join("ready"), START_WITHIN)?;
     Ok(namespaces)
 }
 
