@@ -157,11 +157,12 @@ impl RedisServer {
     /// # Errors
     /// [`Error::Redis`] with the server's error, or with the reason why it did not answer.
     pub fn command(&self, command: &[&str]) -> Result<Reply> {
-        resp::call(self.address, self.password().as_deref(), command, ANSWER_WITHIN).map_err(|error| Error::Redis {
-            address: self.address.to_string(),
-            command: (*command.first().unwrap_or(&"")).to_owned(),
-            message: error.to_string(),
-        })
+        let reply = resp::call(self.address, self.password().as_deref(), command, ANSWER_WITHIN);
+        reply.map_err(|error| self.failed((*command.first().unwrap_or(&"")).to_owned(), &error))
+    }
+
+    fn failed(&self, command: String, error: &std::io::Error) -> Error {
+        Error::Redis { address: self.address.to_string(), command, message: error.to_string() }
     }
 
     /// Sends several commands together on a new connection and returns one reply for each. An error reply to one of them
@@ -170,13 +171,8 @@ impl RedisServer {
     /// # Errors
     /// [`Error::Redis`] with the reason why the server did not answer all of them.
     pub fn pipeline(&self, commands: &[Vec<String>]) -> Result<Vec<Reply>> {
-        resp::pipeline(self.address, self.password().as_deref(), commands, ANSWER_WITHIN).map_err(|error| {
-            Error::Redis {
-                address: self.address.to_string(),
-                command: format!("{} commands", commands.len()),
-                message: error.to_string(),
-            }
-        })
+        let replies = resp::pipeline(self.address, self.password().as_deref(), commands, ANSWER_WITHIN);
+        replies.map_err(|error| self.failed(format!("{} commands", commands.len()), &error))
     }
 
     /// Kills the server if it runs, restarts it on the same port with the data of the last save, and waits until it
