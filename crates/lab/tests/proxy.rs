@@ -100,12 +100,18 @@ fn is_pong(reply: &Reply) {
     assert_eq!(*reply, Ok("+PONG".to_owned()));
 }
 
-#[test]
-fn a_refusing_proxy_resets_new_connections_and_keeps_open_ones() -> Result<()> {
+/// A server, a proxy before it, and a connection that works.
+fn proxied() -> Result<(RedisServer, Proxy, Client)> {
     let server = RedisServer::start()?;
     let proxy = Proxy::to(server.address())?;
-    let mut open = Client::connect(proxy.address());
-    is_pong(&open.ping());
+    let mut client = Client::connect(proxy.address());
+    is_pong(&client.ping());
+    Ok((server, proxy, client))
+}
+
+#[test]
+fn a_refusing_proxy_resets_new_connections_and_keeps_open_ones() -> Result<()> {
+    let (_server, proxy, mut open) = proxied()?;
     proxy.cut(Cut::Refuse);
     is_closed(&Client::connect(proxy.address()).ping());
     is_pong(&open.ping());
@@ -116,10 +122,7 @@ fn a_refusing_proxy_resets_new_connections_and_keeps_open_ones() -> Result<()> {
 
 #[test]
 fn a_resetting_proxy_ends_open_connections_too() -> Result<()> {
-    let server = RedisServer::start()?;
-    let proxy = Proxy::to(server.address())?;
-    let mut open = Client::connect(proxy.address());
-    is_pong(&open.ping());
+    let (_server, proxy, mut open) = proxied()?;
     proxy.cut(Cut::Reset);
     is_closed(&open.receive(SOON));
     is_closed(&Client::connect(proxy.address()).ping());
@@ -130,10 +133,8 @@ fn a_resetting_proxy_ends_open_connections_too() -> Result<()> {
 
 #[test]
 fn a_hanging_proxy_passes_nothing_on_until_it_is_restored() -> Result<()> {
-    let server = RedisServer::start()?;
-    let proxy = Proxy::to(server.address())?;
-    let (mut open, direct) = (Client::connect(proxy.address()), |key| server.command(&["GET", key]));
-    is_pong(&open.ping());
+    let (server, proxy, mut open) = proxied()?;
+    let direct = |key| server.command(&["GET", key]);
     proxy.cut(Cut::Hang);
     let mut new = Client::connect(proxy.address());
     for (client, key) in [(&mut open, "open"), (&mut new, "new")] {
@@ -151,10 +152,7 @@ fn a_hanging_proxy_passes_nothing_on_until_it_is_restored() -> Result<()> {
 
 #[test]
 fn a_proxy_that_holds_replies_lets_the_server_receive_everything() -> Result<()> {
-    let server = RedisServer::start()?;
-    let proxy = Proxy::to(server.address())?;
-    let mut client = Client::connect(proxy.address());
-    is_pong(&client.ping());
+    let (server, proxy, mut client) = proxied()?;
     proxy.cut(Cut::HoldReplies);
     client.send("SET held 1").expect("the kernel accepts the data");
     let deadline = Instant::now() + SOON;
@@ -169,10 +167,8 @@ fn a_proxy_that_holds_replies_lets_the_server_receive_everything() -> Result<()>
 
 #[test]
 fn one_process_is_cut_off_and_another_goes_on() -> Result<()> {
-    let server = RedisServer::start()?;
-    let proxy = Proxy::to(server.address())?;
-    let (mut ours, mut theirs) = (Client::connect(proxy.address()), Other::connect(proxy.address()));
-    is_pong(&ours.ping());
+    let (_server, proxy, mut ours) = proxied()?;
+    let mut theirs = Other::connect(proxy.address());
     assert_eq!(theirs.ping(), "+PONG");
 
     proxy.cut_process(std::process::id(), Cut::Hang);
