@@ -114,6 +114,9 @@ impl Machine {
 
     /// Takes an event. One that does not fit the state has no effect: it was late.
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
+        if let Event::Signal(signal) = &event {
+            self.ends |= signals::ends_a_service(*signal);
+        }
         let state = std::mem::replace(&mut self.state, RunState::Done);
         let (state, effects) = match state {
             RunState::Waiting => self.waiting(event),
@@ -143,7 +146,7 @@ impl Machine {
         Effect::StartGuard(self.settings.isolations.get(candidate).copied().unwrap_or(Isolation::None))
     }
 
-    fn guarded(&mut self, mut term: Term, event: Event) -> (RunState, Vec<Effect>) {
+    fn guarded(&self, mut term: Term, event: Event) -> (RunState, Vec<Effect>) {
         let effects = match event {
             Event::Renewed(deadlines) if !term.is_lost => vec![Effect::Send(ToGuard::Renewed(deadlines))],
             // A command that has ended before the loss has done its work.
@@ -153,7 +156,6 @@ impl Machine {
                 vec![Effect::Send(ToGuard::Stop), Effect::Say(why, true)]
             }
             Event::Signal(signal) => {
-                self.ends |= signals::ends_a_service(signal);
                 if !term.is_started && !term.signals.contains(&signal) {
                     term.signals.push(signal);
                 }
@@ -213,13 +215,9 @@ impl Machine {
         (RunState::Clearing(term), effects)
     }
 
-    fn clearing(&mut self, mut term: Term, event: &Event) -> (RunState, Vec<Effect>) {
+    fn clearing(&self, mut term: Term, event: &Event) -> (RunState, Vec<Effect>) {
         let mut effects = Vec::new();
         match event {
-            Event::Signal(signal) => {
-                self.ends |= signals::ends_a_service(*signal);
-                return (RunState::Clearing(term), effects);
-            }
             // After a loss, this has an effect if the guard has noticed it before the library.
             Event::NothingLeft if matches!(term.outcome, Some(Outcome::NotStarted { .. })) => {
                 effects.push(Effect::ReleaseUnused);
@@ -253,13 +251,10 @@ impl Machine {
         (RunState::Done, effects)
     }
 
-    fn lost_hook(&mut self, event: &Event) -> (RunState, Vec<Effect>) {
+    fn lost_hook(&self, event: &Event) -> (RunState, Vec<Effect>) {
         match event {
             Event::LostHookEnded => self.after_loss(),
-            Event::Signal(signal) => {
-                self.ends |= signals::ends_a_service(*signal);
-                (RunState::LostHook, vec![Effect::SignalLostHook(*signal)])
-            }
+            Event::Signal(signal) => (RunState::LostHook, vec![Effect::SignalLostHook(*signal)]),
             _ => (RunState::LostHook, Vec::new()),
         }
     }
