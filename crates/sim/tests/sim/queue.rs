@@ -3,25 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::event::Event;
 use crate::redis::clock::Micros;
 
 /// A queue of events. They are in slots, so that sorting moves few bytes.
-pub struct Queue<E> {
+#[derive(Default)]
+pub struct Queue {
     heap: BinaryHeap<Reverse<(Micros, u64, usize)>>,
-    slots: Vec<Option<E>>,
+    slots: Vec<Option<Event>>,
     free: Vec<usize>,
     /// How many events were added.
     added: u64,
 }
 
-impl<E> Default for Queue<E> {
-    fn default() -> Self {
-        Self { heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), added: 0 }
-    }
-}
-
-impl<E> Queue<E> {
-    pub fn push(&mut self, at: Micros, event: E) {
+impl Queue {
+    pub fn push(&mut self, at: Micros, event: Event) {
         self.added += 1;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -37,11 +33,11 @@ impl<E> Queue<E> {
     }
 
     /// The events, in any order.
-    pub fn iter(&self) -> impl Iterator<Item = &E> {
+    pub fn iter(&self) -> impl Iterator<Item = &Event> {
         self.slots.iter().flatten()
     }
 
-    pub fn pop(&mut self) -> Option<(Micros, E)> {
+    pub fn pop(&mut self) -> Option<(Micros, Event)> {
         let Reverse((at, _, slot)) = self.heap.pop()?;
         self.free.push(slot);
         Some((at, self.slots[slot].take()?))

@@ -36,7 +36,7 @@ pub const EFFECTS_OF_ONE_EVENT: u32 = 5000;
 
 pub struct World {
     pub now: Micros,
-    pub queue: Queue<Event>,
+    pub queue: Queue,
     /// How many events have happened at `now`.
     at_once: u32,
     /// How many effects were polled in this event.

@@ -10,10 +10,8 @@ use redislease_core::time::{Drift, Millis, Time};
 use super::Step;
 use super::worker::{Taken, Worker};
 use crate::api::objects::{self, Keys};
-use crate::chaos::fault::BeforeEffect;
-use crate::chaos::fault::Fault;
-use crate::event::Event;
-use crate::event::SharedViews;
+use crate::chaos::fault::{BeforeEffect, Fault};
+use crate::event::{Event, SharedViews};
 use crate::redis::clock::{MILLI, SECOND};
 use crate::world::World;
 
