@@ -9,7 +9,7 @@ use redislease_plan::api::{RedisLease, RedisLeaseStatus};
 use redislease_plan::election::{Candidate, PodFacts, Run, WorkloadFacts};
 use redislease_plan::plan::{PodChange, RoleWrite, StatusWrite};
 
-use crate::shared::{self, LeaseSpec};
+use crate::shared::{self, LeaseSpec, version};
 
 /// The name of the lease, which is at place 0, and of its workload.
 pub const LEASE: &str = "lease-0";
@@ -62,12 +62,7 @@ pub fn startable(kind: Kind) -> Vec<Candidate> {
     }
 }
 
-/// The number of a resource version.
-pub fn version(text: Option<&String>) -> u64 {
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-fn next(text: Option<&String>) -> String {
+fn next(text: Option<&str>) -> String {
     (version(text) + 1).to_string()
 }
 
@@ -79,7 +74,7 @@ pub fn with_status(lease: &RedisLease, write: &StatusWrite) -> Option<RedisLease
     let mut written = lease.clone();
     if lease.status.as_ref() != Some(&*write.status) {
         written.status = Some((*write.status).clone());
-        written.metadata.resource_version = Some(next(lease.metadata.resource_version.as_ref()));
+        written.metadata.resource_version = Some(next(lease.metadata.resource_version.as_deref()));
     }
     Some(written)
 }
@@ -101,7 +96,7 @@ pub fn with_role(object: &Candidate, write: &RoleWrite) -> Option<Candidate> {
                 written.run = run;
             }
             if written != **workload {
-                written.resource_version = Some(next(workload.resource_version.as_ref()));
+                written.resource_version = Some(next(workload.resource_version.as_deref()));
             }
             Candidate::Workload(Arc::new(written))
         }
@@ -109,7 +104,7 @@ pub fn with_role(object: &Candidate, write: &RoleWrite) -> Option<Candidate> {
             let mut written = PodFacts::clone(pod);
             change_pod(&mut written, write);
             if written != **pod {
-                written.resource_version = Some(next(pod.resource_version.as_ref()));
+                written.resource_version = Some(next(pod.resource_version.as_deref()));
             }
             Candidate::Pod(Arc::new(written))
         }
@@ -131,7 +126,7 @@ fn change_pod(pod: &mut PodFacts, write: &RoleWrite) {
 
 /// The pod after all its processes have ended.
 pub fn ended(pod: &PodFacts) -> PodFacts {
-    let resource_version = Some(next(pod.resource_version.as_ref()));
+    let resource_version = Some(next(pod.resource_version.as_deref()));
     PodFacts { resource_version, ready: false, running: false, finished: true, stopped: true, ..pod.clone() }
 }
 
@@ -149,7 +144,7 @@ pub struct LeaseShows {
 impl LeaseShows {
     /// Reads the status.
     pub fn of(lease: &RedisLease) -> Self {
-        let version = version(lease.metadata.resource_version.as_ref());
+        let version = version(lease.metadata.resource_version.as_deref());
         lease.status.as_ref().map_or(Self { version, ..Self::default() }, |status| Self::of_status(version, status))
     }
 
@@ -182,7 +177,7 @@ impl ObjectShows {
     /// Reads the object.
     pub fn of(candidate: &Candidate) -> Self {
         let object = candidate.object();
-        let version = version(object.resource_version.as_ref());
+        let version = version(object.resource_version.as_deref());
         let is_standby =
             object.labels.get(&names::role_label(LEASE)).is_some_and(|role| role == PodRole::Standby.as_str());
         match candidate {

@@ -163,6 +163,11 @@ pub fn pod_uid(pod: u32) -> String {
     format!("pod-uid-{pod}")
 }
 
+/// The number in a resource version, or in an annotation.
+pub fn version(text: Option<&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 /// The wall clock of an API server: true time.
 pub fn timestamp(now: u64) -> Timestamp {
     Timestamp::from_second(START + (now / 1_000_000) as i64).unwrap()

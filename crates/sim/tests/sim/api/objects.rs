@@ -35,11 +35,6 @@ pub fn pod_of(id: &TermId) -> u32 {
     number(&id.holder.0)
 }
 
-/// The number in a resource version, or in an annotation.
-pub fn version(text: Option<&str>) -> u64 {
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
 /// The `RedisQuorum` in this version, with this status. Nothing reads its spec.
 pub fn quorum((version, status): (u64, RedisQuorumStatus)) -> RedisQuorum {
     let spec = RedisQuorumSpec {
