@@ -74,14 +74,10 @@ impl Board {
         let now = Instant::now();
         let key = format!("{}/{}", lease.namespace().unwrap_or_default(), lease.name_any());
         let mut rows = self.lock();
-        if !exists {
-            rows.remove(&key);
-        } else if let Some(row) = rows.get_mut(&key) {
-            row.see(lease, now);
+        if exists {
+            rows.entry(key).or_default().see(lease, now);
         } else {
-            let mut row = Row::default();
-            row.see(lease, now);
-            rows.insert(key, row);
+            rows.remove(&key);
         }
         drop(rows);
         self.0.changed.notify_all();
