@@ -10,19 +10,19 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    process::{ChildStdin, Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
 
 use crate::{Error, Result};
 
-static WATCHDOG: Mutex<Option<Watchdog>> = Mutex::new(None);
+/// The pipe of the watchdog, if it was started.
+static WATCHDOG: Mutex<Option<ChildStdin>> = Mutex::new(None);
 
-struct Watchdog(OwnedFd);
-
-fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
-    let mut guard = WATCHDOG.lock().unwrap_or_else(PoisonError::into_inner);
-    if guard.is_none() {
+/// The write end of the pipe, for a child that writes the line `pid NUMBER` to it.
+pub(crate) fn pipe() -> Result<OwnedFd> {
+    let mut pipe = WATCHDOG.lock().unwrap_or_else(PoisonError::into_inner);
+    if pipe.is_none() {
         let mut shell = Command::new("/bin/sh")
             .args(["-c", include_str!("watchdog.sh"), "redislease-lab-watchdog"])
             .stdin(Stdio::piped())
@@ -32,24 +32,14 @@ fn watchdog() -> Result<MutexGuard<'static, Option<Watchdog>>> {
             .process_group(0)
             .spawn()
             .map_err(Error::io("start the watchdog /bin/sh"))?;
-        *guard = shell.stdin.take().map(|stdin| Watchdog(stdin.into()));
+        *pipe = shell.stdin.take();
     }
-    Ok(guard)
-}
-
-/// The write end of the pipe, for a child that writes the line `pid NUMBER` to it.
-pub(crate) fn pipe() -> Result<OwnedFd> {
-    let guard = watchdog()?;
-    let watchdog = guard.as_ref().ok_or_else(gone)?;
-    watchdog.0.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))
+    let gone = || Error::Io { doing: "reach the watchdog".to_owned(), source: std::io::ErrorKind::BrokenPipe.into() };
+    pipe.as_ref().ok_or_else(gone)?.as_fd().try_clone_to_owned().map_err(Error::io("share the watchdog's pipe"))
 }
 
 fn write_line(line: &str) -> Result<()> {
     std::fs::File::from(pipe()?).write_all(line.as_bytes()).map_err(Error::io("write to the watchdog's pipe"))
-}
-
-fn gone() -> Error {
-    Error::Io { doing: "reach the watchdog".to_owned(), source: std::io::ErrorKind::BrokenPipe.into() }
 }
 
 /// Removes a cgroup, with all cgroups below it, after the servers have been killed.

@@ -29,9 +29,7 @@ impl Cgroup {
         }
         Ok(Self { folders })
     }
-}
 
-impl Cgroup {
     /// Removes it.
     ///
     /// # Errors
