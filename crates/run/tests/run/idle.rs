@@ -1,12 +1,11 @@
 //! What `run` costs while the command works.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use redislease_lab::RedisServer;
 
-use crate::support::{Run, Servers, child_of, eventually, program};
+use crate::support::{Run, Servers, child_of, eventually};
 
 /// The most private memory of `run` and its guard together, in kB.
 const MOST_MEMORY: u64 = 6 * 1024;
@@ -54,9 +53,8 @@ fn an_idle_run_needs_little_memory_and_processor_time() {
 #[ignore = "it takes 100 s, and the figures are those of a release build"]
 fn an_idle_run_with_the_default_durations_needs_a_thousandth_of_a_core() {
     let servers = Servers::new("60s");
-    let mut run = Command::new(program());
-    run.args(["--redis", &servers.urls(), "--lease", "test/idle", "-q", "--", "sleep", "1000"]);
-    let Used { run, idle_server } = measure(Run(run), Duration::from_mins(1));
+    let run = Run::new(&["--redis", &servers.urls(), "--lease", "test/idle", "-q", "--", "sleep", "1000"]);
+    let Used { run, idle_server } = measure(run, Duration::from_mins(1));
     // A processor that other machines share needs several times as long for a program that seldom runs.
     let most = f64::max(0.001, 1.5 * idle_server);
     assert!(run <= most, "{run} of a core: at most {most}");
