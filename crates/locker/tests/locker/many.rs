@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, ms, servers};
+use crate::support::{PATIENCE, ms, servers, urls};
 use redislease_locker::{Guard, Locker};
 
 const LOCKS: usize = 10_000;
@@ -27,8 +27,7 @@ async fn all(locker: &Locker, round: usize) -> (Vec<Guard>, Duration) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_new_locks_take_less_than_a_second() {
     let servers = servers(3);
-    let urls: Vec<String> = servers.iter().map(|server| format!("redis://{}", server.address())).collect();
-    let locker = Locker::builder(urls).longest_lease(TTL).command_timeout(ms(5000)).build().unwrap();
+    let locker = Locker::builder(urls(&servers)).longest_lease(TTL).command_timeout(ms(5000)).build().unwrap();
     locker.ready(PATIENCE).await.unwrap();
     // On a busy machine the first rounds may take longer.
     let began = Instant::now();

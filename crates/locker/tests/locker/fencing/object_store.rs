@@ -58,10 +58,6 @@ impl Objects {
         command
     }
 
-    fn start_write(&self, value: &str, token: u64) -> Child {
-        self.script(&repository().join(SCRIPT), "account", token, value).spawn().unwrap()
-    }
-
     /// The slow holder writes in time, and again too late: the next holder writes between the read and the write of the slow one, and
     /// it writes the content that was there. Returns whether the late write succeeded, and the object.
     fn overtaken(&self, name: &str, script: &str, slow: u64, next: u64) -> (bool, String) {
@@ -87,7 +83,7 @@ fn written(script: Child) -> bool {
 
 impl Store for Objects {
     fn write(&self, value: &str, token: u64) -> bool {
-        written(self.start_write(value, token))
+        written(self.script(&repository().join(SCRIPT), "account", token, value).spawn().unwrap())
     }
 
     fn value(&self) -> String {
