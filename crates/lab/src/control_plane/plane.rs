@@ -192,12 +192,6 @@ impl ControlPlane {
         &self.api_server
     }
 
-    /// The process of etcd.
-    pub fn etcd(&self) -> &Process {
-        self.not_again();
-        &self.etcd
-    }
-
     /// Waits until the API server answers that it is ready.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ const START_WITHIN: Duration = Duration::from_mins(1);
 pub struct Node {
     // Processes stop in this order.
     kubelet: Process,
-    containerd: Process,
+    _containerd: Process,
     _namespaces: Process,
     name: String,
     ctr: PathBuf,
@@ -60,7 +60,8 @@ impl Node {
                 format!("--node-ip={}", addresses.node),
             ]);
         kubelet.start()?;
-        Ok(Self { kubelet, containerd, _namespaces: namespaces, name: name.to_owned(), ctr: tools.ctr.clone(), socket })
+        let (name, ctr) = (name.to_owned(), tools.ctr.clone());
+        Ok(Self { kubelet, _containerd: containerd, _namespaces: namespaces, name, ctr, socket })
     }
 
     /// Waits until the node is Ready.
@@ -87,11 +88,6 @@ impl Node {
     /// The process of the kubelet: to stop it and to start it again. Containers run on without it.
     pub fn kubelet(&self) -> &Process {
         &self.kubelet
-    }
-
-    /// The process of containerd.
-    pub fn containerd(&self) -> &Process {
-        &self.containerd
     }
 
     pub(super) fn import(&self, archive: &Path, reference: &str) -> Result<()> {

@@ -64,11 +64,6 @@ impl Cluster {
         Ok(Self { nodes, control_plane })
     }
 
-    /// The nodes.
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
-    }
-
     /// The control plane.
     pub fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
