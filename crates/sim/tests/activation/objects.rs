@@ -158,7 +158,6 @@ impl LeaseShows {
 }
 
 /// What the checks need to know about a stored object.
-#[allow(clippy::struct_excessive_bools, reason = "each is an independent fact about the object")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectShows {
     /// The version.
@@ -167,8 +166,6 @@ pub struct ObjectShows {
     pub runs: bool,
     /// Whether it is a pod that was asked to stop.
     pub is_deleted: bool,
-    /// Whether it is a pod with a gate.
-    pub is_gated: bool,
     /// Whether it shows the whole standby state.
     pub is_standby: bool,
 }
@@ -191,7 +188,6 @@ impl ObjectShows {
                     version,
                     runs: !is_gated && !pod.stopped,
                     is_deleted: pod.deletion_grace.is_some(),
-                    is_gated,
                     is_standby: is_standby && is_gated,
                 }
             }
