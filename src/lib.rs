@@ -32,6 +32,7 @@ pub mod cli;
 #[cfg(test)]
 mod docs;
 mod http;
+mod locked;
 pub mod metrics;
 mod operator;
 mod telemetry;

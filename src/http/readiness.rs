@@ -1,7 +1,9 @@
 //! The conditions for the readiness of the process.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::locked::locked;
 
 /// The list of pending conditions. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -10,26 +12,17 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Creates an empty list.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a condition, which is pending until [`Part::done`]. If the part is dropped before, the condition stays
     /// pending permanently, because the task that had to meet it has ended.
     pub fn needs(&self, what: impl Into<String>) -> Part {
         let what = what.into();
-        self.locked().insert(what.clone());
+        locked(&self.missing).insert(what.clone());
         Part { what, readiness: self.clone() }
     }
 
     /// The pending conditions, in order.
     pub fn missing(&self) -> Vec<String> {
-        self.locked().iter().cloned().collect()
-    }
-
-    fn locked(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.missing).iter().cloned().collect()
     }
 }
 
@@ -44,6 +37,6 @@ pub struct Part {
 impl Part {
     /// Marks the condition as met.
     pub fn done(self) {
-        self.readiness.locked().remove(&self.what);
+        locked(&self.readiness.missing).remove(&self.what);
     }
 }

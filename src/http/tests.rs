@@ -17,7 +17,7 @@ struct Running {
 
 async fn run() -> Running {
     let server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-    let (address, readiness, registry) = (server.address(), Readiness::new(), Registry::new());
+    let (address, readiness, registry) = (server.address(), Readiness::default(), Registry::new());
     let (stop, stopped) = oneshot::channel::<()>();
     let leases = LeaseMetrics::register(&registry).unwrap();
     let page = Page { registry: registry.clone(), leases: leases.clone() };
@@ -66,7 +66,7 @@ async fn readiness_says_what_is_missing_until_nothing_is() {
 
 #[tokio::test]
 async fn a_panic_while_the_page_is_written_ends_one_request() {
-    let (registry, readiness) = (Registry::new(), Readiness::new());
+    let (registry, readiness) = (Registry::new(), Readiness::default());
     let page = Page { registry: registry.clone(), leases: LeaseMetrics::register(&registry).unwrap() };
     let panics = Panics::register(&registry).unwrap();
     let shared = Shared { page, readiness, encoding: Arc::new(Semaphore::new(1)), panics };
@@ -78,7 +78,7 @@ async fn a_panic_while_the_page_is_written_ends_one_request() {
 
 #[test]
 fn what_is_given_up_stays_missing() {
-    let readiness = Readiness::new();
+    let readiness = Readiness::default();
     drop(readiness.needs("the list of pods"));
     assert_eq!(readiness.missing(), ["the list of pods"]);
 }

@@ -16,7 +16,7 @@ use redislease_lock::clock;
 use redislease_plan::plan::Shown;
 
 use super::families::Families;
-use super::locked::locked;
+use crate::locked::locked;
 
 const CONDITIONS: [&str; 4] = ["Ready", "Active", "CandidatesAvailable", "QuorumHealthy"];
 

@@ -5,7 +5,6 @@
 
 mod families;
 pub(crate) mod lease;
-mod locked;
 pub mod nodes;
 pub(crate) mod operator;
 mod page;

@@ -13,8 +13,8 @@ use redislease_core::time::Millis;
 use redislease_lock::nodes::{Config, Misconfiguration, NodeState, NodeStatus, NodesObserver, Reason};
 
 use super::families::Families;
-use super::locked::locked;
 use super::panics::Panics;
+use crate::locked::locked;
 
 /// The states that `redislease_quorum_nodes` counts.
 const STATES: [&str; 4] = NodeState::NAMES;

@@ -8,7 +8,7 @@ use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 use redislease_core::lease::Renewal;
 
 use super::families::Families;
-use super::locked::locked;
+use crate::locked::locked;
 
 /// The possible results of a renewal round.
 const RESULTS: [&str; 4] = ["success", "no_quorum", "lost", "timeout"];

@@ -1,7 +1,7 @@
 //! The authority of this process over the leases of each quorum, as the [elections](super::leadership) grant it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use redislease_core::time::Time;
 use redislease_lock::keeper::Policy;
@@ -9,6 +9,7 @@ use redislease_plan::plan::{Authority, Granted};
 use tokio::sync::Notify;
 
 use super::slot::Slot;
+use crate::locked::locked;
 
 /// The authority of this process over the leases of one quorum.
 #[derive(Debug)]
@@ -30,14 +31,14 @@ impl Grant {
 
     /// The authority at `now`.
     pub fn authority(&self, now: Time) -> Authority {
-        let shared = self.shared();
+        let shared = locked(&self.0);
         shared.granted.at(now, shared.lock.as_ref().map(|lock| lock.stop_at()))
     }
 
     /// Until when decisions about a lease may be carried out, as far as is known now: a process that was paused may have lost the
     /// right to it.
     pub fn decides_until(&self) -> Time {
-        let shared = self.shared();
+        let shared = locked(&self.0);
         shared.granted.decides_until(shared.lock.as_ref().map(|lock| lock.stop_at()))
     }
 
@@ -51,12 +52,7 @@ impl Grant {
 
     /// Replaces the authority, and the lock on which it depends.
     pub fn set(&self, granted: Granted, lock: Option<Arc<Slot>>) {
-        *self.shared() = Shared { granted, lock };
-    }
-
-    fn shared(&self) -> MutexGuard<'_, Shared> {
-        // The state is consistent between any two statements that change it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.0) = Shared { granted, lock };
     }
 }
 
@@ -86,13 +82,13 @@ struct Known {
 impl Authorities {
     /// Takes the grant of a quorum.
     pub fn set(&self, quorum: &str, grant: &Arc<Grant>) {
-        self.known().grants.insert(quorum.to_owned(), grant.clone());
+        locked(&self.0.known).grants.insert(quorum.to_owned(), grant.clone());
         self.notify();
     }
 
     /// Every RedisQuorum that existed at the start has been read.
     pub fn all_read(&self) {
-        self.known().read = true;
+        locked(&self.0.known).read = true;
         self.notify();
     }
 
@@ -109,20 +105,15 @@ impl Authorities {
     /// Whether this process decides about the leases on a quorum at `now`. Without a RedisQuorum of this name there is no
     /// election, and every replica decides.
     pub fn leads(&self, quorum: &str, now: Time) -> bool {
-        let known = self.known();
+        let known = locked(&self.0.known);
         known.read && known.grants.get(quorum).is_none_or(|grant| grant.authority(now) == Authority::Lead)
     }
 
     /// Until when this process decides about the leases on each quorum, as far as is known now.
     pub fn each(&self, mut of: impl FnMut(&str, Time)) {
-        for (quorum, grant) in &self.known().grants {
+        for (quorum, grant) in &locked(&self.0.known).grants {
             of(quorum, grant.decides_until());
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // The state is consistent between any two statements that change it.
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -231,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn an_api_server_that_does_not_answer_delays_the_start_no_longer_than_an_error() {
         let silent = Client::new(Router::new().fallback(std::future::pending::<StatusCode>), "default");
-        let mut definitions = Definitions::new(silent, Readiness::new());
+        let mut definitions = Definitions::new(silent, Readiness::default());
         let began = Instant::now();
         assert!(definitions.fit_within(Duration::ZERO, &CancellationToken::new()).await);
         // Each call to the API server may take 5 s.
@@ -240,7 +240,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_process_is_ready_while_no_field_is_known_to_be_missing() {
-        let readiness = Readiness::new();
+        let readiness = Readiness::default();
         let mut definitions = Definitions::new(without_document(StatusCode::OK, &[]), readiness.clone());
         let (fit, unfit) = (Comparison::Fit, |what: &str| Comparison::Unfit(what.to_owned()));
         let unknown = Comparison::Unknown { why: "no answer".into(), refused: false };

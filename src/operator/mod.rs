@@ -131,7 +131,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let access = kube_api::config().await?;
     let (client, api_server) = (kube_api::connect(&access)?, access.cluster_url.to_string());
-    let readiness = Readiness::new();
+    let readiness = Readiness::default();
     // Without a condition, /readyz would answer that the process is ready.
     let starting = readiness.needs("the operator: it starts");
     tracing::info!(

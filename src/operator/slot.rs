@@ -1,11 +1,13 @@
 //! Passes the views of one machine from the keeper's threads to their reader, which must not make a keeper wait.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use redislease_core::lease::View;
 use redislease_core::time::Time;
 use redislease_plan::plan::{News, Views};
+
+use crate::locked::locked;
 
 /// The views of one keeper machine.
 pub(super) struct Slot {
@@ -27,17 +29,17 @@ impl Slot {
 
     /// Takes the changes.
     pub fn take(&self) -> News {
-        self.views().take()
+        locked(&self.views).take()
     }
 
     /// The newest `stop_at` of the running term. Takes nothing.
     pub fn stop_at(&self) -> Option<Time> {
-        self.views().stop_at()
+        locked(&self.views).stop_at()
     }
 
     /// Stores a new view.
     pub fn show(&self, view: &View) {
-        let wakes = self.views().show(view);
+        let wakes = locked(&self.views).show(view);
         if wakes {
             (self.wake)();
         }
@@ -45,14 +47,9 @@ impl Slot {
 
     /// The machine has ended.
     pub fn end(&self) {
-        let wakes = self.views().end();
+        let wakes = locked(&self.views).end();
         if wakes {
             (self.wake)();
         }
-    }
-
-    fn views(&self) -> MutexGuard<'_, Views> {
-        // The state is consistent between any two statements that change it.
-        self.views.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! Without this, a watch that ended silently would stop all reconciliation while the probes report a healthy process.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
+
+use crate::locked::locked;
 
 /// A task of the operator.
 pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -37,7 +39,7 @@ impl TaskSupervisor {
 
     /// The task failure that ended the process, if there was one.
     pub fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.failure).clone()
     }
 }
 
@@ -58,7 +60,7 @@ impl Drop for Guard {
             "ended by itself"
         };
         let text = format!("{} {how}: the process exits so that Kubernetes restarts it", self.what);
-        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(text);
+        locked(failure).get_or_insert(text);
         stop.cancel();
     }
 }

@@ -1,13 +1,14 @@
 //! Reports objects that cannot be read: each version of an object once.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use redislease_plan::status::{Notice, NoticeReason};
 
 use super::kube_api::reference;
 use super::trimmed::{Malformed, Object};
 use super::writer::Writer;
+use crate::locked::locked;
 
 /// How many objects are remembered at most.
 const CAPACITY: usize = 1000;
@@ -45,7 +46,7 @@ impl Unreadable {
 
     /// Whether this version was not reported before.
     fn is_new(&self, uid: &str, version: Option<&String>) -> bool {
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reported = locked(&self.reported);
         if reported.len() >= CAPACITY {
             reported.clear();
         }

@@ -2,7 +2,7 @@
 
 use redislease_plan::engine::Watched;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt, stream};
@@ -24,6 +24,7 @@ use super::trimmed::{Object, Trimmed};
 use super::unreadable::Unreadable;
 use super::writer::Writer;
 use crate::http::Part;
+use crate::locked::locked;
 use crate::metrics::operator::OperatorMetrics;
 
 /// The idle timeout of a watch in seconds, after which a dead connection is noticed.
@@ -218,7 +219,6 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
     stream::unfold(state, move |(mut results, mut random, backoff)| {
         let (path, open) = (path.clone(), open.clone());
         async move {
-            let locked = || backoff.lock().unwrap_or_else(PoisonError::into_inner);
             let event = loop {
                 let error = match results.next().await? {
                     Ok(event) => break event,
@@ -229,7 +229,7 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
                 }
                 let refused = is_refusal(&error);
                 let error = kube_api::causes(&error);
-                let (pause, warn) = locked().failed(Instant::now(), random.entropy().0);
+                let (pause, warn) = locked(&backoff).failed(Instant::now(), random.entropy().0);
                 if warn {
                     tracing::warn!(kind, path, %error, "The watch broke off and restarts.");
                 } else {
@@ -243,8 +243,8 @@ fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
             // The first page of a list is not a success: the second one may fail repeatedly.
             let recovered = match event {
                 Event::Init | Event::InitApply(_) => false,
-                Event::InitDone => locked().listed(Instant::now()),
-                Event::Apply(_) | Event::Delete(_) => locked().succeeded(),
+                Event::InitDone => locked(&backoff).listed(Instant::now()),
+                Event::Apply(_) | Event::Delete(_) => locked(&backoff).succeeded(),
             };
             if recovered {
                 tracing::info!(kind, path, "The watch works again.");

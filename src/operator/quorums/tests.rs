@@ -77,7 +77,7 @@ pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Message>, Panics) {
     let cluster = Cluster { name: "c".into(), uid: "u".into() };
     let (instance, process) = ("operator-0".into(), "p".into());
     let replica = Replica { cluster, instance, process, keeper, writer: writer.clone() };
-    let readiness = Readiness::new();
+    let readiness = Readiness::default();
     let (engine, inputs) = mpsc::unbounded_channel();
     let parts = Parts {
         namespace: "system".into(),

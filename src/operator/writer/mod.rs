@@ -11,7 +11,7 @@ mod startable;
 mod tokens;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use redislease_core::time::Time;
@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use super::authority::Authorities;
 use super::kube_api::reference;
+use crate::locked::locked;
 use crate::metrics::operator::OperatorMetrics;
 use call::Payload;
 use events::{Accepted, Events};
@@ -191,7 +192,6 @@ impl Writer {
     }
 
     fn state(&self) -> MutexGuard<'_, WriterState> {
-        // The state is consistent between any two statements that change it.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.shared.state)
     }
 }
