@@ -1,13 +1,14 @@
 //! `redislease crds`: prints the CustomResourceDefinitions as YAML.
 
-use std::io::{self, Write as _};
+use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 
 use clap::Args;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use redislease_plan::api::crd;
 
+use crate::cli::client::Outcome;
 use crate::cli::output;
 
 /// Print the CustomResourceDefinitions as YAML, for `kubectl apply --server-side -f -`.
@@ -19,44 +20,25 @@ pub(super) struct Crds {
 }
 
 impl Crds {
-    pub(super) fn run(self) -> Result<(), CrdsError> {
+    pub(super) fn run(self) -> Outcome {
         if let Some(dir) = self.dir {
             return write_files(&dir);
         }
-        let documents = documents().map_err(CrdsError::Render)?;
-        output::print(|out| out.write_all(documents.as_bytes())).map_err(CrdsError::Print)
+        let documents = documents()?;
+        let printed = output::print(|out| out.write_all(documents.as_bytes()));
+        printed.map_err(|error| format!("cannot print the CustomResourceDefinitions: {error}").into())
     }
 }
-
-#[derive(Debug)]
-pub(super) enum CrdsError {
-    Render(serde_saphyr::ser_error::Error),
-    Print(io::Error),
-    Write { path: PathBuf, error: io::Error },
-}
-
-impl fmt::Display for CrdsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Render(error) => write!(f, "cannot convert the CustomResourceDefinitions to YAML: {error}"),
-            Self::Print(error) => write!(f, "cannot print the CustomResourceDefinitions: {error}"),
-            Self::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for CrdsError {}
 
 /// Every definition, as one file of YAML.
-fn documents() -> Result<String, serde_saphyr::ser_error::Error> {
+fn documents() -> Outcome<String> {
     crd::all().iter().map(|crd| Ok(format!("---\n{}", yaml(crd)?))).collect()
 }
 
-fn write_files(dir: &Path) -> Result<(), CrdsError> {
+fn write_files(dir: &Path) -> Outcome {
     for crd in crd::all() {
         let path = dir.join(file_name(&crd));
-        let yaml = yaml(&crd).map_err(CrdsError::Render)?;
-        fs::write(&path, yaml).map_err(|error| CrdsError::Write { path, error })?;
+        fs::write(&path, yaml(&crd)?).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     Ok(())
 }
@@ -65,8 +47,9 @@ fn file_name(crd: &CustomResourceDefinition) -> String {
     format!("{}.yaml", crd.spec.names.plural)
 }
 
-fn yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser_error::Error> {
-    serde_saphyr::to_string(crd)
+fn yaml(crd: &CustomResourceDefinition) -> Outcome<String> {
+    let yaml = serde_saphyr::to_string(crd);
+    yaml.map_err(|error| format!("cannot convert the CustomResourceDefinitions to YAML: {error}").into())
 }
 
 #[cfg(test)]

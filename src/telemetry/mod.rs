@@ -1,7 +1,5 @@
 //! The log: one line per event, on standard error.
 
-use std::fmt;
-
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -9,6 +7,10 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 const DEFAULT_LEVEL: &str = "info,kube_client=off";
+
+/// Which filters are valid.
+const LEVELS: &str =
+    "(error, warn, info, debug, trace, off), or levels by module such as info,redislease_lock::nodes=debug";
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -32,70 +34,29 @@ pub(crate) struct LogOptions {
     pub(crate) log_level: String,
 }
 
-/// Why the log could not be set up.
-#[derive(Debug)]
-pub(crate) enum LogError {
-    /// The filter cannot be parsed.
-    Filter {
-        /// The filter.
-        given: String,
-        /// The parse error.
-        error: tracing_subscriber::filter::ParseError,
-    },
-    /// A part of the filter is neither a level nor a module with a level. The log library would accept it as the name of a module,
-    /// and then disable all other modules.
-    Word {
-        /// The filter.
-        given: String,
-        /// The invalid part.
-        word: String,
-    },
-    /// The log was set up before.
-    Twice,
-}
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Filter { given, error } => write!(
-                f,
-                "--log-level {given:?} is not a valid filter ({error}): use a level (error, warn, info, debug, trace, off), \
-                 or levels by module such as info,redislease_lock::nodes=debug"
-            ),
-            Self::Word { given, word } => write!(
-                f,
-                "--log-level {given:?}: {word:?} is not a level: use one (error, warn, info, debug, trace, off), \
-                 or levels by module such as info,redislease_lock::nodes=debug"
-            ),
-            Self::Twice => f.write_str("the log is set up already"),
-        }
-    }
-}
-
-impl std::error::Error for LogError {}
-
 impl LogOptions {
     /// Sets up the log of this process.
     ///
     /// # Errors
     /// If the filter is invalid, or if the log was set up before.
-    pub(crate) fn start(&self) -> Result<(), LogError> {
-        self.subscriber(std::io::stderr)?.try_init().map_err(|_| LogError::Twice)
+    pub(crate) fn start(&self) -> Result<(), String> {
+        self.subscriber(std::io::stderr)?.try_init().map_err(|_| "the log is set up already".to_owned())
     }
 
-    fn subscriber<W>(&self, writer: W) -> Result<Box<dyn tracing::Subscriber + Send + Sync>, LogError>
+    fn subscriber<W>(&self, writer: W) -> Result<Box<dyn tracing::Subscriber + Send + Sync>, String>
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
         // An empty environment variable means the default.
         let level = if self.log_level.trim().is_empty() { DEFAULT_LEVEL } else { &self.log_level };
         let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+        // The log library would accept such a word as the name of a module, and then disable all other modules.
         if let Some(word) = level.split(',').map(str::trim).find(|word| !word.contains(['=', '[']) && !is_level(word)) {
-            return Err(LogError::Word { given: level.to_owned(), word: word.to_owned() });
+            return Err(format!("--log-level {level:?}: {word:?} is not a level: use one {LEVELS}"));
         }
         let filter = EnvFilter::builder()
             .parse(level)
-            .map_err(|error| LogError::Filter { given: self.log_level.clone(), error })?;
+            .map_err(|error| format!("--log-level {level:?} is not a valid filter ({error}): use a level {LEVELS}"))?;
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
         Ok(match self.log_format {
             LogFormat::Text => Box::new(log.with_ansi(false).finish()),

@@ -55,7 +55,7 @@ fn filter_can_name_a_module() {
 #[test]
 fn invalid_filter_is_named_in_the_error() {
     let options = LogOptions { log_format: LogFormat::Text, log_level: "info,redislease=loud".into() };
-    let error = options.start().expect_err("loud is not a level").to_string();
+    let error = options.start().expect_err("loud is not a level");
     assert!(error.starts_with("--log-level \"info,redislease=loud\" is not a valid filter ("), "{error}");
     assert!(error.contains("error, warn, info, debug, trace, off"), "{error}");
 }
@@ -64,7 +64,7 @@ fn invalid_filter_is_named_in_the_error() {
 fn misspelt_level_is_rejected() {
     for given in ["inof", "info,nodes", "loud,redislease=debug"] {
         let options = LogOptions { log_format: LogFormat::Text, log_level: given.into() };
-        let error = options.subscriber(io::sink).err().expect("an invalid level").to_string();
+        let error = options.subscriber(io::sink).err().expect("an invalid level");
         assert!(error.starts_with(&format!("--log-level {given:?}: ")) && error.contains("is not a level"), "{error}");
     }
     assert_eq!(logged(LogFormat::Text, "").lines().count(), 1, "an empty filter is the default");
