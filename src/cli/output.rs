@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::io::{self, ErrorKind, StdoutLock, Write};
 
+use serde::Serialize;
+
 /// Writes to standard output. That its reader has closed the pipe, for example `head`, is no error.
 pub(super) fn print(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -14,6 +16,12 @@ pub(super) fn print(write: impl FnOnce(&mut StdoutLock<'_>) -> io::Result<()>) -
 /// Prints one line.
 pub(super) fn print_line(text: &str) -> io::Result<()> {
     print(|out| writeln!(out, "{}", plain(text)))
+}
+
+/// Writes a value as JSON, in several lines.
+pub(super) fn json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
 }
 
 /// The text without control characters, as one line. Objects and servers could otherwise send commands to the terminal of the reader.
@@ -76,6 +84,7 @@ mod tests {
     #[test]
     fn only_a_closed_pipe_is_no_error() {
         assert!(unless_closed(writeln!(Closed, "text")).is_ok());
+        assert!(unless_closed(json(&"text", &mut Closed)).is_ok());
         assert!(unless_closed(Err(ErrorKind::StorageFull.into())).is_err());
     }
 }

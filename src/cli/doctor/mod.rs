@@ -19,12 +19,12 @@ mod leases;
 mod rights;
 mod scope;
 
-use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::activations::Activations;
+use crate::cli::client::{self, Outcome};
 use crate::cli::{output, values};
 use scope::Scope;
 
@@ -79,10 +79,7 @@ impl Doctor {
     ///
     /// # Errors
     /// The output cannot be written.
-    pub fn run(self) -> Result<ExitCode, Box<dyn Error>> {
-        // rustls needs an explicit choice because dependencies enable more than one provider.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    pub fn run(self) -> Outcome<ExitCode> {
         let scope = Scope {
             namespace: self.namespace,
             watched: self.watch_namespaces.into_iter().filter(|namespace| !namespace.is_empty()).collect(),
@@ -91,11 +88,11 @@ impl Doctor {
             quorum: self.quorum,
             service_account: self.service_account,
         };
-        let facts = runtime.block_on(collect::collect(&scope));
+        let facts = client::run(async { Ok(collect::collect(&scope).await) })?;
         let findings = judge::judge(&facts);
         output::print(|out| match self.output {
             Output::Table => finding::print_table(&findings, out),
-            Output::Json => finding::print_json(&findings, out),
+            Output::Json => output::json(&findings, out),
         })?;
         Ok(finding::exit_code(&findings).into())
     }

@@ -63,7 +63,7 @@ impl Why {
         let explanation = Explanation::of(&self.read_facts(client, lease).await);
         output::print(|out| match self.output {
             Output::Text => print::text(&explanation, out),
-            Output::Json => print::json(&explanation, out),
+            Output::Json => output::json(&explanation, out),
         })?;
         Ok(())
     }

@@ -5,23 +5,16 @@ use std::io::{self, Write};
 use super::explain::Explanation;
 use crate::cli::output::plain;
 
-/// The topics of the text.
-const HOLDER: &str = "Holder";
-const LAST_TERM: &str = "Last term";
-const CANDIDATES: &str = "Candidates";
-const QUORUM: &str = "Quorum";
-const NEXT: &str = "Next change";
-
 /// Prints sentences by topic.
 pub(super) fn text(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
     let Explanation { namespace, name, .. } = explanation;
     writeln!(out, "RedisLease {namespace}/{name}")?;
-    topic(HOLDER, &explanation.holder, out)?;
-    topic(LAST_TERM, &explanation.last_term, out)?;
-    topic(CANDIDATES, std::slice::from_ref(&explanation.candidates_summary), out)?;
+    topic("Holder", &explanation.holder, out)?;
+    topic("Last term", &explanation.last_term, out)?;
+    topic("Candidates", std::slice::from_ref(&explanation.candidates_summary), out)?;
     let rows: Vec<_> = explanation.candidates.iter().map(|pod| (pod.pod.as_str(), pod.verdict.clone())).collect();
     table(&rows, out)?;
-    topic(QUORUM, &explanation.quorum, out)?;
+    topic("Quorum", &explanation.quorum, out)?;
     let rows: Vec<_> = explanation
         .nodes
         .iter()
@@ -31,13 +24,7 @@ pub(super) fn text(explanation: &Explanation, out: &mut impl Write) -> io::Resul
         })
         .collect();
     table(&rows, out)?;
-    topic(NEXT, &explanation.next, out)
-}
-
-/// Prints one JSON object.
-pub(super) fn json(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, explanation)?;
-    writeln!(out)
+    topic("Next change", &explanation.next, out)
 }
 
 fn topic(heading: &str, sentences: &[String], out: &mut impl Write) -> io::Result<()> {
