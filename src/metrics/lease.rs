@@ -115,8 +115,8 @@ impl Parts {
             let _ = writeln!(part, "# HELP {} {}\n# TYPE {} {}", family.name, family.help, family.name, family.kind);
         }
         let header = part.len();
-        let mut lines = Lines { page: part, family: family.name, labels: &record.labels };
-        (family.write)(record, &mut lines, self.now, self.wall);
+        let (now, wall) = (self.now, self.wall);
+        (family.write)(record, &mut Lines { page: part, family: family.name, labels: &record.labels, now, wall });
         if part.len() > header {
             self.has_header = true;
         } else {
@@ -246,7 +246,18 @@ struct Family {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    write: fn(&LeaseRecord, &mut Lines<'_>, Time, Duration),
+    write: Write,
+}
+
+/// Writes the lines of one lease.
+type Write = fn(&LeaseRecord, &mut Lines<'_>);
+
+const fn gauge(name: &'static str, help: &'static str, write: Write) -> Family {
+    Family { name, kind: "gauge", help, write }
+}
+
+const fn counter(name: &'static str, help: &'static str, write: Write) -> Family {
+    Family { name, kind: "counter", help, write }
 }
 
 /// Writes the lines of one lease and family.
@@ -254,11 +265,14 @@ struct Lines<'a> {
     page: &'a mut String,
     family: &'static str,
     labels: &'a str,
+    now: Time,
+    /// The same time as Unix time.
+    wall: Duration,
 }
 
 impl Lines<'_> {
     fn line(&mut self, more: &str, value: impl std::fmt::Display) {
-        let Self { page, family, labels } = self;
+        let Self { page, family, labels, .. } = self;
         let separator = if more.is_empty() { "" } else { "," };
         let _ = writeln!(page, "{family}{{{labels}{separator}{more}}} {value}");
     }
@@ -270,70 +284,46 @@ impl Lines<'_> {
 
 /// The fifteen series of each lease.
 const FAMILIES: [Family; 10] = [
-    Family {
-        name: "redislease_lease_active",
-        kind: "gauge",
-        help: "1 while a pod of this cluster holds the lease.",
-        write: |record, lines, _, _| lines.line("", u8::from(locked(&record.status).active)),
-    },
-    Family {
-        name: "redislease_lease_candidates",
-        kind: "gauge",
-        help: "Candidate pods, by whether they are eligible.",
-        write: |record, lines, _, _| {
-            let [eligible, ineligible] = locked(&record.status).candidates;
-            lines.line(r#"state="eligible""#, eligible);
-            lines.line(r#"state="ineligible""#, ineligible);
-        },
-    },
-    Family {
-        name: "redislease_lease_expiry_timestamp_seconds",
-        kind: "gauge",
-        help: "Unix time at which the current term ends unless it is renewed; 0 if there is no term.",
-        write: |record, lines, now, wall| {
+    gauge("redislease_lease_active", "1 while a pod of this cluster holds the lease.", |record, lines| {
+        lines.line("", u8::from(locked(&record.status).active));
+    }),
+    gauge("redislease_lease_candidates", "Candidate pods, by whether they are eligible.", |record, lines| {
+        let [eligible, ineligible] = locked(&record.status).candidates;
+        lines.line(r#"state="eligible""#, eligible);
+        lines.line(r#"state="ineligible""#, ineligible);
+    }),
+    gauge(
+        "redislease_lease_expiry_timestamp_seconds",
+        "Unix time at which the current term ends unless it is renewed; 0 if there is no term.",
+        |record, lines| {
             let until = Time(record.valid_until.load(Ordering::Relaxed));
-            let left = Duration::from(until.since(now));
-            let past = Duration::from(now.since(until));
-            let at = if until == Time(0) { Duration::ZERO } else { wall.saturating_add(left).saturating_sub(past) };
-            lines.line("", at.as_secs_f64());
+            let left = Duration::from(until.since(lines.now));
+            let past = Duration::from(lines.now.since(until));
+            let at = lines.wall.saturating_add(left).saturating_sub(past);
+            lines.line("", if until == Time(0) { 0.0 } else { at.as_secs_f64() });
         },
-    },
-    Family {
-        name: "redislease_lease_fencing_token",
-        kind: "gauge",
-        help: "Fencing token of the latest term; 0 if there was none.",
-        write: |record, lines, _, _| lines.line("", locked(&record.status).token),
-    },
-    Family {
-        name: "redislease_lease_held",
-        kind: "gauge",
-        help: "1 while a pod of this or another cluster holds the lease.",
-        write: |record, lines, _, _| lines.line("", u8::from(locked(&record.status).held)),
-    },
-    Family {
-        name: "redislease_lease_holder_info",
-        kind: "gauge",
-        help: "Always 1; the labels are the holder in status.",
-        write: |record, lines, _, _| {
-            if let Some(holder) = &locked(&record.status).holder {
-                lines.line(holder, 1);
-            }
-        },
-    },
-    Family {
-        name: "redislease_lease_renewals_total",
-        kind: "counter",
-        help: "Renewals of the lease, by result.",
-        write: |record, lines, _, _| {
-            lines.count(r#"result="success""#, &record.renewals);
-            lines.count(r#"result="failure""#, &record.failed_renewals);
-        },
-    },
-    Family {
-        name: "redislease_lease_status_condition",
-        kind: "gauge",
-        help: "Always 1; the labels are a condition and its current status.",
-        write: |record, lines, _, _| {
+    ),
+    gauge(
+        "redislease_lease_fencing_token",
+        "Fencing token of the latest term; 0 if there was none.",
+        |record, lines| lines.line("", locked(&record.status).token),
+    ),
+    gauge("redislease_lease_held", "1 while a pod of this or another cluster holds the lease.", |record, lines| {
+        lines.line("", u8::from(locked(&record.status).held));
+    }),
+    gauge("redislease_lease_holder_info", "Always 1; the labels are the holder in status.", |record, lines| {
+        if let Some(holder) = &locked(&record.status).holder {
+            lines.line(holder, 1);
+        }
+    }),
+    counter("redislease_lease_renewals_total", "Renewals of the lease, by result.", |record, lines| {
+        lines.count(r#"result="success""#, &record.renewals);
+        lines.count(r#"result="failure""#, &record.failed_renewals);
+    }),
+    gauge(
+        "redislease_lease_status_condition",
+        "Always 1; the labels are a condition and its current status.",
+        |record, lines| {
             let conditions = locked(&record.status).conditions;
             for (condition, status) in CONDITIONS.iter().zip(conditions) {
                 if let Some(status) = status.and_then(|place| STATUSES.get(usize::from(place))) {
@@ -341,22 +331,13 @@ const FAMILIES: [Family; 10] = [
                 }
             }
         },
-    },
-    Family {
-        name: "redislease_lease_transitions_total",
-        kind: "counter",
-        help: "Terms that ended.",
-        write: |record, lines, _, _| lines.count("", &record.transitions),
-    },
-    Family {
-        name: "redislease_lease_unheld_seconds_total",
-        kind: "counter",
-        help: "Seconds in which no pod held the lease.",
-        write: |record, lines, _, _| {
-            let seconds = Duration::from_millis(locked(&record.status).unheld_ms).as_secs_f64();
-            lines.line("", seconds);
-        },
-    },
+    ),
+    counter("redislease_lease_transitions_total", "Terms that ended.", |record, lines| {
+        lines.count("", &record.transitions);
+    }),
+    counter("redislease_lease_unheld_seconds_total", "Seconds in which no pod held the lease.", |record, lines| {
+        lines.line("", Duration::from_millis(locked(&record.status).unheld_ms).as_secs_f64());
+    }),
 ];
 
 #[cfg(test)]
