@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use redislease_plan::api::validated::WorkloadKind;
+use redislease_plan::plan::calls::{Request, Verdict};
 
 use super::families::Families;
 use super::panics::Panics;
@@ -22,33 +23,31 @@ const LEVELS: [&str; 6] = ["end", "publication", "active", "standby", "counts", 
 const ATTEMPT: &str = "attempt";
 
 /// The kinds of writes to the API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WriteKind {
-    /// The status of a lease.
-    LeaseStatus,
-    /// The status of a quorum.
-    QuorumStatus,
-    /// A pod's role label and token annotation.
-    PodRole,
-    /// The lease of an annotated workload.
-    Lease,
-    /// An event.
-    Event,
+const WRITES: [&str; 5] = ["lease_status", "quorum_status", "pod_role", "lease", "event"];
+
+/// The kind of a write as a label value; `None` for a read.
+const fn write_label(request: &Request) -> Option<&'static str> {
+    match request {
+        Request::LeaseStatus { .. } => Some("lease_status"),
+        Request::QuorumStatus { .. } => Some("quorum_status"),
+        Request::Role { .. } => Some("pod_role"),
+        Request::LeaseChange(_) => Some("lease"),
+        Request::Event { .. } => Some("event"),
+        _ => None,
+    }
 }
 
-impl WriteKind {
-    /// Every kind.
-    pub const ALL: [Self; 5] = [Self::LeaseStatus, Self::QuorumStatus, Self::PodRole, Self::Lease, Self::Event];
+/// The outcomes of a write.
+const OUTCOMES: [&str; 4] = ["ok", "conflict", "error", "timeout"];
 
-    /// The kind as a label value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LeaseStatus => "lease_status",
-            Self::QuorumStatus => "quorum_status",
-            Self::PodRole => "pod_role",
-            Self::Lease => "lease",
-            Self::Event => "event",
-        }
+/// The outcome of a write as a label value.
+const fn outcome_label(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Done => "ok",
+        Verdict::Conflict | Verdict::Raced => "conflict",
+        // It was refused, or could not be sent.
+        Verdict::Refused | Verdict::Panicked => "error",
+        Verdict::Unanswered => "timeout",
     }
 }
 
@@ -68,34 +67,6 @@ const fn kind_label(kind: Option<WorkloadKind>) -> &'static str {
         Some(WorkloadKind::CronJob) => "cronjob",
         // None is ever written to.
         Some(WorkloadKind::DaemonSet | WorkloadKind::ReplicaSet | WorkloadKind::Job) => "other",
-    }
-}
-
-/// The outcome of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WriteResult {
-    /// The API server accepted it.
-    Ok,
-    /// The object had changed since it was read.
-    Conflict,
-    /// It was refused, or could not be sent.
-    Error,
-    /// No answer.
-    Timeout,
-}
-
-impl WriteResult {
-    /// Every result.
-    pub const ALL: [Self; 4] = [Self::Ok, Self::Conflict, Self::Error, Self::Timeout];
-
-    /// The result as a label value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Conflict => "conflict",
-            Self::Error => "error",
-            Self::Timeout => "timeout",
-        }
     }
 }
 
@@ -122,7 +93,6 @@ impl OperatorMetrics {
     /// A name is already registered.
     pub fn register(registry: &Registry, controllers: &[&'static str], panics: &Panics) -> prometheus::Result<Self> {
         let families = Families(registry);
-        let counter = |name, help, labels: &[&str]| families.counter(name, help, labels);
         let build = families.gauge(
             "redislease_build_info",
             "Always 1; the label is the version of the operator.",
@@ -136,7 +106,7 @@ impl OperatorMetrics {
             &["priority"],
         )?;
         let metrics = Self {
-            reconciles: counter(
+            reconciles: families.counter(
                 "redislease_reconcile_total",
                 "Reconciliations, by controller and result.",
                 &["controller", "result"],
@@ -147,17 +117,17 @@ impl OperatorMetrics {
                 &["controller", "result"],
                 &SECONDS,
             )?,
-            writes: counter(
+            writes: families.counter(
                 "redislease_api_writes_total",
                 "Writes to the API server, by kind of object and result.",
                 &["kind", "result"],
             )?,
-            refused: counter(
+            refused: families.counter(
                 "redislease_writes_refused_total",
                 "Writes to pods and workloads that the API server refused or never answered (denied) or stored with other values (altered), by kind.",
                 &["kind", "reason"],
             )?,
-            corrections: counter(
+            corrections: families.counter(
                 "redislease_corrections_total",
                 "Writes to pods and workloads that correct what others changed after the operator had written it, by kind.",
                 &["kind"],
@@ -187,9 +157,9 @@ impl OperatorMetrics {
                 self.reconciles.with_label_values(&[*controller, result]);
             }
         }
-        for kind in WriteKind::ALL {
-            for result in WriteResult::ALL {
-                self.writes.with_label_values(&[kind.as_str(), result.as_str()]);
+        for kind in WRITES {
+            for outcome in OUTCOMES {
+                self.writes.with_label_values(&[kind, outcome]);
             }
         }
         for kind in KINDS.map(kind_label) {
@@ -251,14 +221,19 @@ impl OperatorMetrics {
         self.corrections.with_label_values(&[kind_label(kind)]).inc();
     }
 
-    /// Counts a write.
-    pub fn wrote(&self, kind: WriteKind, result: WriteResult) {
-        self.writes.with_label_values(&[kind.as_str(), result.as_str()]).inc();
+    /// Counts a call that has ended, if it is a write.
+    pub fn called(&self, request: &Request, verdict: Verdict) {
+        if let Some(kind) = write_label(request) {
+            self.writes.with_label_values(&[kind, outcome_label(verdict)]).inc();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use redislease_core::time::Time;
+    use redislease_plan::status::NoticeReason;
+
     use super::*;
     use crate::metrics::page::registered as page;
 
@@ -283,7 +258,9 @@ mod tests {
         assert_eq!(before.matches("redislease_api_writes_total{").count(), 20, "{before}");
 
         metrics.reconciled("lease", false, Duration::from_millis(20));
-        metrics.wrote(WriteKind::Event, WriteResult::Ok);
+        let key = ("uid".into(), NoticeReason::Acquired);
+        metrics.called(&Request::Event { namespace: "n".into(), key, not_before: Time(0) }, Verdict::Done);
+        metrics.called(&Request::Probe, Verdict::Done);
         metrics.queued([0, 2, 0, 0, 0, 9]);
         metrics.attempts_wait(7);
         metrics.event_dropped();

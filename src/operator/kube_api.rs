@@ -16,7 +16,6 @@ use kube::api::ListParams;
 use kube::config::Config;
 use kube::core::{ApiResource, DynamicObject, ObjectList};
 use kube::{Api, Client};
-use redislease_lock::contain::Panicked;
 use redislease_plan::api::validated::{Workload, WorkloadKind};
 use serde_json::Value;
 
@@ -45,13 +44,8 @@ pub fn lacks_kind(error: &CallError) -> bool {
     matches!(error, CallError::NotFound) || matches!(error, CallError::Unanswered(text) if text.ends_with("(404)"))
 }
 
-/// The error of a call whose code panicked.
-pub fn panicked(panicked: &Panicked) -> CallError {
-    CallError::Panicked(format!("panic: {panicked}"))
-}
-
 /// The error of a call that failed.
-pub fn failed(error: kube::Error) -> CallError {
+fn failed(error: kube::Error) -> CallError {
     match error {
         // Admission is before storage, so the object is unchanged, also if the webhook says that it is gone or has changed.
         kube::Error::Api(status) if is_of_webhook(&status.message) => {

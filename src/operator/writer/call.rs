@@ -23,7 +23,6 @@ use serde_json::{Map, Value, json};
 
 use super::startable::{self, pod_candidate};
 use super::{owned, tokens};
-use crate::metrics::operator::WriteKind;
 use crate::operator::kube_api::{self, CallError, LONGEST_WEBHOOK, TIMEOUT, call, call_within};
 
 /// The part of a request that its caller keeps until it is sent.
@@ -31,18 +30,6 @@ pub(super) enum Payload {
     None,
     Event(Box<Event>),
     Change(Box<Change>),
-}
-
-/// The kind of write; `None` for a read.
-pub(super) const fn kind(request: &Request) -> Option<WriteKind> {
-    match request {
-        Request::LeaseStatus { .. } => Some(WriteKind::LeaseStatus),
-        Request::QuorumStatus { .. } => Some(WriteKind::QuorumStatus),
-        Request::Role { .. } => Some(WriteKind::PodRole),
-        Request::LeaseChange(_) => Some(WriteKind::Lease),
-        Request::Event { .. } => Some(WriteKind::Event),
-        _ => None,
-    }
 }
 
 /// Sends a request.

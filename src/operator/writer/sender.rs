@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::{self, Payload};
 use super::{Done, Writer};
-use crate::metrics::operator::WriteResult;
 use crate::operator::kube_api::{self, Connect};
 
 /// How long the writer sends pending events at the end of the process.
@@ -143,7 +142,7 @@ impl Sender {
         self.calls.spawn(async move {
             // A panic, such as one while an object of a tenant is read, fails this call only.
             let answer = contained_task(call::send(client, &shared.lists, &request, payload).boxed()).await;
-            let answer = answer.unwrap_or_else(|panicked| Err(kube_api::panicked(&panicked)));
+            let answer = answer.unwrap_or_else(|panicked| Err(CallError::Panicked(format!("panic: {panicked}"))));
             Ended { client: of, number, answer, took: began.elapsed() }
         });
     }
@@ -163,15 +162,7 @@ impl Sender {
         let ended = self.writer.state().calls.answered(now, number, answer, entropy);
         let Some((request, Judged { verdict, problem })) = ended else { return };
         let metrics = &self.writer.shared.metrics;
-        if let Some(kind) = call::kind(&request) {
-            let result = match verdict {
-                Verdict::Done => WriteResult::Ok,
-                Verdict::Conflict | Verdict::Raced => WriteResult::Conflict,
-                Verdict::Refused | Verdict::Panicked => WriteResult::Error,
-                Verdict::Unanswered => WriteResult::Timeout,
-            };
-            metrics.wrote(kind, result);
-        }
+        metrics.called(&request, verdict);
         let error = problem.unwrap_or_default();
         match verdict {
             Verdict::Panicked => {
