@@ -9,20 +9,19 @@ use redislease_plan::election::HandoverTarget;
 /// The maximum length of `reportingInstance` in a Kubernetes Event.
 const MAX_INSTANCE: usize = 128;
 
+/// The text if it is valid, or else the rule.
+fn checked(text: &str, is_valid: bool, rule: &str) -> Result<String, String> {
+    if is_valid { Ok(text.to_owned()) } else { Err(rule.to_owned()) }
+}
+
 pub(super) fn cluster_name(text: &str) -> Result<String, String> {
-    if names::is_cluster_name(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("a cluster name must have at most 63 letters, digits, '-', '.' and '_'".to_owned())
-    }
+    let rule = "a cluster name must have at most 63 letters, digits, '-', '.' and '_'";
+    checked(text, names::is_cluster_name(text), rule)
 }
 
 pub(super) fn namespace(text: &str) -> Result<String, String> {
-    if names::is_dns_label(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("a namespace must have 1 to 63 lower-case letters, digits and '-', and must begin and end with a letter or digit".to_owned())
-    }
+    let rule = "a namespace must have 1 to 63 lower-case letters, digits and '-', and must begin and end with a letter or digit";
+    checked(text, names::is_dns_label(text), rule)
 }
 
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
@@ -33,18 +32,13 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 
 pub(super) fn instance(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
-    if (1..=MAX_INSTANCE).contains(&text.len()) && text.bytes().all(plain) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("an instance name must have 1 to {MAX_INSTANCE} letters, digits, '-', '.', '_' and '/'"))
-    }
+    let is_valid = (1..=MAX_INSTANCE).contains(&text.len()) && text.bytes().all(plain);
+    let rule = format!("an instance name must have 1 to {MAX_INSTANCE} letters, digits, '-', '.', '_' and '/'");
+    checked(text, is_valid, &rule)
 }
 
 pub(super) fn handover_target(text: &str) -> Result<String, String> {
-    match HandoverTarget::of(Some(text)) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("the target must be pod/NAME or cluster/NAME".to_owned()),
-    }
+    checked(text, HandoverTarget::of(Some(text)).is_ok(), "the target must be pod/NAME or cluster/NAME")
 }
 
 pub(super) fn wait(text: &str) -> Result<Duration, String> {
