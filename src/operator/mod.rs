@@ -69,6 +69,7 @@ use definitions::Definitions;
 use engine::{Driver, Message, Shell};
 use leadership::Replica;
 use supervisor::{BoxedTask, TaskSupervisor};
+use unreadable::Unreadable;
 use watched::{AHEAD, Namespaces};
 use watches::Objects;
 use writer::Writer;
@@ -310,12 +311,20 @@ impl Context {
         // After a restart the terms must be renewed in time; the next elections, for which the pods are needed, can wait
         // for a second. With 10,000 leases each of the two lists takes the API server more than that.
         let leases_first = CancellationToken::new();
-        let of_leases = Objects::all(self.watched().apis(), "RedisLease", &self.metrics).complete(listed.0);
-        let of_leases = of_leases.before(leases_first.clone()).with_events(writer.clone());
+        let of_leases = Objects {
+            listed: Some(listed.0),
+            before: Some(leases_first.clone()),
+            unreadable: Unreadable::with_events(writer.clone()),
+            ..Objects::all(self.watched().apis(), "RedisLease", &self.metrics)
+        };
         let leases = watches::follow(of_leases, |lease: RedisLease| lease, lease_events, self.stop.clone());
         self.spawn(tasks, "the watch of RedisLeases", Box::pin(leases));
-        let of_pods = Objects::all(self.watched().apis(), "Pod", &self.metrics).complete(listed.1).count(lists);
-        let of_pods = of_pods.after(leases_first);
+        let of_pods = Objects {
+            listed: Some(listed.1),
+            lists: Some(lists),
+            after: Some(leases_first),
+            ..Objects::all(self.watched().apis(), "Pod", &self.metrics)
+        };
         let pods = watches::follow(of_pods, |pod: PodObject| PodFacts::from(&pod), pod_events, self.stop.clone());
         self.spawn(tasks, "the watch of pods", Box::pin(pods));
     }

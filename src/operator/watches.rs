@@ -22,7 +22,6 @@ use super::kube_api;
 use super::merge::{Merged, Open, Shown, merge};
 use super::trimmed::{Object, Trimmed};
 use super::unreadable::Unreadable;
-use super::writer::Writer;
 use crate::http::Part;
 use crate::locked::locked;
 use crate::metrics::operator::OperatorMetrics;
@@ -35,48 +34,27 @@ const OTHERS_FIRST: Duration = Duration::from_secs(5);
 
 /// The objects to watch.
 pub(super) struct Objects<T> {
-    apis: Vec<Api<T>>,
-    kind: &'static str,
-    config: watcher::Config,
-    listed: Option<Part>,
-    lists: Option<ListCount>,
-    before: Option<CancellationToken>,
-    after: Option<CancellationToken>,
-    unreadable: Unreadable,
-    metrics: OperatorMetrics,
+    pub apis: Vec<Api<T>>,
+    pub kind: &'static str,
+    /// Counts panics.
+    pub metrics: OperatorMetrics,
+    /// Reports objects that cannot be read.
+    pub unreadable: Unreadable,
+    /// Completed with the first complete list.
+    pub listed: Option<Part>,
+    /// Counts the lists.
+    pub lists: Option<ListCount>,
+    /// Cancelled with the first complete list.
+    pub before: Option<CancellationToken>,
+    /// The watch begins when this is cancelled, or after five seconds.
+    pub after: Option<CancellationToken>,
 }
 
 impl<T> Objects<T> {
     /// All objects of a kind, through these APIs. Panics are counted in `metrics`.
     pub fn all(apis: Vec<Api<T>>, kind: &'static str, metrics: &OperatorMetrics) -> Self {
-        let (config, metrics) = (watcher::Config::default().timeout(WATCH_SECONDS), metrics.clone());
-        let unreadable = Unreadable::default();
-        Self { apis, kind, config, listed: None, lists: None, before: None, after: None, unreadable, metrics }
-    }
-
-    /// `listed` is completed with the first complete list.
-    pub fn complete(self, listed: Part) -> Self {
-        Self { listed: Some(listed), ..self }
-    }
-
-    /// Cancels `next` with the first complete list.
-    pub fn before(self, next: CancellationToken) -> Self {
-        Self { before: Some(next), ..self }
-    }
-
-    /// Begins when `first` is cancelled, or after five seconds.
-    pub fn after(self, first: CancellationToken) -> Self {
-        Self { after: Some(first), ..self }
-    }
-
-    /// Sends an event about an object that cannot be read.
-    pub fn with_events(self, writer: Writer) -> Self {
-        Self { unreadable: Unreadable::with_events(writer), ..self }
-    }
-
-    /// `lists` counts the lists.
-    pub fn count(self, lists: ListCount) -> Self {
-        Self { lists: Some(lists), ..self }
+        let (metrics, unreadable) = (metrics.clone(), Unreadable::default());
+        Self { apis, kind, metrics, unreadable, listed: None, lists: None, before: None, after: None }
     }
 }
 
@@ -118,7 +96,7 @@ async fn follow_objects<T, F>(
 ) where
     T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    let Objects { apis, kind, config, mut listed, lists, before, after, .. } = objects;
+    let Objects { apis, kind, mut listed, lists, before, after, .. } = objects;
     if let Some(first) = after
         && !others_listed(&first, OTHERS_FIRST, &stop).await
     {
@@ -126,8 +104,14 @@ async fn follow_objects<T, F>(
     }
     let namespaces: Vec<_> = apis.iter().map(|api| api.namespace().unwrap_or_default().to_owned()).collect();
     let open = apis.into_iter().map(|api| {
-        let (backoff, config) = (Arc::<Mutex<Backoff>>::default(), config.clone());
-        Box::new(move || retried(api.clone(), kind, config.clone(), Arc::clone(&backoff)).boxed()) as Open<_>
+        // It outlives the stream.
+        let backoff = Arc::<Mutex<Backoff>>::default();
+        let begin = move || {
+            let (api, path) = (api.clone(), api.resource_url().to_owned());
+            let open = move || watcher(api.clone(), watcher::Config::default().timeout(WATCH_SECONDS));
+            paced(open, kind, path, Arc::clone(&backoff)).boxed()
+        };
+        Box::new(begin) as Open<_>
     });
     let mut events = merge(open.collect()).boxed();
     loop {
@@ -173,21 +157,6 @@ async fn others_listed(first: &CancellationToken, most: Duration, stop: &Cancell
     }
 }
 
-/// The events of one watch. After an error it pauses and continues, and after an outage of the API server it lists again.
-/// `backoff` outlives the stream.
-fn retried<T>(
-    api: Api<T>,
-    kind: &'static str,
-    config: watcher::Config,
-    backoff: Arc<Mutex<Backoff>>,
-) -> impl Stream<Item = Shown<T>> + Send
-where
-    T: kube::Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
-{
-    let path = api.resource_url().to_owned();
-    paced(move || watcher(api.clone(), config.clone()), kind, path, backoff)
-}
-
 /// Whether the API server may have been restored from a backup before it serves this watch again. A restored server accepts a
 /// watch from a resource version that it has yet to reach, and sends no event until then. A full list also costs much, so a
 /// watch that a healthy server closes or delays goes on from its version.
@@ -207,8 +176,8 @@ fn is_refusal(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 
-/// The events of what `open` opens, with a pause after each error. The pauses grow until a list is complete and the watch after it
-/// works.
+/// The events of what `open` opens, with a pause after each error. After an outage of the API server it lists again. The pauses grow
+/// until a list is complete and the watch after it works.
 fn paced<T: Send, S: Stream<Item = Result<Event<T>, watcher::Error>> + Send>(
     open: impl Fn() -> S + Clone + Send,
     kind: &'static str,
