@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use redislease_plan::api::{
     RedisLease, RedisLeaseSpec, RedisLeaseStatus, RedisQuorum, RedisQuorumSpec, RedisQuorumStatus,
@@ -28,8 +28,8 @@ pub trait Object: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'st
 
 #[derive(Deserialize)]
 pub struct SpecAndStatus<S, T> {
-    #[serde(default)]
-    metadata: Metadata,
+    #[serde(default, with = "Metadata")]
+    metadata: ObjectMeta,
     spec: S,
     status: Option<T>,
 }
@@ -38,7 +38,7 @@ impl Object for RedisLease {
     type Fields = SpecAndStatus<RedisLeaseSpec, RedisLeaseStatus>;
 
     fn new(SpecAndStatus { metadata, spec, status }: Self::Fields) -> Self {
-        Self { metadata: metadata.into(), spec, status }
+        Self { metadata, spec, status }
     }
 }
 
@@ -46,7 +46,7 @@ impl Object for RedisQuorum {
     type Fields = SpecAndStatus<RedisQuorumSpec, RedisQuorumStatus>;
 
     fn new(SpecAndStatus { metadata, spec, status }: Self::Fields) -> Self {
-        Self { metadata: metadata.into(), spec, status }
+        Self { metadata, spec, status }
     }
 }
 
@@ -54,7 +54,7 @@ impl Object for PodObject {
     type Fields = SpecAndStatus<PodSpec, PodStatus>;
 
     fn new(SpecAndStatus { metadata, spec, status }: Self::Fields) -> Self {
-        Self { metadata: metadata.into(), spec, status: status.unwrap_or_default() }
+        Self { metadata, spec, status: status.unwrap_or_default() }
     }
 }
 
@@ -79,7 +79,7 @@ impl<'de, K: Object> Deserialize<'de> for Trimmed<K> {
             Err(error) => problem(&error, text),
         };
         let OnlyMetadata { metadata } = serde_json::from_str(text).map_err(D::Error::custom)?;
-        Ok(Self(Err(Malformed { metadata: metadata.into(), error })))
+        Ok(Self(Err(Malformed { metadata, error })))
     }
 }
 
@@ -94,13 +94,13 @@ fn problem(error: &serde_json::Error, text: &str) -> String {
 
 #[derive(Deserialize)]
 struct OnlyMetadata {
-    #[serde(default)]
-    metadata: Metadata,
+    #[serde(default, with = "Metadata")]
+    metadata: ObjectMeta,
 }
 
-/// The fields of [`ObjectMeta`] without the managed fields. Deserialization skips unknown fields without allocating.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+/// Reads [`ObjectMeta`] without the managed fields. Deserialization skips unknown fields without allocating.
+#[derive(Deserialize)]
+#[serde(remote = "ObjectMeta", rename_all = "camelCase")]
 struct Metadata {
     annotations: Option<BTreeMap<String, String>>,
     creation_timestamp: Option<Time>,
@@ -110,32 +110,15 @@ struct Metadata {
     generate_name: Option<String>,
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
+    #[serde(skip)]
+    managed_fields: Option<Vec<ManagedFieldsEntry>>,
     name: Option<String>,
     namespace: Option<String>,
     owner_references: Option<Vec<OwnerReference>>,
     resource_version: Option<String>,
+    #[serde(skip)]
+    self_link: Option<String>,
     uid: Option<String>,
-}
-
-impl From<Metadata> for ObjectMeta {
-    fn from(metadata: Metadata) -> Self {
-        Self {
-            annotations: metadata.annotations,
-            creation_timestamp: metadata.creation_timestamp,
-            deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
-            deletion_timestamp: metadata.deletion_timestamp,
-            finalizers: metadata.finalizers,
-            generate_name: metadata.generate_name,
-            generation: metadata.generation,
-            labels: metadata.labels,
-            name: metadata.name,
-            namespace: metadata.namespace,
-            owner_references: metadata.owner_references,
-            resource_version: metadata.resource_version,
-            uid: metadata.uid,
-            ..Self::default()
-        }
-    }
 }
 
 impl<K: Object> Resource for Trimmed<K> {
