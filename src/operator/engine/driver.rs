@@ -8,8 +8,24 @@ use redislease_plan::engine::{Effect, Engine, Input, Machine, Surroundings};
 use redislease_plan::index::LeaseId;
 use redislease_plan::plan::Authority;
 
-use super::message::Message;
 use crate::operator::quorums::QuorumUpdate;
+
+/// A message of another task.
+#[derive(Debug)]
+pub enum Message {
+    /// An input, as it is.
+    Input(Input),
+    /// A quorum has changed: its facts, its connections, or the grant of its election.
+    Quorum(QuorumUpdate),
+    /// The authority of this process over the leases of this quorum has changed.
+    Authority(String),
+}
+
+impl From<Input> for Message {
+    fn from(input: Input) -> Self {
+        Self::Input(input)
+    }
+}
 
 /// The engine's interface to clocks, keepers, the writer and metrics. No method blocks.
 pub trait Outside {

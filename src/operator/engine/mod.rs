@@ -2,12 +2,9 @@
 //! its effects. Nothing here waits. A panic in a turn or in an effect affects only its lease.
 
 mod driver;
-mod message;
 mod run;
 mod shell;
-mod watcher;
 
-pub use driver::Driver;
-pub use message::Message;
+pub use driver::{Driver, Message};
 pub use run::{channels, run};
 pub use shell::{CONTROLLER, Shell};

@@ -12,8 +12,7 @@ use redislease_plan::index::{LeaseId, NamespaceFacts, WorkloadChange};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use super::driver::{Driver, Outside};
-use super::message::Message;
+use super::driver::{Driver, Message, Outside};
 
 /// The capacity of a watch's channel. When it is full, the watch waits.
 const AHEAD: usize = 1024;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use redislease_core::lease::Config;
+use redislease_core::lease::{Config, Renewal, View};
 use redislease_core::time::Time;
 use redislease_lock::clock;
-use redislease_lock::keeper::{Keeper, LeaseHandle, Policy, Setup};
+use redislease_lock::keeper::{Keeper, LeaseHandle, Observer, Policy, Setup};
 use redislease_lock::mailbox::Mailbox;
 use redislease_plan::annotations::Problem;
 use redislease_plan::api::RedisLease;
@@ -20,12 +20,11 @@ use redislease_plan::plan::{Authority, Command, Effect as Planned, Measure, News
 use redislease_plan::status::{Importance, Notice, TermEnd};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::driver::Outside;
-use super::message::Message;
+use super::driver::{Message, Outside};
 use super::run::Inbox;
-use super::watcher::Watcher;
 use crate::metrics::lease::{LeaseMetrics, LeaseRecord};
 use crate::metrics::operator::OperatorMetrics;
+use crate::metrics::renewals::QuorumRenewals;
 use crate::operator::authority::Grant;
 use crate::operator::kube_api;
 use crate::operator::quorums::{Connection, InUse, QuorumUpdate};
@@ -300,6 +299,33 @@ impl Outside for Shell {
 
     fn attempts_wait(&mut self, leases: usize) {
         self.metrics.attempts_wait(leases);
+    }
+}
+
+/// Passes what a machine reports to the engine and to the metrics.
+struct Watcher {
+    slot: Arc<Slot>,
+    record: Arc<LeaseRecord>,
+    quorum: Option<Arc<QuorumRenewals>>,
+    /// Keeps the quorum's connections open while the machine exists.
+    _in_use: Option<Arc<InUse>>,
+}
+
+impl Observer for Watcher {
+    fn renewed(&self, renewal: &Renewal, ttl_ms: u64) {
+        self.record.renewed(renewal);
+        if let Some(quorum) = &self.quorum {
+            quorum.renewed(renewal, ttl_ms);
+        }
+    }
+
+    fn changed(&self, view: &View) {
+        self.record.viewed(view);
+        self.slot.show(view);
+    }
+
+    fn ended(&self) {
+        self.slot.end();
     }
 }
 
