@@ -68,7 +68,7 @@ use authority::Authorities;
 use definitions::Definitions;
 use engine::{Driver, Message, Shell};
 use leadership::Replica;
-use supervisor::{BoxedTask, TaskSupervisor};
+use supervisor::TaskSupervisor;
 use unreadable::Unreadable;
 use watched::{AHEAD, Namespaces};
 use watches::Objects;
@@ -195,11 +195,10 @@ impl Context {
         // The writer ends after the tasks that use it, so that the last events are sent.
         let decided = CancellationToken::new();
         let writing_task = writer.clone().run(self.connect(), decided.clone());
-        writing.spawn(self.supervisor.must_not_end("the API writer", Box::pin(writing_task) as BoxedTask));
+        writing.spawn(self.supervisor.must_not_end("the API writer", Box::pin(writing_task)));
 
         if let Some((uid, definitions)) = self.may_begin(&writer, identified).await {
-            let following = definitions.follow(self.stop.clone());
-            self.spawn(&deciding, "the comparison of definitions", Box::pin(following));
+            self.spawn(&deciding, "the comparison of definitions", definitions.follow(self.stop.clone()));
             let cluster = Cluster { name: self.options.cluster.clone(), uid };
             let replica = self.replica(&cluster, &writer);
             let (metrics, leases) = (self.metrics.clone(), self.lease_metrics.clone());
@@ -222,7 +221,7 @@ impl Context {
                 tried,
                 listed: quorums_listed,
             };
-            self.spawn(&deciding, "the engine", Box::pin(engine::run(engine, inbox, self.stop.clone())));
+            self.spawn(&deciding, "the engine", engine::run(engine, inbox, self.stop.clone()));
             self.follow_quorums(&deciding, quorums);
             let lease_events =
                 self.follow_workloads(&deciding, senders.workloads, senders.leases, &writer, &authorities);
@@ -244,25 +243,24 @@ impl Context {
         Box::new(move || kube_api::connect(&access))
     }
 
-    fn spawn(&self, tasks: &TaskTracker, what: &'static str, work: BoxedTask) {
-        tasks.spawn(self.supervisor.must_not_end(what, work));
+    fn spawn(&self, tasks: &TaskTracker, what: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        tasks.spawn(self.supervisor.must_not_end(what, Box::pin(work)));
     }
 
     /// Runs the controller of the operator's RedisQuorums, and follows them for it.
     fn follow_quorums(&self, tasks: &TaskTracker, controller: quorums::Parts) {
         let (events, watch) = mpsc::channel(AHEAD);
-        let running = quorums::run(controller, watch, self.stop.clone());
-        self.spawn(tasks, "the controller of RedisQuorums", Box::pin(running));
+        self.spawn(tasks, "the controller of RedisQuorums", quorums::run(controller, watch, self.stop.clone()));
         let api = Api::namespaced(self.client.clone(), &self.options.namespace);
         let of_quorums = Objects::all(vec![api], "RedisQuorum", &self.metrics);
         let quorums = watches::follow(of_quorums, |quorum: RedisQuorum| quorum, events, self.stop.clone());
-        self.spawn(tasks, "the watch of RedisQuorums", Box::pin(quorums));
+        self.spawn(tasks, "the watch of RedisQuorums", quorums);
     }
 
     fn follow_namespaces(&self, tasks: &TaskTracker, events: mpsc::Sender<Watched<NamespaceFacts>>) {
         let Namespaces { client, chosen } = self.watched();
         let namespaces = namespaces::follow(client, chosen, self.metrics.clone(), events, self.stop.clone());
-        self.spawn(tasks, "the watch of namespaces", Box::pin(namespaces));
+        self.spawn(tasks, "the watch of namespaces", namespaces);
     }
 
     /// Follows annotated workloads, or only those that leases switch. Returns where the events of leases go.
@@ -290,12 +288,12 @@ impl Context {
             authorities: authorities.clone(),
             metrics: self.metrics.clone(),
         };
-        self.spawn(tasks, "the controller of annotations", Box::pin(annotations::run(controller, self.stop.clone())));
+        self.spawn(tasks, "the controller of annotations", annotations::run(controller, self.stop.clone()));
         if !creates {
             return lease_events;
         }
         let (shared, events) = mpsc::channel(AHEAD);
-        self.spawn(tasks, "the events of RedisLeases", Box::pin(annotations::share(events, lease_events, facts)));
+        self.spawn(tasks, "the events of RedisLeases", annotations::share(events, lease_events, facts));
         shared
     }
 
@@ -318,7 +316,7 @@ impl Context {
             ..Objects::all(self.watched().apis(), "RedisLease", &self.metrics)
         };
         let leases = watches::follow(of_leases, |lease: RedisLease| lease, lease_events, self.stop.clone());
-        self.spawn(tasks, "the watch of RedisLeases", Box::pin(leases));
+        self.spawn(tasks, "the watch of RedisLeases", leases);
         let of_pods = Objects {
             listed: Some(listed.1),
             lists: Some(lists),
@@ -326,7 +324,7 @@ impl Context {
             ..Objects::all(self.watched().apis(), "Pod", &self.metrics)
         };
         let pods = watches::follow(of_pods, |pod: PodObject| PodFacts::from(&pod), pod_events, self.stop.clone());
-        self.spawn(tasks, "the watch of pods", Box::pin(pods));
+        self.spawn(tasks, "the watch of pods", pods);
     }
 
     /// The writer, and the signal that the API server has answered a call.

@@ -8,9 +8,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::locked::locked;
 
-/// A task of the operator.
-pub(super) type BoxedTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Tracks the tasks that must not end.
 #[derive(Clone, Debug)]
 pub(super) struct TaskSupervisor {

@@ -36,7 +36,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::authority::Authorities;
 use super::kube_api::reference;
-use super::supervisor::BoxedTask;
 use super::watched::{AHEAD, Namespaces};
 use super::watches::{self, Objects};
 use super::writer::Writer;
@@ -190,7 +189,7 @@ fn follow<K>(
     namespaces: &Namespaces,
     metrics: &OperatorMetrics,
     stop: &CancellationToken,
-    watches: &mut Vec<BoxedTask>,
+    watches: &mut Vec<BoxFuture<'static, ()>>,
     events: &mut Followed,
 ) where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
