@@ -1,16 +1,15 @@
 //! `docs/coming-from.md` has the pages of the library's guide for those who come from another lock.
 
-use std::path::Path;
+use redislease_lab::read;
 
-use super::{assert_current, read};
-
-const GUIDE: &str = "crates/locker/src/guide";
+use super::assert_current;
 
 /// The pages that the module of the guide includes, in its order.
 fn pages() -> String {
-    let module = read(&Path::new(GUIDE).join("coming_from.rs"));
+    let in_guide = |file: &str| read(&format!("crates/locker/src/guide/{file}"));
+    let module = in_guide("coming_from.rs");
     let included = module.split("include_str!(\"").skip(1).filter_map(|text| text.split('"').next());
-    let pages: Vec<String> = included.map(|page| read(&Path::new(GUIDE).join(page))).collect();
+    let pages: Vec<String> = included.map(in_guide).collect();
     assert!(pages.len() > 5, "the pages are not found");
     pages.join("\n")
 }

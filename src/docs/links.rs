@@ -3,7 +3,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{pages, read, repository};
+use redislease_lab::repository;
+
+use super::{pages, read};
 
 /// The targets of the links `[text](target)` outside code.
 fn targets(page: &str) -> Vec<String> {

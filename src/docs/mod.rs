@@ -15,12 +15,10 @@ mod links;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use redislease_lab::repository;
+
 /// With this variable, the tests write the generated pages instead of comparing them.
 const UPDATE: &str = "UPDATE_DOCS";
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
-}
 
 /// Compares a generated page with the committed one, or writes it.
 fn assert_current(page: &str, generated: &str) {

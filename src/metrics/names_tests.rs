@@ -1,11 +1,11 @@
 //! Checks that the code, docs/metrics.md, the chart's alerts and dashboard use the same names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use prometheus::Registry;
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
+use redislease_lab::{read, repository};
 use redislease_lock::nodes::{Config, NodeConfig};
 use redislease_plan::plan::Shown;
 use redislease_plan::status::TermEnd;
@@ -128,14 +128,6 @@ fn unit(name: &str, family: &Family) -> &'static str {
         _ if family.kind == "counter" => "count",
         _ => "number",
     }
-}
-
-fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(repository(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 fn yaml(path: &str) -> Value {
@@ -325,7 +317,7 @@ fn alerts_are_complete_and_each_has_a_runbook() {
         assert!(docs.contains(&row), "docs/metrics.md has no row {row:?}");
         pages.insert(format!("{alert}.md"));
     }
-    let found = std::fs::read_dir(repository("docs/runbooks")).unwrap();
+    let found = std::fs::read_dir(repository().join("docs/runbooks")).unwrap();
     let found: BTreeSet<String> = found.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(found, pages, "one page for each alert");
 }
