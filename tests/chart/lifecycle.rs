@@ -172,7 +172,7 @@ fn a_release_is_installed_upgraded_rolled_back_and_removed_without_harm_to_lease
         if again.uid() != term.uid() || !again.is_active() || again.token() < term.token() {
             return Err(again.to_string());
         }
-        lease.wait_for_roles(&again, 3, Duration::from_secs(2)).map_err(|error| error.to_string())
+        Ok(lease.wait_for_roles(&again, 3, Duration::from_secs(2))?)
     })
 }
 

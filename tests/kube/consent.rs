@@ -73,7 +73,7 @@ fn mistakes_in_an_annotated_workload_do_not_stop_it() -> Result<()> {
             // The operator changes the lease a moment later: the term goes on.
             installation.annotate(of, "deployment/billing", &["redislease.io/active-replicas=5"])?;
             installation.wait_for("it is scaled", SOON, || {
-                let now = workload(installation, of, "Deployment").map_err(|error| error.to_string())?;
+                let now = workload(installation, of, "Deployment")?;
                 if now["spec"]["replicas"] == 5 { Ok(()) } else { Err(now["spec"]["replicas"].to_string()) }
             })?;
             let after = lease.state()?;
@@ -99,7 +99,7 @@ fn a_workload_is_scaled_only_by_the_lease_that_it_names() -> Result<()> {
     installation.annotate("consent", "deployment/billing", &["redislease.io/activated-by=first"])?;
     let held = first.wait("held", FIRST_ELECTION * 2, LeaseState::is_active)?;
     let scaled = installation.wait_for("it is scaled", SOON, || {
-        let now = workload(installation, "consent", "Deployment").map_err(|error| error.to_string())?;
+        let now = workload(installation, "consent", "Deployment")?;
         if now["spec"]["replicas"] == 2 { Ok(now) } else { Err(now["spec"]["replicas"].to_string()) }
     })?;
     let owner = format!("{}.{}", held.uid(), scaled["metadata"]["uid"].as_str().unwrap_or_default());
@@ -118,7 +118,7 @@ fn a_workload_is_scaled_only_by_the_lease_that_it_names() -> Result<()> {
     installation.annotate("consent", "deployment/billing", &["redislease.io/activated-by-"])?;
     first.wait("refused again", FIRST_ELECTION, |now| now.reason("Ready") == "NotPermitted" && !now.is_active())?;
     let free = installation.wait_for("its marks are gone", AFTER_ONE_LEASE, || {
-        let now = workload(installation, "consent", "Deployment").map_err(|error| error.to_string())?;
+        let now = workload(installation, "consent", "Deployment")?;
         let left = now["metadata"].to_string();
         let is_marked = ["lease.redislease.io/", "token.redislease.io/", "owner.redislease.io/"];
         if is_marked.iter().any(|mark| left.contains(mark)) { Err(left) } else { Ok(now) }

@@ -47,8 +47,8 @@ fn replace(installation: &Installation, versions: &Value, field: &str, keeps: bo
         &patch,
     ])?;
     installation.wait_for("the changed definition is served", SOON * 4, || {
-        let document = installation.control_plane().get("/openapi/v3/apis/redislease.io/v1alpha1");
-        let document = document.map_err(|error| error.to_string())?.ok_or("no document")?;
+        let document = installation.control_plane().get("/openapi/v3/apis/redislease.io/v1alpha1")?;
+        let document = document.ok_or("no document")?;
         let schema = &document["components"]["schemas"]["io.redislease.v1alpha1.RedisLease"];
         if schema.pointer(field).is_some() == keeps { Ok(()) } else { Err(schema.to_string()) }
     })
@@ -56,7 +56,7 @@ fn replace(installation: &Installation, versions: &Value, field: &str, keeps: bo
 
 fn wait_until_not_ready(installation: &Installation, operator: &Operator, within: Duration) -> Result<()> {
     installation.wait_for("/readyz says what the definition lacks", within, || {
-        let (code, page) = operator.get("/readyz").map_err(|error| error.to_string())?;
+        let (code, page) = operator.get("/readyz")?;
         let lacks = "that of RedisLease lacks spec.activation, spec.granularity: run `redislease crds | kubectl apply";
         if code == 503 && page.contains(lacks) { Ok(()) } else { Err(page) }
     })

@@ -232,7 +232,7 @@ fn others_who_never_rest_do_not_delay_a_stop() -> Result<()> {
         thread::sleep(SOON);
         let stopped = lease.patch(&json!({"spec": {"suspend": true}})).and_then(|()| {
             installation.wait_for("the workload is withdrawn", SOON, || {
-                let now = workload(installation, "restless", "Deployment").map_err(|error| error.to_string())?;
+                let now = workload(installation, "restless", "Deployment")?;
                 let label = &now["metadata"]["labels"][LABEL];
                 if label == "standby" { Ok(()) } else { Err(label.to_string()) }
             })

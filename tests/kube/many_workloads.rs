@@ -50,7 +50,7 @@ fn three_hundred_workloads_stop_before_another_cluster_may_start_them() -> Resul
     )?;
     let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
     let all_have = |replicas: u32| {
-        let list = installation.control_plane().get(&path).map_err(|error| error.to_string())?.unwrap_or_default();
+        let list = installation.control_plane().get(&path)?.unwrap_or_default();
         let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         let of_them = items.iter().filter(|item| item["spec"]["replicas"] == replicas).count();
         if of_them == LEASES as usize { Ok(()) } else { Err(format!("{of_them} of {LEASES} have {replicas} replicas")) }

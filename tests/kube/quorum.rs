@@ -316,7 +316,7 @@ fn a_wrong_address_that_leads_to_the_server_of_another_node_costs_one_vote() -> 
     let get = ["get", "redisquorum", "astray", "--namespace", SYSTEM, "--output=jsonpath={.status.nodes}"];
     let shown = |part: &'static str, count: usize| {
         installation.wait_for(part, SOON, || {
-            let nodes = installation.control_plane().kubectl(&get).map_err(|error| error.to_string())?;
+            let nodes = installation.control_plane().kubectl(&get)?;
             if nodes.matches(part).count() == count { Ok(()) } else { Err(nodes) }
         })
     };
@@ -357,7 +357,7 @@ fn an_edit_of_the_command_timeout_reaches_what_is_open() -> Result<()> {
     let lease = installation.lease("slow", "billing", &json!({"quorumRef": {"name": "slow"}}))?;
     let get = ["get", "redisquorum", "slow", "--namespace", SYSTEM, "--output=jsonpath={.status.nodes[*].message}"];
     installation.wait_for("all answers are late", SOON, || {
-        let shown = installation.control_plane().kubectl(&get).map_err(|error| error.to_string())?;
+        let shown = installation.control_plane().kubectl(&get)?;
         if shown.matches("100 ms").count() == 3 { Ok(()) } else { Err(shown) }
     })?;
     lease.wait("nobody can decide", SOON, |now| !now.is_active() && now.reason("Ready") == "QuorumUnavailable")?;

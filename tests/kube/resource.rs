@@ -84,9 +84,7 @@ fn a_malformed_lease_affects_no_other_lease() -> Result<()> {
         "metadata": {"name": "broken", "namespace": "malformed"},
         "spec": {"candidates": 7, "leaseDuration": {}},
     });
-    installation.wait_for("the changed CRD is served", SOON, || {
-        installation.apply(&broken).map_err(|error| error.to_string())
-    })?;
+    installation.wait_for("the changed CRD is served", SOON, || Ok(installation.apply(&broken)?))?;
     lease.wait_for_roles(&first, 3, SOON)?;
     let holder = first.holder().unwrap_or_default();
     cluster.kubectl(&["annotate", "pod", "-n", "malformed", holder, "token.redislease.io/broken=1"])?;

@@ -53,7 +53,7 @@ fn after_a_restore_of_etcd_everything_is_right_again() -> Result<()> {
     pods.wait_for_roles(&now, 3, CONVERGED)?;
     let token = right(&scales, &of_workload)?.token().unwrap_or_default().to_string();
     installation.wait_for("the workload has the token of the status", CONVERGED, || {
-        let shown = workload(&installation, "restored-scaled", "Deployment").map_err(|error| error.to_string())?;
+        let shown = workload(&installation, "restored-scaled", "Deployment")?;
         let carried = &shown["metadata"]["annotations"]["token.redislease.io/billing"];
         let is_right = *carried == *token && shown["spec"]["replicas"] == 3;
         if is_right { Ok(()) } else { Err(format!("{} {}", shown["metadata"], shown["spec"]["replicas"])) }

@@ -201,7 +201,7 @@ fn a_start_of_the_operator_takes_no_pod_from_its_controller() -> Result<()> {
         installation.apply(&marked)?;
         operator.start_again()?;
         installation.wait_for("the label of the lease that is gone is removed", FIRST_ELECTION, || {
-            let pod = cluster.get("/api/v1/namespaces/ghosts/pods/marked").map_err(|error| error.to_string())?;
+            let pod = cluster.get("/api/v1/namespaces/ghosts/pods/marked")?;
             let labels = &pod.unwrap_or_default()["metadata"]["labels"];
             if labels["lease.redislease.io/gone"].is_null() { Ok(()) } else { Err(labels.to_string()) }
         })?;
