@@ -1,7 +1,7 @@
 //! `redislease doctor` on real servers and a real control plane, with each fault made on purpose.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::{Duration, SystemTime};
 
 use redislease_lab::{
@@ -11,15 +11,13 @@ use redislease_lab::{
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::support::{Cluster, FIRST_ELECTION, SOON, options, secret};
+use crate::support::{Cluster, FIRST_ELECTION, SOON, options, redislease, secret};
 
 /// The names of the servers in their certificates.
 const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 
 fn doctor(kubeconfig: &Path, args: &[&str]) -> Output {
-    let run =
-        Command::new(env!("CARGO_BIN_EXE_redislease")).arg("doctor").args(args).env("KUBECONFIG", kubeconfig).output();
-    run.expect("the binary runs")
+    redislease(kubeconfig, &[&["doctor"], args].concat())
 }
 
 /// Exit code and findings.

@@ -3,12 +3,12 @@
 mod refused;
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::Duration;
 
 use redislease_lab::{ControlPlane, Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM, Watch};
 use serde_json::{Value, json};
 
+use crate::handover::handover;
 use crate::holder::wait_for_events;
 use crate::support::{
     AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, is, no_key_is_left, options, set_rules,
@@ -87,6 +87,12 @@ fn name(pod: &Value) -> &str {
 /// Whether only the gate of the lease keeps the pod from its start.
 fn waits(pod: &Value) -> bool {
     pod["spec"]["schedulingGates"] == json!([{"name": GATE}]) && pod["spec"]["nodeName"].is_null()
+}
+
+/// Whether there are three pods, and each of them waits. The pod of [`catch_up`] does not count.
+fn no_pod_runs(installation: &Installation, namespace: &str) -> std::result::Result<(), String> {
+    let pods: Vec<Value> = pods(installation, namespace)?.into_iter().filter(|pod| name(pod) != "last").collect();
+    if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
 }
 
 fn is_ready(pod: &Value) -> bool {
@@ -211,10 +217,7 @@ fn a_pod_that_the_operator_may_not_delete_keeps_its_term_when_the_lease_is_suspe
     the_term_is_kept(&installation, namespace, first.attempt().unwrap_or_default())?;
     set_rules(&installation, &rules)?;
     lease.wait("suspended", SOON, |now| now.reason("Ready") == "Suspended" && !now.is_active())?;
-    installation.wait_for("no pod runs", SOON, || {
-        let pods = pods(&installation, namespace)?;
-        if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
-    })
+    installation.wait_for("no pod runs", SOON, || no_pod_runs(&installation, namespace))
 }
 
 #[test]
@@ -231,12 +234,7 @@ fn a_pod_that_loses_the_lease_is_deleted() -> Result<()> {
 
     // The last one in the order of the election.
     let to = lease.roles()?.into_keys().rfind(|pod| *pod != before).expect("another candidate");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redislease"));
-    let done = command
-        .args(["handover", "billing", "--namespace", namespace, "--to", &format!("pod/{to}")])
-        .env("KUBECONFIG", cluster.kubeconfig())
-        .output()
-        .expect("the binary runs");
+    let done = handover(installation, namespace, &["--to", &format!("pod/{to}")]);
     assert!(done.status.success(), "{done:?}");
     let (second, after) = running(installation, &lease, namespace, Some(&first), AFTER_ONE_LEASE)?;
     assert_eq!(name(&after), to);
@@ -255,11 +253,7 @@ fn a_pod_that_loses_the_lease_is_deleted() -> Result<()> {
 
     // Without an election, no pod runs, and all of them can be elected again.
     lease.patch(&json!({"spec": {"suspend": true}}))?;
-    installation.wait_for("no pod runs", AFTER_ONE_LEASE, || {
-        let pods: Vec<Value> = pods(installation, namespace)?.into_iter().filter(|pod| name(pod) != "last").collect();
-        if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
-    })?;
-    Ok(())
+    installation.wait_for("no pod runs", AFTER_ONE_LEASE, || no_pod_runs(installation, namespace))
 }
 
 /// The budget allows no eviction: the pods with a gate are not Ready. A handover moves the lease, and the drain ends.
@@ -293,9 +287,7 @@ fn a_drain_that_a_budget_blocks_continues_after_a_handover() -> Result<()> {
     let refused = evict().expect_err("the budget refuses the eviction").to_string();
     assert!(refused.contains("disruption budget"), "{refused}");
 
-    let mut handover = Command::new(env!("CARGO_BIN_EXE_redislease"));
-    handover.args(["handover", "billing", "--namespace", namespace]).env("KUBECONFIG", cluster.kubeconfig());
-    let done = handover.output().expect("the binary runs");
+    let done = handover(installation, namespace, &[]);
     assert!(done.status.success(), "{done:?}");
     let (_, next) = running(installation, &lease, namespace, Some(&first), AFTER_ONE_LEASE)?;
     assert_ne!(name(&next), holder);
@@ -396,13 +388,9 @@ fn an_operator_without_the_flag_or_the_rights_starts_no_pod() -> Result<()> {
             && ready.message.contains("without --allow-scheduling-gate (rbac.allowSchedulingGate in the chart)"),
         "{refused}"
     );
-    let no_pod_runs = || {
-        let pods = pods(&installation, namespace)?;
-        if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
-    };
-    installation.wait_for("three pods wait", SOON, no_pod_runs)?;
+    installation.wait_for("three pods wait", SOON, || no_pod_runs(&installation, namespace))?;
     throughout(Duration::from_secs(2), |_| {
-        assert_eq!(no_pod_runs(), Ok(()));
+        assert_eq!(no_pod_runs(&installation, namespace), Ok(()));
         assert_eq!(lease.state()?.holder(), None);
         Ok(())
     })?;
@@ -417,6 +405,6 @@ fn an_operator_without_the_flag_or_the_rights_starts_no_pod() -> Result<()> {
         let event = installation.wait_for_event(namespace, on, "ActivationRefused", &says, SOON)?;
         assert!(event.kind == "Warning" && event.note.contains("the RedisLease operator can change only"), "{event:?}");
     }
-    assert_eq!(no_pod_runs(), Ok(()));
+    assert_eq!(no_pod_runs(&installation, namespace), Ok(()));
     Ok(())
 }

@@ -1,15 +1,15 @@
 //! Leases that a cluster holds: a workload runs in one cluster only.
 
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM};
 use serde_json::{Value, json};
 
-use crate::handover::to_another_cluster;
+use crate::handover::{handover, to_another_cluster};
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, shared_with_rights, throughout, two_control_planes,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, redislease, shared_with_rights, throughout,
+    two_control_planes,
 };
 
 const ROLE: &str = "lease.redislease.io/billing";
@@ -68,7 +68,7 @@ fn wait_for(
     value: &Value,
 ) -> Result<Value> {
     installation.wait_for(&format!("{kind} {of}/billing is {role}, spec.{field} {value}"), READ_AGAIN, || {
-        let now = workload(installation, of, kind).map_err(|error| error.to_string())?;
+        let now = workload(installation, of, kind)?;
         let is_so = now["metadata"]["labels"][ROLE] == role && now["spec"][field] == *value;
         if is_so { Ok(now) } else { Err(format!("{} {}", now["metadata"]["labels"], now["spec"][field])) }
     })
@@ -97,12 +97,10 @@ fn a_workload_runs_in_the_cluster_that_holds_the_lease(here: &Installation, ther
     assert_eq!(first.holder(), Some("billing"), "the workload");
     let running = replicas(here, "scaled", "active", 3)?;
     assert_eq!(running["metadata"]["annotations"][TOKEN], first.token().unwrap_or_default().to_string());
-    let mut why = Command::new(env!("CARGO_BIN_EXE_redislease"));
-    why.args(["why", "billing", "--namespace=scaled", "--quorum-namespace=redislease-system"]);
-    why.env_clear().env("KUBECONFIG", here.control_plane().kubeconfig()).env("HOME", "/nowhere");
+    let why = ["why", "billing", "--namespace=scaled", "--quorum-namespace=redislease-system"];
     // On a busy machine, the API server can be slower than the timeout of one call.
     let said = here.wait_for("redislease why answers", FIRST_ELECTION, || {
-        let output = why.output().expect("the binary runs");
+        let output = redislease(here.control_plane().kubeconfig(), &why);
         if output.status.success() { Ok(output.stdout) } else { Err(format!("{output:?}")) }
     })?;
     let said = String::from_utf8(said).expect("text");
@@ -116,11 +114,7 @@ fn a_workload_runs_in_the_cluster_that_holds_the_lease(here: &Installation, ther
     there.control_plane().kubectl(&["scale", "deployment", "billing", "--namespace=scaled", "--replicas=5"])?;
     replicas(there, "scaled", "standby", 0)?;
 
-    let mut handover = Command::new(env!("CARGO_BIN_EXE_redislease"));
-    handover.args(["handover", "billing", "--namespace=scaled", "--to=cluster/elsewhere"]);
-    let done =
-        handover.env_clear().env("KUBECONFIG", here.control_plane().kubeconfig()).env("HOME", "/nowhere").output();
-    let done = done.expect("the binary runs");
+    let done = handover(here, "scaled", &["--to=cluster/elsewhere"]);
     assert!(done.status.success(), "{done:?}");
     replicas(there, "scaled", "active", 3)?;
     let stopped = workload(here, "scaled", "Deployment")?;
@@ -131,7 +125,7 @@ fn a_workload_runs_in_the_cluster_that_holds_the_lease(here: &Installation, ther
     // A deleted lease leaves the workload as it is, without label and token.
     there.control_plane().kubectl(&["delete", "redislease", "billing", "--namespace=scaled"])?;
     there.wait_for("the label is gone", AFTER_ONE_LEASE, || {
-        let now = workload(there, "scaled", "Deployment").map_err(|error| error.to_string())?;
+        let now = workload(there, "scaled", "Deployment")?;
         let is_left = now["metadata"]["labels"][ROLE].is_string() || now["metadata"]["annotations"][TOKEN].is_string();
         if is_left { Err(now["metadata"].to_string()) } else { Ok(()) }
     })?;
@@ -225,7 +219,7 @@ fn marks(now: &Value) -> Vec<String> {
 
 fn no_marks(installation: &Installation, of: &str) -> Result<()> {
     let now = installation.wait_for(&format!("no mark is left in {of}"), READ_AGAIN, || {
-        let now = workload(installation, of, "Deployment").map_err(|error| error.to_string())?;
+        let now = workload(installation, of, "Deployment")?;
         let left = marks(&now);
         if left.is_empty() { Ok(now) } else { Err(format!("{left:?}")) }
     })?;
@@ -270,7 +264,7 @@ fn without_leases_by_annotation_the_operator_sees_a_change_of_its_workload() -> 
         let to = format!("--replicas={other}");
         installation.control_plane().kubectl(&["scale", "deployment", "billing", "--namespace=unannotated", &to])?;
         installation.wait_for("the replicas are corrected", WATCHED, || {
-            let now = workload(installation, "unannotated", "Deployment").map_err(|error| error.to_string())?;
+            let now = workload(installation, "unannotated", "Deployment")?;
             if now["spec"]["replicas"] == 3 { Ok(()) } else { Err(now["spec"]["replicas"].to_string()) }
         })?;
     }

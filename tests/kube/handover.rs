@@ -1,19 +1,17 @@
 //! Requested handovers: with the command line, with annotations, and to another cluster.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use redislease_lab::{Installation, LeaseState, Result};
 use serde_json::{Value, json};
 
 use crate::holder::{held, wait_for_events};
-use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, redislease, shared};
 
-/// Runs `redislease handover`.
-fn handover(installation: &Installation, namespace: &str, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_redislease"));
-    let kubeconfig = installation.control_plane().kubeconfig();
-    command.args(["handover", "billing", "--namespace", namespace]).args(args);
-    command.env_clear().env("KUBECONFIG", kubeconfig).env("HOME", "/nowhere").output().expect("the binary runs")
+/// Runs `redislease handover` for the lease `billing`.
+pub fn handover(installation: &Installation, namespace: &str, args: &[&str]) -> Output {
+    let args = [&["handover", "billing", "--namespace", namespace], args].concat();
+    redislease(installation.control_plane().kubeconfig(), &args)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -53,11 +51,7 @@ fn a_requested_handover_moves_the_lease_to_the_pod() -> Result<()> {
     assert!(text(&refused.stderr).contains("No candidate of the lease has the name absent."), "{refused:?}");
     let wrong = handover(installation, "moved", &["--to", "absent"]);
     assert_eq!(wrong.status.code(), Some(64), "{wrong:?}");
-    let absent = Command::new(env!("CARGO_BIN_EXE_redislease"))
-        .args(["handover", "absent", "--namespace=moved"])
-        .env("KUBECONFIG", installation.control_plane().kubeconfig())
-        .output()
-        .expect("the binary runs");
+    let absent = redislease(installation.control_plane().kubeconfig(), &["handover", "absent", "--namespace=moved"]);
     assert!(text(&absent.stderr).contains("there is no RedisLease absent in namespace moved"), "{absent:?}");
     assert_eq!(lease.state()?.token(), second.token(), "no term was ended");
 

@@ -3,14 +3,15 @@
 //! Each test runs one round with the faults that differ most. `REDISLEASE_TEST_ROUNDS=10` runs ten with all faults.
 
 use std::env;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use redislease_lab::{Cut, Installation, InstallationOptions, Lease, LeaseState, Operator, Peer, RedisServer, Result};
 use serde_json::json;
 
 use crate::endpoints::Numbers;
-use crate::support::{FIRST_ELECTION, SOON, count, installation_on, is, keys, keys_named, options, rounds, throughout};
+use crate::support::{
+    FIRST_ELECTION, SOON, count, installation_on, is, keys, keys_named, options, redislease, rounds, throughout,
+};
 
 /// The leases, all with the same candidates.
 const NAMES: [&str; 3] = ["billing", "mail", "reports"];
@@ -261,10 +262,8 @@ fn no_lease_moves_when_the_leader_is_paused_for_any_time() -> Result<()> {
 
 /// What `redislease doctor` prints.
 fn doctor(installation: &Installation) -> String {
-    let mut doctor = Command::new(env!("CARGO_BIN_EXE_redislease"));
-    doctor.arg("doctor").env_clear().env("HOME", "/nowhere");
-    let output = doctor.env("KUBECONFIG", installation.control_plane().kubeconfig()).output();
-    String::from_utf8(output.expect("the binary runs").stdout).expect("text")
+    let output = redislease(installation.control_plane().kubeconfig(), &["doctor"]);
+    String::from_utf8(output.stdout).expect("text")
 }
 
 /// The formulas have two sides: a leader that dies, and one that is cut off from Redis.

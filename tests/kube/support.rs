@@ -1,6 +1,8 @@
 //! Shared by the tests: clusters, and helpers that read the keys on the Redis nodes.
 
 use std::env;
+use std::path::Path;
+use std::process::{Command, Output};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -134,6 +136,13 @@ pub fn shared_with_rights() -> &'static Cluster {
         Cluster::of(&options).expect("the shared cluster starts")
     });
     &SHARED
+}
+
+/// Runs `redislease` with this kubeconfig.
+pub fn redislease(kubeconfig: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redislease"));
+    command.args(args).env_clear().env("KUBECONFIG", kubeconfig).env("HOME", "/nowhere");
+    command.output().expect("the binary runs")
 }
 
 /// Changes each rule of the operator's ClusterRole. Returns the rules before.

@@ -3,32 +3,25 @@
 use std::error::Error;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use redislease_lab::{SYSTEM, Tools, poll};
 use serde_json::{Value, json};
 
 use crate::holder::held;
-use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, shared};
+use crate::support::{AFTER_ONE_LEASE, FIRST_ELECTION, SOON, redislease, shared};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Limit for an answer of the API server.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
-const REDISLEASE: &str = env!("CARGO_BIN_EXE_redislease");
-
-fn run(program: &Path, kubeconfig: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(program);
-    command.args(args).env_clear().env("KUBECONFIG", kubeconfig).env("HOME", "/nowhere");
-    command.output().expect("the binary runs")
-}
 
 fn why(kubeconfig: &Path, args: &[&str]) -> String {
     let args = [&["why", "billing", "--namespace=explained"], args].concat();
     // On a busy machine, the API server can be slower than the timeout of one call.
     let answered = poll(ANSWERED_WITHIN, || {
-        let output = run(Path::new(REDISLEASE), kubeconfig, &args);
+        let output = redislease(kubeconfig, &args);
         let error = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { Ok(output.stdout) } else { Err(format!("{args:?}: {error}")) }
     });
@@ -57,7 +50,7 @@ fn redislease_why() -> Outcome {
     missing_rights_are_named(holder)?;
     kubectl_finds_the_plugin(&text);
 
-    let absent = run(Path::new(REDISLEASE), admin, &["why", "absent", "-n", "explained"]);
+    let absent = redislease(admin, &["why", "absent", "-n", "explained"]);
     let error = String::from_utf8_lossy(&absent.stderr);
     assert!(!absent.status.success(), "{error}");
     assert!(error.starts_with("error: there is no RedisLease absent in namespace explained"), "{error}");
@@ -82,10 +75,7 @@ fn reader(name: &str, role: &[&str], namespaces: &[&str]) -> Outcome<PathBuf> {
         control_plane.kubectl(&[&["create", "rolebinding", name, &scope, &account], role].concat())?;
         let user = format!("--as=system:serviceaccount:explained:{name}");
         let kind = if *namespace == SYSTEM { "rq" } else { "rl" };
-        poll(SOON, || {
-            let answer = control_plane.kubectl(&["auth", "can-i", "get", kind, &scope, &user]);
-            answer.map(drop).map_err(|error| error.to_string())
-        })?;
+        poll(SOON, || Ok(control_plane.kubectl(&["auth", "can-i", "get", kind, &scope, &user])?))?;
     }
     Ok(control_plane.service_account_kubeconfig("explained", name)?)
 }
@@ -133,7 +123,7 @@ fn missing_rights_are_named(holder: &str) -> Outcome {
 
 fn kubectl_finds_the_plugin(as_admin: &str) {
     let folder = tempfile::tempdir().expect("a folder");
-    symlink(REDISLEASE, folder.path().join("kubectl-redislease")).expect("a link");
+    symlink(env!("CARGO_BIN_EXE_redislease"), folder.path().join("kubectl-redislease")).expect("a link");
     let kubectl = Tools::locate().expect("the tools are built").kubectl;
     let kubectl = |args: &[&str]| {
         let mut command = Command::new(&kubectl);

@@ -13,10 +13,7 @@ fn the_pod_of_a_suspended_lease_is_deleted_although_the_status_is_refused() -> R
     let (first, _) = running(installation, &lease, namespace, None, FIRST_ELECTION)?;
     let policy = refuse_statuses(installation, namespace)?;
     lease.patch(&json!({"spec": {"suspend": true}}))?;
-    installation.wait_for("no pod runs", SOON, || {
-        let pods = pods(installation, namespace)?;
-        if pods.len() == 3 && pods.iter().all(waits) { Ok(()) } else { Err(format!("{pods:?}")) }
-    })?;
+    installation.wait_for("no pod runs", SOON, || no_pod_runs(installation, namespace))?;
     no_key_is_left(installation, namespace)?;
     let now = lease.state()?;
     assert!(now.is_active() && now.attempt() == first.attempt(), "the status is out of date: {now}");
