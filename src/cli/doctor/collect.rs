@@ -89,7 +89,7 @@ fn account_of(namespace: &str, account: &str) -> SubjectAccessReviewSpec {
 }
 
 async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts {
-    let resource_attributes = Some(right.attributes());
+    let resource_attributes = Some(right.attributes.clone());
     let post = PostParams::default();
     let status = if let Some(account) = &scope.service_account {
         let spec = SubjectAccessReviewSpec { resource_attributes, ..account_of(&scope.namespace, account) };

@@ -6,46 +6,38 @@ use redislease_plan::api::RedisQuorum;
 use super::scope::Scope;
 
 /// One right.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Right {
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    subresource: &'static str,
-    /// Empty for all namespaces, and for objects without a namespace.
-    namespace: String,
-    name: String,
+    /// For an access review. Without a namespace: in all namespaces, or on objects without one.
+    pub attributes: ResourceAttributes,
     pub needed_for: &'static str,
 }
 
 impl Right {
-    /// Such as `patch pods in namespace shop`.
-    pub fn text(&self) -> String {
-        let mut text = format!("{} {}", self.verb, self.resource);
-        if !self.subresource.is_empty() {
-            text = format!("{text}/{}", self.subresource);
-        }
-        if !self.name.is_empty() {
-            text = format!("{text} {}", self.name);
-        }
-        match self.namespace.as_str() {
-            "" => text,
-            namespace => format!("{text} in namespace {namespace}"),
-        }
+    /// A resource is named with its subresource, such as `pods/status`. Without a namespace or a name, the text is empty.
+    fn new(verb: &str, group: &str, resource: &str, namespace: &str, name: &str, needed_for: &'static str) -> Self {
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let attributes = ResourceAttributes {
+            verb: given(verb),
+            group: given(group),
+            resource: given(resource),
+            subresource: given(subresource),
+            namespace: given(namespace),
+            name: given(name),
+            ..ResourceAttributes::default()
+        };
+        Self { attributes, needed_for }
     }
 
-    /// For an access review.
-    pub fn attributes(&self) -> ResourceAttributes {
-        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        ResourceAttributes {
-            verb: given(self.verb),
-            group: given(self.group),
-            resource: given(self.resource),
-            subresource: given(self.subresource),
-            namespace: given(&self.namespace),
-            name: given(&self.name),
-            ..ResourceAttributes::default()
-        }
+    /// Such as `patch pods in namespace shop`.
+    pub fn text(&self) -> String {
+        let ResourceAttributes { verb, resource, subresource, name, namespace, .. } = &self.attributes;
+        let part = |before: &str, part: &Option<String>| {
+            part.as_ref().map(|part| format!("{before}{part}")).unwrap_or_default()
+        };
+        let what = [part("", verb), part(" ", resource), part("/", subresource), part(" ", name)].concat();
+        what + &part(" in namespace ", namespace)
     }
 }
 
@@ -59,21 +51,19 @@ const SWITCHING: &[&str] = &["list", "watch", "patch"];
 type Rows = (&'static [&'static str], &'static str, &'static [&'static str], &'static str);
 
 fn rights_of(namespace: &str, rows: &[Rows]) -> Vec<Right> {
-    let of_row = |&(verbs, group, resources, needed_for): &Rows| {
-        let of_verb = move |&verb| resources.iter().map(move |resource| (verb, resource));
-        verbs.iter().flat_map(of_verb).map(move |(verb, resource)| {
-            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            let (namespace, name) = (namespace.to_owned(), String::new());
-            Right { verb, group, resource, subresource, namespace, name, needed_for }
-        })
-    };
-    rows.iter().flat_map(of_row).collect()
+    let mut rights = Vec::new();
+    for &(verbs, group, resources, needed_for) in rows {
+        for verb in verbs {
+            let right = |resource: &&str| Right::new(verb, group, resource, namespace, "", needed_for);
+            rights.extend(resources.iter().map(right));
+        }
+    }
+    rights
 }
 
 /// The right to read one object by its name.
-fn to_get(resource: &'static str, namespace: &str, name: &str, needed_for: &'static str) -> Right {
-    let (namespace, name) = (namespace.to_owned(), name.to_owned());
-    Right { verb: "get", group: "", resource, subresource: "", namespace, name, needed_for }
+fn to_get(resource: &str, namespace: &str, name: &str, needed_for: &'static str) -> Right {
+    Right::new("get", "", resource, namespace, name, needed_for)
 }
 
 /// Every right of an operator with these namespaces and features. The right to read Kubernetes nodes is optional.
@@ -142,8 +132,10 @@ pub(super) fn of_secrets(scope: &Scope, quorum: &RedisQuorum) -> Vec<Right> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use redislease_plan::plan::Allowed;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn each_secret_of_a_quorum_needs_a_right() {
@@ -161,7 +153,6 @@ mod tests {
         assert_eq!(rights("password", "tls"), [password, certificates]);
         assert_eq!(rights("tls", "tls"), [certificates], "both use one Secret");
     }
-    use redislease_plan::plan::Allowed;
 
     fn with(allowed: Allowed) -> Scope {
         Scope { allowed, ..Scope::default() }
