@@ -5,8 +5,15 @@ use std::process::Command;
 use redislease_lab::{Components, ControlPlane, Helm, Installation, InstallationOptions, Result, SYSTEM};
 use serde_json::{Value, json};
 
-/// Installs the chart with these values, and runs the command of the pod as the pod does.
-fn run_doctor(values: &[&str]) -> Result<()> {
+/// Runs the command of the pod as the pod does.
+#[test]
+fn the_doctor_succeeds_with_rights_in_some_namespaces() -> Result<()> {
+    let values = &[
+        "--set=watchNamespaces={shop,jobs}",
+        "--set=rbac.allowSchedulingGate=true",
+        "--set=rbac.allowScale=true",
+        "--set=rbac.allowSuspend=true",
+    ];
     let options = InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"));
     let control_plane = ControlPlane::start(Components::Nodes(1))?;
     let restricted = json!({"pod-security.kubernetes.io/enforce": "restricted"});
@@ -19,7 +26,7 @@ fn run_doctor(values: &[&str]) -> Result<()> {
     let cluster = installation.control_plane();
 
     let show = "--show-only=templates/tests/doctor.yaml";
-    let pod = Helm::new()?.template(&[values, &[show]].concat())?;
+    let pod = Helm::new()?.template(&[&values[..], &[show]].concat())?;
     let shown = ["create", "--filename=-", "--dry-run=server", "--output=json"];
     let pod: Value = serde_json::from_str(&cluster.kubectl_with_input(&shown, &pod)?).expect("JSON");
     assert_eq!(pod["metadata"]["namespace"], SYSTEM, "the restricted namespace admits it");
@@ -43,14 +50,4 @@ fn run_doctor(values: &[&str]) -> Result<()> {
     }
     assert!(table.contains("0 problems, 0 not checked"), "{table}");
     Ok(())
-}
-
-#[test]
-fn the_doctor_succeeds_with_rights_in_some_namespaces() -> Result<()> {
-    run_doctor(&[
-        "--set=watchNamespaces={shop,jobs}",
-        "--set=rbac.allowSchedulingGate=true",
-        "--set=rbac.allowScale=true",
-        "--set=rbac.allowSuspend=true",
-    ])
 }

@@ -154,10 +154,7 @@ fn the_operator_can_neither_start_nor_delete_pods_by_default() -> Result<()> {
         (SPEC, Patch("gated", start(&[("/metadata/annotations", json!({}))]))),
         ("cannot delete resource \"pods\"", Delete("started")),
     ] {
-        let refused = pods.send(&request, &[&pods.operator(), "--dry-run=server"]);
-        let refused = refused.expect_err(&format!("{request:?} is refused")).to_string();
-        assert!(refused.contains(message), "{request:?}: {refused}");
-        pods.send(&request, &["--dry-run=server"])?;
+        pods.refuses(message, &request)?;
     }
     Ok(())
 }
