@@ -185,11 +185,16 @@ fn generated_files_are_current() {
     assert!(output.status.success(), "{said}");
 }
 
+const README: &str = "charts/redislease/README.md";
+
+fn schema_of_values() -> Value {
+    let schema = redislease_lab::read("charts/redislease/values.schema.json");
+    serde_json::from_str(&schema).expect("the schema is JSON")
+}
+
 #[test]
 fn readme_describes_each_field_of_a_quorum() {
-    let read = |file| std::fs::read_to_string(Path::new(&Helm::chart()).join(file)).expect("the file is readable");
-    let schema: Value = serde_json::from_str(&read("values.schema.json")).expect("the schema is JSON");
-    let readme = read("README.md");
+    let (schema, readme) = (schema_of_values(), redislease_lab::read(README));
     let fields = schema.pointer("/properties/quorums/items/properties").and_then(Value::as_object);
     for field in fields.expect("the schema describes quorums").keys() {
         assert!(readme.contains(&format!("| `{field}` |")), "README.md does not describe quorums[].{field}");
@@ -198,11 +203,8 @@ fn readme_describes_each_field_of_a_quorum() {
 
 #[test]
 fn every_object_of_the_schema_refuses_unknown_fields() {
-    let path = Path::new(&Helm::chart()).join("values.schema.json");
-    let schema = std::fs::read_to_string(path).expect("the schema is readable");
-    let schema: Value = serde_json::from_str(&schema).expect("the schema is JSON");
     let mut open = Vec::new();
-    collect_open("", &schema, &mut open);
+    collect_open("", &schema_of_values(), &mut open);
     // Helm fills the first one; the API server checks the others.
     let affinity = ["nodeAffinity", "podAffinity", "podAntiAffinity"]
         .map(|kind| format!("/properties/affinity/properties/{kind}"));
@@ -213,7 +215,7 @@ fn every_object_of_the_schema_refuses_unknown_fields() {
 
 #[test]
 fn readme_describes_each_value() {
-    let readme = std::fs::read_to_string(Path::new(&Helm::chart()).join("README.md")).expect("README.md is readable");
+    let readme = redislease_lab::read(README);
     let (_, table) = readme.split_once("| Key | Type | Default | Description |").expect("README.md lists the values");
     let rows: Vec<Vec<&str>> = table.lines().skip(2).map(|row| row.trim_matches('|').split(" | ").collect()).collect();
     assert!(rows.len() > 50, "{rows:?}");

@@ -101,9 +101,7 @@ impl<'a> Held<'a> {
     fn moved(&self) -> Result<usize> {
         let mut moved = 0;
         for (before, lease) in &self.0 {
-            let now = lease.state()?;
-            moved +=
-                usize::from((now.token(), now.attempt(), now.is_active()) != (before.token(), before.attempt(), true));
+            moved += usize::from(!lease.state()?.continues(before));
         }
         Ok(moved)
     }
