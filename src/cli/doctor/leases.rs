@@ -17,7 +17,7 @@ use crate::operator::trimmed::{Malformed, Trimmed};
 /// The leases that this version cannot read, those of which the operator says that the spec is invalid or names something that cannot be used, and those whose durations let them move when a replica
 /// of the operator fails. `None` without the kind: another finding says so.
 pub(super) async fn with_problems(client: &Client, scope: &Scope) -> Option<Result<LeaseFacts, String>> {
-    let apis: Vec<Api<Trimmed<RedisLease>>> = match scope.watched.as_slice() {
+    let apis: Vec<Api<Trimmed<RedisLease>>> = match scope.watch_namespaces.as_slice() {
         [] => vec![Api::all(client.clone())],
         watched => watched.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect(),
     };

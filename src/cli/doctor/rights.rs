@@ -68,7 +68,7 @@ fn to_get(resource: &str, namespace: &str, name: &str, needed_for: &'static str)
 
 /// Every right of an operator with these namespaces and features. The right to read Kubernetes nodes is optional.
 pub(super) fn needed(scope: &Scope) -> Vec<Right> {
-    let watched = &scope.watched;
+    let watched = &scope.watch_namespaces;
     let mut rights = rights_of(
         &scope.namespace,
         &[
@@ -102,13 +102,13 @@ fn for_leases(scope: &Scope, namespace: &str) -> Vec<Right> {
         (&["get"], "batch", &["jobs", "cronjobs"], "for candidates.workloadRef"),
         (&["create"], EVENTS, &["events"], "to report events"),
     ];
-    if scope.allowed.scheduling_gate {
+    if scope.activations.allow_scheduling_gate {
         rows.push((&["delete"], "", &["pods"], "for activation.schedulingGate"));
     }
-    if scope.allowed.scale {
+    if scope.activations.allow_scale {
         rows.push((SWITCHING, "apps", &["deployments", "statefulsets"], "for activation.scale"));
     }
-    if scope.allowed.suspend {
+    if scope.activations.allow_suspend {
         rows.push((SWITCHING, "batch", &["cronjobs"], "for activation.suspend"));
     }
     if scope.annotations {
@@ -132,10 +132,10 @@ pub(super) fn of_secrets(scope: &Scope, quorum: &RedisQuorum) -> Vec<Right> {
 
 #[cfg(test)]
 mod tests {
-    use redislease_plan::plan::Allowed;
     use serde_json::json;
 
     use super::*;
+    use crate::cli::activations::Activations;
 
     #[test]
     fn each_secret_of_a_quorum_needs_a_right() {
@@ -154,15 +154,15 @@ mod tests {
         assert_eq!(rights("tls", "tls"), [certificates], "both use one Secret");
     }
 
-    fn with(allowed: Allowed) -> Scope {
-        Scope { allowed, ..Scope::default() }
+    fn with(activations: Activations) -> Scope {
+        Scope { activations, ..Scope::default() }
     }
 
     #[test]
     fn rights_are_in_all_or_in_the_watched_namespaces() {
         let texts = |watched: &[&str], features: Scope| -> Vec<String> {
-            let watched = watched.iter().map(|&name| name.to_owned()).collect();
-            let scope = Scope { namespace: "system".to_owned(), watched, ..features };
+            let watch_namespaces = watched.iter().map(|&name| name.to_owned()).collect();
+            let scope = Scope { namespace: "system".to_owned(), watch_namespaces, ..features };
             needed(&scope).iter().map(Right::text).collect()
         };
         let all = texts(&[], Scope { annotations: true, ..Scope::default() });
@@ -171,7 +171,8 @@ mod tests {
         {
             assert!(all.contains(&text.to_owned()), "{text}: {all:?}");
         }
-        let some = texts(&["shop", "jobs"], with(Allowed { scheduling_gate: true, ..Allowed::default() }));
+        let some =
+            texts(&["shop", "jobs"], with(Activations { allow_scheduling_gate: true, ..Activations::default() }));
         for text in [
             "patch pods in namespace jobs",
             "get namespaces kube-system in namespace kube-system",
@@ -203,7 +204,7 @@ mod tests {
             texts(&["shop"], features).into_iter().filter(is_switching).collect()
         };
         assert_eq!(of_workloads(Scope::default()), [""; 0]);
-        assert_eq!(of_workloads(with(Allowed { scale: true, ..Allowed::default() })), scale);
-        assert_eq!(of_workloads(with(Allowed { suspend: true, ..Allowed::default() })), suspend);
+        assert_eq!(of_workloads(with(Activations { allow_scale: true, ..Activations::default() })), scale);
+        assert_eq!(of_workloads(with(Activations { allow_suspend: true, ..Activations::default() })), suspend);
     }
 }
