@@ -43,15 +43,12 @@ struct Pending {
 /// When to send an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
-    /// A new entry, to be sent at this time.
-    New(EventKey, Time),
+    /// A new entry, to be sent at this time. If too many were pending, one of the namespace with the most was dropped for it.
+    New { key: EventKey, due: Time, dropped: Option<EventKey> },
     /// It was merged with a pending event.
     Merged,
     /// It was dropped: too many events are pending.
     Dropped,
-    /// A new entry, to be sent at this time. A pending event was dropped for it: too many are pending, and its namespace
-    /// has the most.
-    Replaced { dropped: EventKey, new: EventKey, at: Time },
 }
 
 /// The pending events, and how many each object has sent.
@@ -122,10 +119,7 @@ impl Events {
         let due = (used_until - Millis(ONE_MORE.0 * AT_ONCE)).max(now);
         self.pending.insert(key.clone(), new);
         *self.by_namespace.entry(namespace).or_default() += 1;
-        match dropped {
-            None => Accepted::New(key, due),
-            Some(dropped) => Accepted::Replaced { dropped, new: key, at: due },
-        }
+        Accepted::New { key, due, dropped }
     }
 
     /// Takes the pending event with this key, to send it now. `None` if it was dropped meanwhile.
@@ -231,10 +225,10 @@ mod tests {
         let mut events = Events::default();
         let acquired = |note: &str| notice(note, NoticeReason::Acquired);
         let first = events.add(Time(0), at(0), acquired("one"), on("a"));
-        let Accepted::New(key, due) = first else { panic!("{first:?}") };
+        let Accepted::New { key, due, .. } = first else { panic!("{first:?}") };
         assert_eq!(due, Time(0));
         assert_eq!(events.add(Time(1), at(1), acquired("two"), on("a")), Accepted::Merged);
-        assert!(matches!(events.add(Time(1), at(1), acquired("other"), on("b")), Accepted::New(..)));
+        assert!(matches!(events.add(Time(1), at(1), acquired("other"), on("b")), Accepted::New { .. }));
         let event = events.take(&key, "operator-0").unwrap();
         assert_eq!((event.note.as_deref(), event.event_time), (Some("two"), Some(MicroTime(at(0)))));
         assert_eq!(event.series, Some(EventSeries { count: 2, last_observed_time: MicroTime(at(1)) }));
@@ -248,7 +242,9 @@ mod tests {
         let mut events = Events::default();
         let mut name = |second: i64, note: &str, uid: &str| {
             let notice = notice(note, NoticeReason::UnknownAnnotation);
-            let Accepted::New(key, _) = events.add_once(Time(0), at(second), notice, on(uid)) else { panic!("new") };
+            let Accepted::New { key, .. } = events.add_once(Time(0), at(second), notice, on(uid)) else {
+                panic!("new")
+            };
             let event = events.take(&key, "operator-0").unwrap();
             assert_eq!(event.event_time, Some(MicroTime(at(second))));
             event.metadata.name.unwrap()
@@ -261,7 +257,7 @@ mod tests {
         // Events with different texts are not merged.
         for note in ["one", "two"] {
             let added = events.add_once(Time(0), at(0), notice(note, NoticeReason::UnknownAnnotation), on("a"));
-            assert!(matches!(added, Accepted::New(..)), "{added:?}");
+            assert!(matches!(added, Accepted::New { .. }), "{added:?}");
         }
         let again = events.add_once(Time(0), at(0), notice("one", NoticeReason::UnknownAnnotation), on("a"));
         assert_eq!(again, Accepted::Merged);
@@ -273,7 +269,7 @@ mod tests {
         let mut dues = Vec::new();
         for _ in 0..13 {
             match events.add(Time(1000), at(0), notice("x", NoticeReason::Acquired), on("a")) {
-                Accepted::New(key, due) => {
+                Accepted::New { key, due, .. } => {
                     dues.push(due.0);
                     events.take(&key, "i");
                 }
@@ -283,7 +279,7 @@ mod tests {
         assert_eq!(dues[..10], [1000; 10]);
         assert_eq!(dues[10..], [31_000, 61_000, 91_000]);
         let later = events.add(Time(1_000_000), at(0), notice("x", NoticeReason::Acquired), on("a"));
-        assert!(matches!(later, Accepted::New(_, Time(1_000_000))), "{later:?}");
+        assert!(matches!(later, Accepted::New { due: Time(1_000_000), .. }), "{later:?}");
     }
 
     #[test]
@@ -296,7 +292,7 @@ mod tests {
             notice(note, NoticeReason::InvalidAnnotation),
             on("a"),
         ) {
-            Accepted::New(key, at) => {
+            Accepted::New { key, due: at, .. } => {
                 due.push(at.0);
                 key
             }
@@ -320,7 +316,7 @@ mod tests {
         let mut events = Events::default();
         let mut add =
             |number: usize| events.add(Time(0), at(0), notice("x", NoticeReason::Acquired), on(&number.to_string()));
-        assert!((0..CAPACITY).all(|number| matches!(add(number), Accepted::New(..))));
+        assert!((0..CAPACITY).all(|number| matches!(add(number), Accepted::New { dropped: None, .. })));
         assert_eq!(add(CAPACITY), Accepted::Dropped);
         assert_eq!(add(7), Accepted::Merged);
     }
@@ -332,11 +328,11 @@ mod tests {
             let object = ObjectReference { namespace: Some(namespace.into()), ..on(&format!("{namespace}-{number}")) };
             events.add(Time(0), at(0), notice("x", NoticeReason::Acquired), object)
         };
-        assert!((0..CAPACITY).all(|number| matches!(add(number, "noisy"), Accepted::New(..))));
+        assert!((0..CAPACITY).all(|number| matches!(add(number, "noisy"), Accepted::New { dropped: None, .. })));
         for number in 0..CAPACITY / 2 {
             let added = add(number, "quiet");
             assert!(
-                matches!(&added, Accepted::Replaced { dropped: (of, _), .. } if of.starts_with("noisy-")),
+                matches!(&added, Accepted::New { dropped: Some((of, _)), .. } if of.starts_with("noisy-")),
                 "{added:?}"
             );
         }

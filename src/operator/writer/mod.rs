@@ -177,18 +177,18 @@ impl Writer {
     }
 
     fn queue_event(&self, state: &mut WriterState, now: Time, tenant: &Arc<str>, accepted: Accepted) {
-        let (key, due) = match accepted {
-            Accepted::Merged => return,
-            Accepted::Dropped => return self.shared.metrics.event_dropped(),
-            Accepted::Replaced { dropped, new: key, at: due } => {
-                state.calls.withdraw(&Key::Event(dropped));
-                self.shared.metrics.event_dropped();
-                (key, due)
+        match accepted {
+            Accepted::Merged => {}
+            Accepted::Dropped => self.shared.metrics.event_dropped(),
+            Accepted::New { key, due, dropped } => {
+                if let Some(dropped) = dropped {
+                    state.calls.withdraw(&Key::Event(dropped));
+                    self.shared.metrics.event_dropped();
+                }
+                let request = Request::Event { namespace: tenant.clone(), key, not_before: due };
+                state.calls.submit(now, request, Box::new(|_| ()));
             }
-            Accepted::New(key, due) => (key, due),
-        };
-        let request = Request::Event { namespace: tenant.clone(), key, not_before: due };
-        state.calls.submit(now, request, Box::new(|_| ()));
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, WriterState> {
