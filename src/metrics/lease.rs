@@ -62,17 +62,17 @@ impl LeaseMetrics {
         for (label, value) in [("lease", lease), ("lease_namespace", namespace), ("quorum", quorum)] {
             push_label(&mut labels, label, value);
         }
-        let record = Arc::new(LeaseRecord { labels: labels.into(), ..LeaseRecord::default() });
-        locked(&self.records).insert((namespace.to_owned(), lease.to_owned()), record.clone());
+        let name = (namespace.to_owned(), lease.to_owned());
+        let record = Arc::new(LeaseRecord { name: name.clone(), labels: labels.into(), ..LeaseRecord::default() });
+        locked(&self.records).insert(name, record.clone());
         record
     }
 
     /// Removes a lease from the page. Its later counts are not shown.
-    pub fn remove(&self, namespace: &str, lease: &str, record: &Arc<LeaseRecord>) {
+    pub fn remove(&self, record: &Arc<LeaseRecord>) {
         let mut records = locked(&self.records);
-        let name = (namespace.to_owned(), lease.to_owned());
-        if records.get(&name).is_some_and(|present| Arc::ptr_eq(present, record)) {
-            records.remove(&name);
+        if records.get(&record.name).is_some_and(|present| Arc::ptr_eq(present, record)) {
+            records.remove(&record.name);
         }
     }
 
@@ -162,6 +162,7 @@ fn push_label(labels: &mut String, label: &str, value: &str) {
 /// The metrics of one lease.
 #[derive(Debug, Default)]
 pub struct LeaseRecord {
+    name: Name,
     /// The labels, formatted as in each line.
     labels: Box<str>,
     transitions: AtomicU64,

@@ -205,7 +205,7 @@ fn the_series_vanish_with_what_they_describe() {
     let world = metrics();
     let _kept = world.1.lease("jobs", "kept", "default");
     let gone = world.1.lease("jobs", "gone", "default");
-    world.1.remove("jobs", "gone", &gone);
+    world.1.remove(&gone);
     // The keeper still seals its keys; its counts are not shown.
     gone.show(&shown());
     gone.renewed(&Renewal::Timeout);
@@ -213,10 +213,10 @@ fn the_series_vanish_with_what_they_describe() {
 
     // Created again with the same name while the old record still exists.
     let again = world.1.lease("jobs", "gone", "default");
-    world.1.remove("jobs", "gone", &gone);
+    world.1.remove(&gone);
     let of = r#"lease="gone",lease_namespace="jobs",quorum="default""#;
     assert_lines(&page(&world), &[&format!(r#"redislease_lease_renewals_total{{{of},result="failure"}} 0"#)]);
-    world.1.remove("jobs", "gone", &again);
+    world.1.remove(&again);
     assert!(!page(&world).contains("gone"), "{}", page(&world));
 
     drop(world.2.quorum("other"));

@@ -57,7 +57,7 @@ struct Lease {
     keeper: Option<(LeaseHandle, Arc<Slot>)>,
     /// The quorum of the keeper's machine.
     connection: Option<Arc<Connection>>,
-    record: Option<(String, String, Arc<LeaseRecord>)>,
+    record: Option<Arc<LeaseRecord>>,
 }
 
 impl Shell {
@@ -91,11 +91,7 @@ impl Shell {
     /// The metrics record of a lease, created on first use.
     fn record(&mut self, lease: &Subject) -> Arc<LeaseRecord> {
         let known = &mut self.leases.entry(lease.id).or_default().record;
-        let (_, _, record) = known.get_or_insert_with(|| {
-            let record = self.lease_metrics.lease(&lease.namespace, &lease.name, &lease.quorum);
-            (lease.namespace.to_string(), lease.name.clone(), record)
-        });
-        record.clone()
+        known.get_or_insert_with(|| self.lease_metrics.lease(&lease.namespace, &lease.name, &lease.quorum)).clone()
     }
 
     /// Makes a call of the engine.
@@ -200,9 +196,8 @@ impl Shell {
     }
 
     fn hide(&mut self, lease: LeaseId) {
-        let record = self.leases.get_mut(&lease).and_then(|lease| lease.record.take());
-        if let Some((namespace, name, record)) = record {
-            self.lease_metrics.remove(&namespace, &name, &record);
+        if let Some(record) = self.leases.get_mut(&lease).and_then(|lease| lease.record.take()) {
+            self.lease_metrics.remove(&record);
         }
     }
 }
@@ -252,7 +247,7 @@ impl Outside for Shell {
             Effect::Lease(lease, effect) => self.carry_out_planned(&lease, effect),
             Effect::Hide(lease) => self.hide(lease),
             Effect::DoNotCount(lease) => {
-                if let Some((_, _, record)) = self.leases.get(&lease).and_then(|lease| lease.record.as_ref()) {
+                if let Some(record) = self.leases.get(&lease).and_then(|lease| lease.record.as_ref()) {
                     record.stop_counting();
                 }
             }
