@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use redislease_lab::{Installation, Lease, LeaseState, Operator, Result};
 use serde_json::{Value, json};
 
+use crate::holder::held_by;
 use crate::support::{FIRST_ELECTION, SOON, installation, keys, shared, throughout};
 
 /// Limit for a removal. On a busy machine the quorum can be lost meanwhile, and the operator then elects itself again first.
@@ -161,9 +162,7 @@ fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
     let installation = &shared().installation;
     let (namespace, on) = ("by-hand", ("Deployment", "billing"));
     quorum_is_ready(installation)?;
-    installation.deployment(namespace, "billing", 2)?;
-    let lease = installation.lease(namespace, "billing", &json!({}))?;
-    let before = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
+    let (lease, before) = held_by(installation, namespace, 2, &json!({}))?;
     installation.annotate(namespace, "deployment/billing", &SHORT)?;
     let says = "RedisLease by-hand/billing was not created from an annotation";
     installation.wait_for_event(namespace, on, "LeaseNameTaken", says, FIRST_ELECTION)?;

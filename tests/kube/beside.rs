@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use redislease_lab::{LeaseState, Result};
+use redislease_lab::Result;
 use redislease_locker::{AcquireError, Locker, LockerBuilder, NodeState};
 use serde_json::json;
 
+use crate::holder::held_by;
 use crate::quorum::quorum;
-use crate::support::{FIRST_ELECTION, SOON, shared};
+use crate::support::{SOON, shared};
 
 /// The program names the servers as the RedisQuorum does.
 fn program(prefix: &str) -> LockerBuilder {
@@ -24,9 +25,7 @@ async fn a_program_takes_locks_on_servers_that_an_operator_has_admitted() -> Res
     let prefix = "beside";
     let installation = &shared().installation;
     installation.apply(&quorum(installation, "beside", &json!({"keyPrefix": prefix, "maxLeaseDuration": "10s"})))?;
-    installation.deployment("beside", "billing", 3)?;
-    let lease = installation.lease("beside", "billing", &json!({"quorumRef": {"name": "beside"}}))?;
-    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let (lease, first) = held_by(installation, "beside", 3, &json!({"quorumRef": {"name": "beside"}}))?;
 
     let refused = program(prefix).build().expect("valid");
     installation.wait_for("the mismatch", SOON, || {

@@ -9,7 +9,7 @@ use redislease_lab::{ControlPlane, Installation, InstallationOptions, Lease, Lea
 use serde_json::{Value, json};
 
 use crate::handover::handover;
-use crate::holder::wait_for_events;
+use crate::holder::{wait_for_event_on_both, wait_for_events};
 use crate::support::{
     AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, is, no_key_is_left, options, set_rules,
     shared_with_rights, the_term_is_kept, throughout,
@@ -242,10 +242,7 @@ fn a_pod_that_loses_the_lease_is_deleted() -> Result<()> {
     assert_eq!(second.json()["status"]["history"][0]["reason"], "HandoverRequested");
     wait_for_events(installation, namespace, &first, "HandoverRequested", " must stop: a handover was requested")?;
     let says = format!("{before} does not hold the lease any more and is deleted");
-    for on in [("RedisLease", "billing"), ("Pod", before.as_str())] {
-        let event = installation.wait_for_event(namespace, on, "PodDeleted", &says, SOON)?;
-        assert_eq!(event.kind, "Normal", "{event:?}");
-    }
+    wait_for_event_on_both(installation, namespace, &before, ("Normal", "PodDeleted"), &says)?;
     let is_gone = pods(installation, namespace)?.iter().all(|pod| name(pod) != before);
     assert!(is_gone, "the Deployment has replaced {before}");
     catch_up(cluster, &mut watch, namespace)?;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::handover::{handover, to_another_cluster};
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, redislease, shared_with_rights, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, redislease, shared_with_rights, the_status_is_kept,
     two_control_planes,
 };
 
@@ -193,11 +193,7 @@ fn a_lease_of_an_annotated_workload_keeps_its_term_after_an_orphaning_deletion()
     replicas(installation, "orphaned", "active", 3)?;
     cluster.kubectl(&["delete", "deployment", "billing", "--namespace=orphaned", "--cascade=orphan"])?;
     lease.wait("the reference is invalid", READ_AGAIN, |now| now.reason("Ready") == "InvalidReference")?;
-    throughout(AFTER_ONE_LEASE, |_| {
-        let now = lease.state()?;
-        assert!(now.is_active() && now.token() == held.token(), "{now}");
-        Ok(())
-    })?;
+    the_status_is_kept(&lease, &held, AFTER_ONE_LEASE)?;
     let sets = cluster.get("/apis/apps/v1/namespaces/orphaned/replicasets")?.unwrap_or_default();
     assert_eq!(sets["items"][0]["spec"]["replicas"], 3, "it runs on");
     installation.workload("Deployment", "orphaned", "billing", &over)?;
@@ -314,11 +310,7 @@ fn a_workload_is_stopped_when_its_term_is_lost_although_the_spec_fits_no_more_si
     lease.wait("unfit", SOON, |now| now.reason("Ready") == "InvalidSpec" && now.is_active())?;
     operator.restart()?;
     // The new process has adopted the term when it renews it.
-    throughout(AFTER_ONE_LEASE, |after| {
-        let now = lease.state()?;
-        assert_eq!((now.is_active(), now.token()), (true, first.token()), "{after:?}: {now}");
-        Ok(())
-    })?;
+    the_status_is_kept(&lease, &first, AFTER_ONE_LEASE)?;
     replicas(&installation, "unfit", "active", 3)?;
     for server in &installation.redis()[..2] {
         server.process().pause()?;

@@ -8,6 +8,7 @@ use redislease_lab::{Installation, InstallationOptions, LeaseState, Operator, Re
 use serde_json::{Value, json};
 
 use crate::granularity::{consenting, replicas, scaled, scaling, workload};
+use crate::holder::held_by;
 use crate::support::{Cluster, FIRST_ELECTION, SOON, options, shared_with_rights, the_term_is_kept, throughout};
 
 const LABEL: &str = "lease.redislease.io/billing";
@@ -137,9 +138,7 @@ fn webhooks_that_strip_the_label_or_refuse_it_are_reported_and_cause_few_writes(
 fn a_fighter_is_corrected_counted_and_slowed_down() -> Result<()> {
     let Cluster { operator, installation } = Cluster::start()?;
     let namespace = "fought-over";
-    installation.deployment(namespace, "billing", 2)?;
-    let lease = installation.lease(namespace, "billing", &json!({}))?;
-    let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let (lease, held) = held_by(&installation, namespace, 2, &json!({}))?;
     lease.wait_for_roles(&held, 2, SOON)?;
     let holder = held.holder().unwrap_or_default();
     let before = role_writes(&operator)?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use redislease_lab::{Installation, Lease, LeaseState, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, is, keys, no_pod_is_active, shared};
 
@@ -16,6 +16,19 @@ pub fn held<'a>(installation: &'a Installation, namespace: &str) -> Result<(Leas
     })?;
     // The labels follow the answer to the write of the status: now the operator knows that the term is published.
     lease.wait_for_roles(&state, 3, SOON)?;
+    Ok((lease, state))
+}
+
+/// A Deployment with this many pods, and a held lease with these fields of its spec.
+pub fn held_by<'a>(
+    installation: &'a Installation,
+    namespace: &str,
+    pods: usize,
+    spec: &Value,
+) -> Result<(Lease<'a>, LeaseState)> {
+    installation.deployment(namespace, "billing", pods)?;
+    let lease = installation.lease(namespace, "billing", spec)?;
+    let state = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     Ok((lease, state))
 }
 
@@ -33,9 +46,20 @@ pub fn wait_for_events(
 ) -> Result<()> {
     let holder = term.holder().unwrap_or_default();
     let note = format!("term {}: {holder} in lab{says}", term.token().unwrap_or_default());
-    for on in [("RedisLease", "billing"), ("Pod", holder)] {
-        let event = installation.wait_for_event(namespace, on, reason, &note, SOON)?;
-        assert_eq!(event.kind, "Normal", "{event:?}");
+    wait_for_event_on_both(installation, namespace, holder, ("Normal", reason), &note)
+}
+
+/// Waits for an event on the lease and on this pod, with this type and reason.
+pub fn wait_for_event_on_both(
+    installation: &Installation,
+    namespace: &str,
+    pod: &str,
+    (kind, reason): (&str, &str),
+    says: &str,
+) -> Result<()> {
+    for on in [("RedisLease", "billing"), ("Pod", pod)] {
+        let event = installation.wait_for_event(namespace, on, reason, says, SOON)?;
+        assert_eq!(event.kind, kind, "{event:?}");
     }
     Ok(())
 }
@@ -62,9 +86,7 @@ fn a_graceful_deletion_hands_over_at_once_and_moves_the_label() -> Result<()> {
 #[test]
 fn a_terminating_holder_keeps_the_lease_until_it_has_stopped() -> Result<()> {
     let installation = &shared().installation;
-    installation.deployment("stopping", "billing", 3)?;
-    let lease = installation.lease("stopping", "billing", &json!({}))?;
-    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let (lease, first) = held_by(installation, "stopping", 3, &json!({}))?;
     let pod = first.holder().unwrap_or_default();
     let cluster = installation.control_plane();
     cluster.kubectl(&["annotate", "pod", "-n", "stopping", pod, "lab.redislease.io/stops-after=4s"])?;
@@ -100,10 +122,9 @@ fn after_a_forced_deletion_the_term_is_sealed_and_its_keys_expire() -> Result<()
 #[test]
 fn the_out_of_service_taint_proves_that_a_lost_holder_has_stopped() -> Result<()> {
     let Cluster { operator, installation } = Cluster::start()?;
-    installation.deployment("out-of-service", "billing", 3)?;
     // The pod garbage collector runs every 20 s; until then the holder is NotReady and terminating.
-    let lease = installation.lease("out-of-service", "billing", &json!({"election": {"unhealthyAfter": "5m"}}))?;
-    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let spec = json!({"election": {"unhealthyAfter": "5m"}});
+    let (lease, first) = held_by(&installation, "out-of-service", 3, &spec)?;
     let pod = first.holder().unwrap_or_default();
     let node = first.json()["status"]["holder"]["node"].as_str().unwrap_or_default().to_owned();
     let cluster = installation.control_plane();
@@ -127,10 +148,7 @@ fn the_out_of_service_taint_proves_that_a_lost_holder_has_stopped() -> Result<()
 #[test]
 fn a_holder_that_is_not_ready_keeps_the_lease_for_unhealthy_after() -> Result<()> {
     let installation = &shared().installation;
-    installation.deployment("sick", "billing", 3)?;
-    let spec = json!({"election": {"unhealthyAfter": "3s"}});
-    let lease = installation.lease("sick", "billing", &spec)?;
-    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let (lease, first) = held_by(installation, "sick", 3, &json!({"election": {"unhealthyAfter": "3s"}}))?;
     let pod = first.holder().unwrap_or_default().to_owned();
     let cluster = installation.control_plane();
     for _ in 0..3 {

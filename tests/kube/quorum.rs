@@ -9,10 +9,10 @@ use redislease_lab::{
 };
 use serde_json::{Value, json};
 
-use crate::holder::held;
+use crate::holder::{held, held_by, wait_for_event_on_both};
 use crate::support::{
     AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, LONGER_THAN_A_LEASE, SOON, STOP_BUDGET, installation_on, is, keys,
-    no_pod_is_active, options, secret, shared, the_term_is_kept, throughout, two_control_planes,
+    no_pod_is_active, options, secret, shared, the_status_is_kept, the_term_is_kept, throughout, two_control_planes,
 };
 
 #[test]
@@ -37,11 +37,8 @@ fn without_a_quorum_the_term_ends_in_time_and_empty_servers_are_quarantined() ->
     assert_eq!(lost.reason("Active"), "LeaseLost");
     assert_eq!(lost.token(), first.token());
     let holder = first.holder().unwrap_or_default();
-    for on in [("RedisLease", "billing"), ("Pod", holder)] {
-        let says = format!("term {}: {holder} in lab lost the lease", first.token().unwrap_or_default());
-        let event = installation.wait_for_event("lost", on, "LeaseLost", &says, SOON)?;
-        assert_eq!(event.kind, "Warning", "{event:?}");
-    }
+    let says = format!("term {}: {holder} in lab lost the lease", first.token().unwrap_or_default());
+    wait_for_event_on_both(&installation, "lost", holder, ("Warning", "LeaseLost"), &says)?;
     no_pod_is_active(&installation, &lease)?;
     b.restart_empty()?;
     c.restart_empty()?;
@@ -223,14 +220,10 @@ fn two_redisquorums_of_the_same_servers_and_prefix_each_have_a_leader() -> Resul
     let settings = json!({"keyPrefix": "twins", "maxLeaseDuration": "10s"});
     for name in ["twin", "copy"] {
         installation.apply(&quorum(installation, name, &settings))?;
-        installation.deployment(name, "billing", 1)?;
     }
-    let held = |name: &str| {
-        let lease = installation.lease(name, "billing", &json!({"quorumRef": {"name": name}}))?;
-        lease.wait("held", FIRST_ELECTION, LeaseState::is_active)
-    };
-    let tokens = [held("twin")?.token(), held("copy")?.token()];
-    assert_ne!(tokens[0], tokens[1], "one counter");
+    let held = |name: &str| held_by(installation, name, 1, &json!({"quorumRef": {"name": name}}));
+    let ((_, twin), (_, copy)) = (held("twin")?, held("copy")?);
+    assert_ne!(twin.token(), copy.token(), "one counter");
     Ok(())
 }
 
@@ -247,9 +240,7 @@ fn after_the_redisquorum_is_replaced_terms_end_on_the_old_keys_first() -> Result
     let cluster = installation.control_plane();
     let under = |prefix: &str| quorum(installation, "anew", &json!({"keyPrefix": prefix, "maxLeaseDuration": "10s"}));
     installation.apply(&under("before"))?;
-    installation.deployment("anew", "billing", 3)?;
-    let lease = installation.lease("anew", "billing", &json!({"quorumRef": {"name": "anew"}}))?;
-    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let (lease, first) = held_by(installation, "anew", 3, &json!({"quorumRef": {"name": "anew"}}))?;
     assert!(found(installation, "before", "anew") >= 2);
 
     cluster.kubectl(&["delete", "redisquorum", "anew", "-n", SYSTEM])?;
@@ -310,9 +301,7 @@ fn a_wrong_address_that_leads_to_the_server_of_another_node_costs_one_vote() -> 
     let installation = &shared().installation;
     let mut object = quorum(installation, "astray", &json!({"keyPrefix": "astray", "maxLeaseDuration": "10s"}));
     installation.apply(&object)?;
-    installation.deployment("astray", "billing", 1)?;
-    let lease = installation.lease("astray", "billing", &json!({"quorumRef": {"name": "astray"}}))?;
-    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
+    let (lease, first) = held_by(installation, "astray", 1, &json!({"quorumRef": {"name": "astray"}}))?;
     let get = ["get", "redisquorum", "astray", "--namespace", SYSTEM, "--output=jsonpath={.status.nodes}"];
     let shown = |part: &'static str, count: usize| {
         installation.wait_for(part, SOON, || {
@@ -364,9 +353,5 @@ fn an_edit_of_the_command_timeout_reaches_what_is_open() -> Result<()> {
     // No replica restarts.
     apply("600ms")?;
     let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
-    throughout(LONGER_THAN_A_LEASE, |after| {
-        let now = lease.state()?;
-        assert!(now.is_active() && now.token() == first.token(), "after {after:?}: {now}");
-        Ok(())
-    })
+    the_status_is_kept(&lease, &first, LONGER_THAN_A_LEASE)
 }

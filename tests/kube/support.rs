@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redislease_core::marker::Membership;
 use redislease_lab::{
-    Installation, InstallationOptions, Lease, Operator, PooledControlPlane, RedisServer, Result, SYSTEM,
+    Installation, InstallationOptions, Lease, LeaseState, Operator, PooledControlPlane, RedisServer, Result, SYSTEM,
 };
 use redislease_plan::api::{RedisQuorum, ValidQuorum};
 use serde_json::{Value, json};
@@ -252,6 +252,15 @@ pub fn throughout(span: Duration, mut check: impl FnMut(Duration) -> Result<()>)
         thread::sleep(CHECK_EVERY);
     }
     Ok(())
+}
+
+/// Checks for this long that the status shows the lease held in this term.
+pub fn the_status_is_kept(lease: &Lease<'_>, term: &LeaseState, span: Duration) -> Result<()> {
+    throughout(span, |after| {
+        let now = lease.state()?;
+        assert!(now.continues(term), "after {after:?}: {now}");
+        Ok(())
+    })
 }
 
 /// Checks for longer than a lease that a majority of the nodes has the term, and that no node has sealed it.
