@@ -281,7 +281,7 @@ struct NodeSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prometheus::TextEncoder;
+    use crate::metrics::page::registered;
 
     fn status(name: &str, state: NodeState) -> NodeStatus {
         NodeStatus {
@@ -294,10 +294,6 @@ mod tests {
             version: String::new(),
             clock_offset_ms: None,
         }
-    }
-
-    fn page(registry: &Registry) -> String {
-        TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
     }
 
     #[test]
@@ -314,7 +310,7 @@ mod tests {
         quorum.restarted(Node(0));
         // A node that the quorum does not have is ignored.
         quorum.failed(Node(2), Reason::Auth);
-        let before = page(&registry);
+        let before = registered(&registry).unwrap();
         for line in [
             r#"redislease_quorum_nodes{quorum="q",state="down"} 0"#,
             r#"redislease_quorum_nodes{quorum="q",state="misconfigured"} 1"#,
@@ -336,7 +332,7 @@ mod tests {
         }
         quorum.closed();
         quorum.failed(Node(1), Reason::Auth);
-        let after = page(&registry);
+        let after = registered(&registry).unwrap();
         assert!(!after.contains(r#"quorum="q""#), "{after}");
         assert!(after.contains(r#"quorum="kept""#), "{after}");
         drop(kept);
@@ -353,7 +349,7 @@ mod tests {
         new.changed(&[status("a", NodeState::Up), status("c", NodeState::Down)]);
         old.changed(&[status("a", NodeState::Down), status("b", NodeState::Down)]);
         old.closed();
-        let page_after = page(&registry);
+        let page_after = registered(&registry).unwrap();
         for line in [
             r#"redislease_quorum_nodes{quorum="q",state="up"} 1"#,
             r#"redislease_quorum_required_nodes{quorum="q"} 2"#,
@@ -365,7 +361,7 @@ mod tests {
         }
         assert!(!page_after.contains(r#"redis_node="b""#) && !page_after.contains("f1"), "{page_after}");
         drop(new);
-        assert!(!page(&registry).contains(r#"quorum="q""#));
+        assert!(!registered(&registry).unwrap().contains(r#"quorum="q""#));
     }
 
     #[test]
@@ -376,8 +372,8 @@ mod tests {
         quorum.clock_offset(Node(0), -1500);
         quorum.changed(&[status("a", NodeState::Down)]);
         let unknown = r#"redislease_redis_clock_offset_seconds{quorum="q",redis_node="a"} NaN"#;
-        assert!(page(&registry).contains(unknown), "{}", page(&registry));
+        assert!(registered(&registry).unwrap().contains(unknown), "{}", registered(&registry).unwrap());
         quorum.clock_offset(Node(0), 20);
-        assert!(!page(&registry).contains("} NaN"));
+        assert!(!registered(&registry).unwrap().contains("} NaN"));
     }
 }

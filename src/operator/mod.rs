@@ -31,7 +31,6 @@ mod slot;
 mod supervisor;
 pub mod trimmed;
 mod unreadable;
-mod watched;
 mod watches;
 mod writer;
 
@@ -70,8 +69,7 @@ use engine::{Driver, Message, Shell};
 use leadership::Replica;
 use supervisor::TaskSupervisor;
 use unreadable::Unreadable;
-use watched::{AHEAD, Namespaces};
-use watches::Objects;
+use watches::{AHEAD, Namespaces, Objects};
 use writer::Writer;
 
 /// The label of this controller in `redislease_reconcile_total`.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
-use kube::core::PartialObjectMeta;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
 use redislease_lock::contain::contained;
 use redislease_lock::nodes::random::Random;
 use redislease_plan::index::ListCount;
@@ -31,6 +31,28 @@ const WATCH_SECONDS: u32 = 45;
 
 /// How long a watch waits at most for the first list of another kind.
 const OTHERS_FIRST: Duration = Duration::from_secs(5);
+
+/// The capacity of the channel of a watch with few events.
+pub(super) const AHEAD: usize = 64;
+
+/// The namespaces of leases, pods and workloads.
+pub(super) struct Namespaces {
+    pub client: Client,
+    pub chosen: Vec<String>,
+}
+
+impl Namespaces {
+    /// One API for each watched namespace, or one API for all namespaces if none is configured.
+    pub fn apis<K>(&self) -> Vec<Api<K>>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match self.chosen.as_slice() {
+            [] => vec![Api::all(self.client.clone())],
+            chosen => chosen.iter().map(|namespace| Api::namespaced(self.client.clone(), namespace)).collect(),
+        }
+    }
+}
 
 /// The objects to watch.
 pub(super) struct Objects<T> {

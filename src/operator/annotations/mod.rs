@@ -36,8 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::authority::Authorities;
 use super::kube_api::reference;
-use super::watched::{AHEAD, Namespaces};
-use super::watches::{self, Objects};
+use super::watches::{self, AHEAD, Namespaces, Objects};
 use super::writer::Writer;
 use crate::metrics::operator::OperatorMetrics;
 
