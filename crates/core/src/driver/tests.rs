@@ -8,10 +8,9 @@ use crate::op::{Grant, Op, Token};
 use crate::quorum::{Node, Quorum};
 use crate::time::Drift;
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-pub(crate) use planted::PLANTED;
+pub(crate) use planted::FOUND;
 
 const CONFIG: Config = Config {
     quorum: Quorum::of(3).unwrap(),
@@ -27,7 +26,7 @@ const CONFIG: Config = Config {
 const ID: LeaseId = LeaseId { slot: 0, generation: 1 };
 
 /// One driver. The test gives the answers to its requests.
-struct Driven {
+pub(crate) struct Driven {
     driver: Driver,
     turns: Turns,
     sent: Vec<(Round, Node, Op)>,
@@ -49,12 +48,16 @@ impl Driven {
 
     /// It adopted a term at `at`.
     fn adopting(at: Time) -> Self {
-        Self::new().adopts(at)
+        let mut driven = Self::new();
+        driven.command(at, Command::Adopt(term()));
+        driven
     }
 
-    fn adopts(mut self, at: Time) -> Self {
-        self.command(at, Command::Adopt(term()));
-        self
+    /// A majority confirmed the term that it adopted at `at`.
+    fn holding(at: Time) -> Self {
+        let mut driven = Self::adopting(at);
+        driven.answer(at, &Vote::Extended);
+        driven
     }
 
     /// It held a term; its caller ended it with proof at time 1000.
@@ -86,11 +89,7 @@ impl Driven {
     }
 
     fn want(&mut self, now: Time) {
-        self.want_after(now, None);
-    }
-
-    fn want_after(&mut self, now: Time, jumped_at: Option<Time>) {
-        self.want_for("pod", now, jumped_at);
+        self.want_for("pod", now, None);
     }
 
     fn want_for(&mut self, holder: &str, now: Time, jumped_at: Option<Time>) {
@@ -102,6 +101,10 @@ impl Driven {
 
     fn wake(&mut self, now: Time) {
         self.give(now, Input::Wake);
+    }
+
+    fn stop_at(&self) -> Option<Time> {
+        self.driver.view().standing.term().and_then(|term| term.stop_at)
     }
 
     /// The requests since the last call.
@@ -224,7 +227,7 @@ fn without_a_turn_a_request_for_a_retry_starts_no_round() {
     let now = Time(5000);
     let mut driven = failed(now);
     driven.use_up_turns(now);
-    assert_eq!(driven.driver.recovers(now), driven.driver.lease.view().standing.term().unwrap().stop_at);
+    assert_eq!(driven.driver.recovers(now), driven.stop_at());
     driven.command(now, Command::TryNow);
     let latest = driven.driver.latest_round(now);
     driven.expect_turn(now, latest);
@@ -272,10 +275,9 @@ fn without_a_turn_a_request_for_an_attempt_is_dropped() {
 #[test]
 fn a_deadline_after_the_right_to_end_terms_seals_nothing() {
     for seals in [false, true] {
-        let mut driven = Driven::adopting(Time(900));
-        driven.answer(Time(900), &Vote::Extended);
+        let mut driven = Driven::holding(Time(900));
         driven.driver.set_may_end(seals);
-        let stop_at = driven.driver.view().standing.term().and_then(|term| term.stop_at).unwrap();
+        let stop_at = driven.stop_at().unwrap();
         // The renewals are not answered.
         while let Some(due) = driven.driver.next_deadline().filter(|due| *due <= stop_at) {
             driven.wake(due);
@@ -291,9 +293,8 @@ fn a_deadline_after_the_right_to_end_terms_seals_nothing() {
 
 #[test]
 fn a_process_that_was_paused_until_just_after_the_deadline_seals_nothing() {
-    let mut driven = Driven::adopting(Time(900));
-    driven.answer(Time(900), &Vote::Extended);
-    let stop_at = driven.driver.view().standing.term().and_then(|term| term.stop_at).unwrap();
+    let mut driven = Driven::holding(Time(900));
+    let stop_at = driven.stop_at().unwrap();
     driven.wake(stop_at + Millis(500));
     assert!(matches!(driven.driver.view().standing, Standing::Adopting(_)), "{:?}", driven.driver.view());
 }
@@ -301,12 +302,10 @@ fn a_process_that_was_paused_until_just_after_the_deadline_seals_nothing() {
 #[test]
 fn a_term_ends_at_its_deadline_whichever_input_comes_first() {
     for input in [Input::NodeReturned, Input::MajorityReturned, Input::Wake] {
-        let mut driven = Driven::adopting(Time(1000));
-        driven.answer(Time(1000), &Vote::Extended);
-        let stop_at = driven.driver.view().standing.term().unwrap().stop_at.unwrap();
+        let mut driven = Driven::holding(Time(1000));
+        let stop_at = driven.stop_at().unwrap();
         driven.give(stop_at, input.clone());
-        let term = driven.driver.view().standing.term();
-        assert!(term.is_none_or(|term| term.stop_at.is_none()), "{input:?}: {term:?}");
+        assert_eq!(driven.stop_at(), None, "{input:?}");
     }
 }
 
@@ -314,9 +313,9 @@ fn a_term_ends_at_its_deadline_whichever_input_comes_first() {
 fn no_attempt_begins_after_a_jump_of_the_clock() {
     let (mut driven, jumped_at) = (Driven::new(), Some(Time(1000)));
     let until = Time(1000) + CONFIG.drift.most(Millis(60_000));
-    driven.want_after(Time(1500), jumped_at);
+    driven.want_for("pod", Time(1500), jumped_at);
     assert_eq!((driven.sent.len(), driven.driver.view().retry_at), (0, Some(until)));
-    driven.want_after(until, jumped_at);
+    driven.want_for("pod", until, jumped_at);
     assert_eq!(driven.sent.len(), 3);
 }
 
@@ -343,8 +342,7 @@ fn a_lease_that_retires_ends_after_its_last_key() {
 
 #[test]
 fn a_lease_that_retires_does_not_end_while_its_term_runs() {
-    let mut driven = Driven::adopting(Time(900));
-    driven.answer(Time(900), &Vote::Extended);
+    let mut driven = Driven::holding(Time(900));
     driven.command(Time(1000), Command::Retire);
     assert!(!driven.ended && driven.driver.is_taken());
 }
@@ -375,8 +373,7 @@ fn a_request_for_another_holder_replaces_the_attempt_under_way() {
 #[test]
 fn a_lease_that_lets_go_ends_with_the_last_answer_or_after_the_timeout() {
     for answered in [true, false] {
-        let mut driven = Driven::adopting(Time(900));
-        driven.answer(Time(900), &Vote::Extended);
+        let mut driven = Driven::holding(Time(900));
         driven.command(Time(1000), Command::Release { keep_until: None });
         assert!(!driven.ended && !driven.released && driven.driver.is_closing());
         if answered {
@@ -394,8 +391,7 @@ fn a_lease_that_lets_go_ends_with_the_last_answer_or_after_the_timeout() {
 #[test]
 fn the_release_of_a_term_that_has_just_ended_is_counted() {
     for deleted in [true, false] {
-        let mut driven = Driven::adopting(Time(900));
-        driven.answer(Time(900), &Vote::Extended);
+        let mut driven = Driven::holding(Time(900));
         driven.command(Time(1000), Command::Prove);
         driven.wake(Time(1001));
         driven.answer(Time(1010), &Vote::Miss(None));
@@ -410,8 +406,7 @@ fn the_release_of_a_term_that_has_just_ended_is_counted() {
 /// The program asks for a proof after `asked`, and cannot tell two rounds of the same millisecond apart.
 #[test]
 fn a_proof_begins_in_a_later_millisecond_than_its_command() {
-    let mut driven = Driven::adopting(Time(900));
-    driven.answer(Time(900), &Vote::Extended);
+    let mut driven = Driven::holding(Time(900));
     for asked in [Time(1000), Time(1001), Time(1001)] {
         driven.command(asked, Command::Prove);
         assert!(driven.sent.is_empty(), "{asked:?}");

@@ -146,10 +146,9 @@ impl World {
 }
 
 /// Whether a scenario ends as it should.
-type Finding = bool;
-type Scenario = fn(Option<Mutant>) -> Finding;
+type Scenario = fn(Option<Mutant>) -> bool;
 
-fn a_pause_of_the_process(mutant: Option<Mutant>) -> Finding {
+fn a_pause_of_the_process(mutant: Option<Mutant>) -> bool {
     [150, 300, 3000, 600_000].into_iter().all(|millis| {
         let mut world = World::new(3, mutant);
         world.pause(millis);
@@ -162,7 +161,7 @@ fn a_pause_of_the_process(mutant: Option<Mutant>) -> Finding {
     })
 }
 
-fn one_node_steps(mutant: Option<Mutant>) -> Finding {
+fn one_node_steps(mutant: Option<Mutant>) -> bool {
     [-70_000, -200, 200, 70_000].into_iter().all(|millis| {
         let mut world = World::new(3, mutant);
         world.step(1, millis);
@@ -172,7 +171,7 @@ fn one_node_steps(mutant: Option<Mutant>) -> Finding {
 }
 
 /// The connections come back one by one after a pause.
-fn a_pause_in_a_partition(mutant: Option<Mutant>) -> Finding {
+fn a_pause_in_a_partition(mutant: Option<Mutant>) -> bool {
     let mut world = World::new(3, mutant);
     (0..3).for_each(|node| world.disconnect(node));
     world.pause(2000);
@@ -185,7 +184,7 @@ fn a_pause_in_a_partition(mutant: Option<Mutant>) -> Finding {
 }
 
 /// Two nodes are slow to answer: their answers on the way say nothing about the pause.
-fn slow_answers_to_requests_from_before(mutant: Option<Mutant>) -> Finding {
+fn slow_answers_to_requests_from_before(mutant: Option<Mutant>) -> bool {
     let mut world = World::new(3, mutant);
     for node in [1_u8, 2] {
         world.servers[usize::from(node)].back = 340;
@@ -200,7 +199,7 @@ fn slow_answers_to_requests_from_before(mutant: Option<Mutant>) -> Finding {
 }
 
 /// One node stands still with the process: they share a host.
-fn a_node_on_the_same_host(mutant: Option<Mutant>) -> Finding {
+fn a_node_on_the_same_host(mutant: Option<Mutant>) -> bool {
     let mut world = World::new(3, mutant);
     world.pause(300);
     world.step(2, -300);
@@ -209,7 +208,7 @@ fn a_node_on_the_same_host(mutant: Option<Mutant>) -> Finding {
 }
 
 /// One node stands still with the process.
-fn a_long_pause_with_clocks_that_run_apart(mutant: Option<Mutant>) -> Finding {
+fn a_long_pause_with_clocks_that_run_apart(mutant: Option<Mutant>) -> bool {
     let mut world = World::new(5, mutant);
     for (server, rate) in world.servers.iter_mut().zip([-4, 0, 4, 0, 0]) {
         // The clocks agree now and run apart from now on.
@@ -224,7 +223,7 @@ fn a_long_pause_with_clocks_that_run_apart(mutant: Option<Mutant>) -> Finding {
 }
 
 /// One of five nodes does not step.
-fn three_nodes_step_alike_and_one_by_more(mutant: Option<Mutant>) -> Finding {
+fn three_nodes_step_alike_and_one_by_more(mutant: Option<Mutant>) -> bool {
     let mut world = World::new(5, mutant);
     for (node, by) in [(0, 1000), (1, 1000), (2, 1000), (3, 5000)] {
         world.step(node, by);
@@ -234,7 +233,7 @@ fn three_nodes_step_alike_and_one_by_more(mutant: Option<Mutant>) -> Finding {
 }
 
 /// A node is disconnected during the pause, and its clock steps before it comes back.
-fn a_disconnected_node_steps_after_the_pause(mutant: Option<Mutant>) -> Finding {
+fn a_disconnected_node_steps_after_the_pause(mutant: Option<Mutant>) -> bool {
     let mut world = World::new(3, mutant);
     world.disconnect(2);
     world.pause(300);
@@ -245,7 +244,7 @@ fn a_disconnected_node_steps_after_the_pause(mutant: Option<Mutant>) -> Finding 
     world.stepped() == [2] && world.own_jumps() == 1
 }
 
-fn a_vote_on_a_request_from_before_the_pause(mutant: Option<Mutant>) -> Finding {
+fn a_vote_on_a_request_from_before_the_pause(mutant: Option<Mutant>) -> bool {
     let mut world = World::new(3, mutant);
     let late = Reply { at: 0, node: Node(0), node_time: world.now + 5_000_302, sent: world.own() };
     world.run(2);
@@ -254,7 +253,7 @@ fn a_vote_on_a_request_from_before_the_pause(mutant: Option<Mutant>) -> Finding 
     world.own_jumps() == 1 && !world.answer(&late)
 }
 
-fn attempts_wait_for_one_longest_lease(mutant: Option<Mutant>) -> Finding {
+fn attempts_wait_for_one_longest_lease(mutant: Option<Mutant>) -> bool {
     let mut world = World::new(3, mutant);
     let before = world.judge.jumped_at();
     world.pause(300);
@@ -263,7 +262,7 @@ fn attempts_wait_for_one_longest_lease(mutant: Option<Mutant>) -> Finding {
     before.is_none() && world.judge.jumped_at().is_some_and(|at| (paused..paused + Millis(1100)).contains(&at))
 }
 
-const FOUND: [(Mutant, Scenario); 10] = [
+pub(crate) const FOUND: [(Mutant, Scenario); 10] = [
     (Mutant::ClockStepIgnored, one_node_steps),
     (Mutant::TicketOnEachJump, a_pause_of_the_process),
     (Mutant::TicketWithoutMajority, a_pause_in_a_partition),
@@ -276,27 +275,10 @@ const FOUND: [(Mutant, Scenario); 10] = [
     (Mutant::AttemptAfterClockJump, attempts_wait_for_one_longest_lease),
 ];
 
-/// The planted bugs that the scenarios find.
-pub(crate) const PLANTED: [Mutant; 10] = {
-    let mut planted = [Mutant::ClockStepIgnored; 10];
-    let mut at = 0;
-    while at < planted.len() {
-        planted[at] = FOUND[at].0;
-        at += 1;
-    }
-    planted
-};
-
 #[test]
-fn each_scenario_ends_as_it_should() {
+fn each_scenario_ends_as_it_should_unless_its_bug_is_planted() {
     for (mutant, scenario) in FOUND {
         assert!(scenario(None), "the scenario for {mutant:?}");
-    }
-}
-
-#[test]
-fn each_planted_bug_is_found_by_its_scenario() {
-    for (mutant, scenario) in FOUND {
         assert!(!scenario(Some(mutant)), "{mutant:?} was not found");
     }
 }

@@ -97,7 +97,7 @@ fn the_first_seals_are_lost(scenario: &mut Scenario) -> Finding {
     scenario.give(Command::End { term, proof: false });
     scenario.links = [Link::Up; 3];
     scenario.pass(5000);
-    let sealed = scenario.lease.view().ending.as_ref().map(|ending| ending.sealed);
+    let sealed = scenario.sealed();
     expect(sealed == Some(true), "the seal is not repeated")
 }
 
@@ -111,7 +111,7 @@ fn seals_are_answered_after_the_keys_have_ended(scenario: &mut Scenario) -> Find
     scenario.links = [Link::Slow(400); 3];
     scenario.give(Command::End { term, proof: false });
     scenario.pass(500);
-    let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
+    let sealed = scenario.sealed() == Some(true);
     expect(!sealed, "a seal counts although its keys have ended")
 }
 
@@ -119,7 +119,7 @@ fn one_node_of_three_is_sealed(scenario: &mut Scenario) -> Finding {
     let term = scenario.held();
     scenario.links = [Link::Up, Link::Down, Link::Down];
     scenario.give(Command::End { term, proof: false });
-    let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
+    let sealed = scenario.sealed() == Some(true);
     expect(!sealed, "a seal on one node of three counts")
 }
 
@@ -140,7 +140,7 @@ fn the_third_node_is_joined(scenario: &mut Scenario) -> Finding {
     scenario.held();
     scenario.drop_keys(2);
     scenario.pass(2500);
-    let asked: Vec<_> = scenario.sent.iter().filter(|(node, _)| node.0 == 2).map(|(_, op)| name(op)).collect();
+    let asked = scenario.sent_to(2);
     expect(
         asked.ends_with(&["acquire", "extend", "confirm"]),
         "a join was confirmed without a round begun after its grant",
@@ -162,8 +162,7 @@ fn the_third_grant_comes_after_the_first_round(scenario: &mut Scenario) -> Findi
 }
 
 fn the_status_shows_a_greater_token_than_the_nodes(scenario: &mut Scenario) -> Finding {
-    let fresh = Fresh { attempt: Attempt(1), floor: Token(5000), entropy: Entropy(0), jumped_at: None, proposal: None };
-    scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
+    scenario.want_above(5000, None);
     let token = scenario.published.first().map(|id| id.token);
     expect(token > Some(Token(5000)), "the token is not above the floor")
 }
@@ -172,9 +171,7 @@ fn the_status_shows_a_greater_token_than_the_nodes(scenario: &mut Scenario) -> F
 fn a_proposal_is_too_low_for_two_nodes(scenario: &mut Scenario) -> Finding {
     scenario.servers[1].fence = Some(2000);
     scenario.servers[2].fence = Some(2000);
-    let (floor, proposal) = (Token(0), Some(Token(1001)));
-    let fresh = Fresh { attempt: Attempt(1), floor, entropy: Entropy(0), jumped_at: None, proposal };
-    scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
+    scenario.want_above(0, Some(1001));
     let token = scenario.published.first().map(|id| id.token);
     expect(token > Some(Token(2000)), "the token is not above the counters of a majority")
 }
@@ -186,7 +183,7 @@ fn a_try_fails(scenario: &mut Scenario) -> Finding {
     scenario.want();
     (0..3).for_each(|node| scenario.drop_keys(node));
     scenario.pass(TTL + 1000);
-    let acquires = scenario.sent.iter().filter(|(_, op)| name(op) == "acquire").count();
+    let acquires = scenario.count("acquire");
     expect(acquires == 3, "the try was repeated under its attempt id")
 }
 
@@ -204,7 +201,7 @@ fn a_round_is_under_way_when_a_join_is_granted(scenario: &mut Scenario) -> Findi
     scenario.pass(250);
     scenario.links = [Link::Up; 3];
     scenario.pass(4000);
-    let asked: Vec<_> = scenario.sent.iter().filter(|(node, _)| node.0 == 2).map(|(_, op)| name(op)).collect();
+    let asked = scenario.sent_to(2);
     let confirm = asked.iter().position(|kind| *kind == "confirm");
     expect(
         confirm.is_some_and(|at| asked[..at].ends_with(&["acquire", "extend", "extend"])),
@@ -223,7 +220,7 @@ fn the_first_sealed_keys_end_before_the_second_are_sealed(scenario: &mut Scenari
     scenario.pass(6000);
     scenario.links = [Link::Down, Link::Up, Link::Down];
     scenario.pass(3000);
-    let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
+    let sealed = scenario.sealed() == Some(true);
     expect(!sealed, "a seal counts although its keys have ended")
 }
 
@@ -233,7 +230,7 @@ fn two_nodes_have_no_keys_to_seal(scenario: &mut Scenario) -> Finding {
     scenario.drop_keys(1);
     scenario.links = [Link::Up, Link::Up, Link::Down];
     scenario.give(Command::End { term, proof: false });
-    let sealed = scenario.lease.view().ending.as_ref().is_some_and(|ending| ending.sealed);
+    let sealed = scenario.sealed() == Some(true);
     expect(!sealed, "nodes without keys count as sealed")
 }
 
@@ -274,7 +271,6 @@ fn each_planted_bug_is_found_by_its_scenario() {
         let mut planted = Scenario::with(config(), Some(mutant));
         let finding = scenario(&mut planted);
         let found = planted.broken.or(finding.err());
-
         assert!(found.is_some(), "{mutant:?} was not found");
     }
 }
@@ -283,10 +279,10 @@ fn each_planted_bug_is_found_by_its_scenario() {
 fn the_unit_tests_find_the_bugs_that_the_table_gives_them() {
     let found: Vec<Mutant> = (FOUND.iter().map(|(mutant, _)| *mutant))
         .chain(crate::check::reference_tests::FOUND.iter().map(|(mutant, _)| *mutant))
+        .chain(crate::judge::tests::FOUND.iter().map(|(mutant, _)| *mutant))
+        .chain(crate::driver::tests::FOUND.iter().map(|(mutant, _)| *mutant))
         .chain(crate::admission::tests::PLANTED)
         .chain(crate::seed::PLANTED)
-        .chain(crate::judge::tests::PLANTED)
-        .chain(crate::driver::tests::PLANTED)
         .chain(crate::wire::tests::PLANTED)
         .collect();
     for mutant in Mutant::ALL {
