@@ -64,32 +64,20 @@ fn an_outage_of_every_node_leaves_nothing_to_clean_up() {
 #[test]
 fn an_attempt_fails_where_another_holds_one_of_its_keys_on_a_majority() {
     let mut scenario = Scenario::new();
-    for node in [0, 1] {
-        let server = &mut scenario.servers[node];
-        let op =
-            Op::Acquire { attempt: Attempt(77), proposal: None, ttl: Millis(TTL), holder: Holder("contender".into()) };
-        let call = Call { keys: alloc::vec!["b"], marker: marker(server), deadline: u64::MAX, op };
-        assert!(matches!(server.vote(scenario.now, &call), Vote::Granted(_)));
-    }
+    scenario.keys = &["b"];
+    scenario.contend(0);
+    scenario.contend(1);
+    scenario.keys = &KEYS;
     scenario.want();
     assert_eq!(scenario.published, []);
     assert_eq!(scenario.values(2).len(), 0, "all keys or none: those of the third node are released");
 }
 
-/// Another program has a confirmed term on the node.
-pub(super) fn another_holds(scenario: &mut Scenario, node: usize, attempt: u128, ttl: u64) {
-    let (attempt, now) = (Attempt(attempt), Time(u64::MAX));
-    let op = Op::Acquire { attempt, proposal: None, ttl: Millis(ttl), holder: Holder("another".into()) };
-    let Vote::Granted(grant) = scenario.execute(node, op, now) else { panic!("not granted") };
-    let confirmed = scenario.execute(node, Op::Confirm { attempt, grant, token: Token(2000) }, now);
-    assert!(matches!(confirmed, Vote::Confirmed { .. }), "{confirmed:?}");
-}
-
 #[test]
 fn a_refusal_says_when_a_majority_can_be_free_of_the_term() {
     let mut scenario = Scenario::new();
-    another_holds(&mut scenario, 0, 77, 9000);
-    another_holds(&mut scenario, 1, 77, 5000);
+    scenario.another_holds(0, 77, 9000);
+    scenario.another_holds(1, 77, 5000);
     scenario.want();
     let refusal = Refusal { asked_at: Time(1_000_000), until: Time(1_005_001) };
     assert_eq!(
@@ -103,8 +91,8 @@ fn a_refusal_says_when_a_majority_can_be_free_of_the_term() {
 fn a_refusal_is_shown_until_the_next_attempt_or_until_the_request_ends() {
     for forgets in [false, true] {
         let mut scenario = Scenario::new();
-        another_holds(&mut scenario, 0, 77, 9000);
-        another_holds(&mut scenario, 1, 77, 9000);
+        scenario.another_holds(0, 77, 9000);
+        scenario.another_holds(1, 77, 9000);
         scenario.want();
         assert!(scenario.lease.view().refused_by.is_some());
         if forgets {
@@ -123,8 +111,8 @@ fn a_refusal_is_shown_until_the_next_attempt_or_until_the_request_ends() {
 #[test]
 fn a_refusal_is_forgotten_also_beside_a_term_that_was_adopted() {
     let mut scenario = Scenario::new();
-    another_holds(&mut scenario, 0, 77, 9000);
-    another_holds(&mut scenario, 1, 77, 9000);
+    scenario.another_holds(0, 77, 9000);
+    scenario.another_holds(1, 77, 9000);
     scenario.want();
     let term = TermId { attempt: Attempt(77), token: Token(2000), holder: Holder("another".into()) };
     scenario.links = [Link::Silent; 3];
@@ -137,21 +125,20 @@ fn a_refusal_is_forgotten_also_beside_a_term_that_was_adopted() {
 /// A release of an earlier term is still repeated: it does not free the keys of another.
 #[test]
 fn a_refusal_by_another_term_lasts_while_an_own_one_is_released() {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.links[2] = Link::Away;
     scenario.give(Command::End { term: first, proof: true });
-    another_holds(&mut scenario, 0, 77, 9000);
-    another_holds(&mut scenario, 1, 77, 9000);
+    scenario.another_holds(0, 77, 9000);
+    scenario.another_holds(1, 77, 9000);
     scenario.want();
-    assert_eq!(scenario.lease.view().refused_by.as_ref().map(|by| by.attempt), Some(Attempt(77)));
+    assert_eq!(scenario.refused_by(), Some(Attempt(77)));
 }
 
 #[test]
 fn terms_that_no_majority_shows_are_no_refusal() {
     let mut scenario = Scenario::new();
-    another_holds(&mut scenario, 0, 77, 9000);
-    another_holds(&mut scenario, 1, 88, 5000);
+    scenario.another_holds(0, 77, 9000);
+    scenario.another_holds(1, 88, 5000);
     scenario.want();
     let view = scenario.lease.view();
     assert_eq!(view.refused_by, None, "they may be proposals that too few nodes have taken");
@@ -177,9 +164,7 @@ fn an_attempt_without_answers_fails_at_the_timeout_of_a_command() {
 #[test]
 fn the_token_is_above_the_status_floor() {
     let mut scenario = Scenario::new();
-    let floor = Token(1_795_238_400_000_042);
-    let fresh = Fresh { attempt: Attempt(5), floor, entropy: Entropy(0), jumped_at: None, proposal: None };
-    scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
+    scenario.want_above(1_795_238_400_000_042, None);
     assert_eq!(scenario.published[0].token, Token(1_795_238_400_000_043));
     assert_eq!(scenario.servers[0].fence, Some(1_795_238_400_000_043), "the nodes count on from the token");
 }
@@ -290,8 +275,8 @@ fn a_grant_that_comes_after_the_term_was_taken_is_confirmed() {
 #[test]
 fn the_next_attempt_waits_until_a_majority_can_be_free() {
     let mut scenario = Scenario::new();
-    another_holds(&mut scenario, 0, 77, 9000);
-    another_holds(&mut scenario, 1, 77, 5000);
+    scenario.another_holds(0, 77, 9000);
+    scenario.another_holds(1, 77, 5000);
     scenario.want();
     let wait = scenario.lease.view().retry_at.unwrap().since(Time(scenario.now));
     assert!((5001..=5101).contains(&wait.0), "{wait:?}");
@@ -304,8 +289,8 @@ fn without_a_delay_the_next_attempt_waits_until_the_keys_that_were_shown_end() {
     let backoff = Backoff::one_attempt(100);
     scenario.restart(Config { backoff, ..config() });
     scenario.links = [Link::Away, Link::Up, Link::Slow(100)];
-    another_holds(&mut scenario, 1, 77, 2000);
-    another_holds(&mut scenario, 2, 77, 2000);
+    scenario.another_holds(1, 77, 2000);
+    scenario.another_holds(2, 77, 2000);
     scenario.want();
     assert!(matches!(scenario.standing(), Standing::Acquiring(..)), "one node alone shows no term");
     scenario.pass(100);

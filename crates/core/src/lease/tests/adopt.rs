@@ -4,13 +4,12 @@ use super::*;
 
 #[test]
 fn a_restarted_process_adopts_by_attempt_and_token() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.pass(5000);
     scenario.restart(config());
     scenario.pass(20_000);
     scenario.give(Command::Adopt(id.clone()));
-    assert_eq!(scenario.standing().term().map(|term| term.id.clone()), Some(id));
+    assert_eq!(scenario.term().map(|term| term.id.clone()), Some(id));
     assert!(scenario.is_held());
     scenario.pass(100_000);
     assert!(scenario.is_held());
@@ -18,8 +17,7 @@ fn a_restarted_process_adopts_by_attempt_and_token() {
 
 #[test]
 fn an_adopted_term_that_is_gone_is_lost_at_once() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.restart(config());
     scenario.pass(TTL + 1);
     scenario.give(Command::Adopt(id));
@@ -28,8 +26,7 @@ fn an_adopted_term_that_is_gone_is_lost_at_once() {
 
 #[test]
 fn an_adopted_term_without_a_quorum_becomes_uncertain_then_lost() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.pass(5000);
     scenario.restart(config());
     scenario.links = [Link::Down, Link::Down, Link::Up];
@@ -79,31 +76,28 @@ fn a_term_that_another_process_kept_once_is_lost_one_lease_after_it_became_uncer
 
 #[test]
 fn the_keys_of_an_adopted_term_may_live_for_a_whole_lease() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.restart(config());
     scenario.lease.hold(Time(scenario.now + 10_000));
     scenario.give(Command::Adopt(id.clone()));
     scenario.give(Command::End { term: id, proof: false });
-    let keys_until = scenario.lease.view().ending.as_ref().map(|ending| ending.keys_until);
+    let keys_until = scenario.keys_until();
     assert_eq!(keys_until, Some(Time(scenario.now + 30_302)));
 }
 
 #[test]
 fn a_round_that_a_majority_confirms_at_its_own_stop_at_comes_too_late() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.restart(Config { command_timeout: Millis(20_000), ..config() });
     scenario.links = [Link::Up, Link::Slow(STOP), Link::Down];
     scenario.give(Command::Adopt(id));
     scenario.pass(STOP);
-    assert_eq!(scenario.standing().term().map(|term| (term.failed_rounds, term.valid_until)), Some((1, None)));
+    assert_eq!(scenario.term().map(|term| (term.failed_rounds, term.valid_until)), Some((1, None)));
 }
 
 #[test]
 fn an_uncertain_term_that_is_confirmed_is_held_with_the_same_token() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.pass(5000);
     scenario.restart(config());
     scenario.links = [Link::Down, Link::Down, Link::Up];

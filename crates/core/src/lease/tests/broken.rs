@@ -21,8 +21,7 @@ impl Scenario {
 #[test]
 fn a_term_with_a_broken_invariant_is_lost_at_once_and_keeps_its_keys() {
     for violation in LOCAL {
-        let mut scenario = Scenario::new();
-        let id = scenario.held();
+        let (mut scenario, id) = Scenario::holding();
         scenario.pass(12_345);
         let view = scenario.breaks(violation);
         assert_eq!(view.standing, Standing::Idle, "{violation}");
@@ -45,8 +44,7 @@ fn a_term_with_a_broken_invariant_is_lost_at_once_and_keeps_its_keys() {
 
 #[test]
 fn what_the_broken_machine_wanted_to_do_is_not_done() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     // The machine wants to extend the term, and then the invariant fails.
     scenario.now = scenario.lease.next_deadline().expect("it renews").0;
     scenario.lease.handle(Time(scenario.now), Input::Wake);

@@ -6,8 +6,7 @@ use alloc::vec;
 
 #[test]
 fn a_process_that_wakes_after_the_end_of_validity_asks_for_no_wake_in_the_past() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.links = [Link::Silent; 3];
     scenario.give(Command::End { term: id, proof: false });
     scenario.pass(1000);
@@ -19,8 +18,7 @@ fn a_process_that_wakes_after_the_end_of_validity_asks_for_no_wake_in_the_past()
 
 #[test]
 fn proof_releases_at_once_and_the_next_holder_takes_a_greater_token() {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.pass(7000);
     scenario.give(Command::End { term: first.clone(), proof: true });
     assert_eq!(*scenario.standing(), Standing::Idle);
@@ -32,13 +30,12 @@ fn proof_releases_at_once_and_the_next_holder_takes_a_greater_token() {
 
 #[test]
 fn without_proof_the_term_is_sealed_and_the_next_attempt_waits_for_its_ttl() {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.pass(5000);
     let extended = scenario.now;
     scenario.pass(1000);
     scenario.give(Command::End { term: first.clone(), proof: false });
-    assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| ending.sealed), Some(true));
+    assert_eq!(scenario.sealed(), Some(true));
     scenario.want();
     let refused = scenario.lease.view().refused_by.clone().unwrap();
     assert_eq!((refused.stage, refused.attempt), (crate::op::Stage::Sealed, first.attempt));
@@ -51,8 +48,7 @@ fn without_proof_the_term_is_sealed_and_the_next_attempt_waits_for_its_ttl() {
 
 #[test]
 fn proof_after_the_seal_releases_the_sealed_keys() {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.give(Command::End { term: first.clone(), proof: false });
     assert!(scenario.values(0)[0].starts_with("s:"));
     scenario.give(Command::End { term: first, proof: true });
@@ -84,7 +80,7 @@ fn a_term_that_ends_early_keeps_its_keys_until_the_time_that_was_asked_for() {
         }
         assert!(!scenario.has_sent("release"));
         scenario.want();
-        assert_eq!(scenario.lease.view().refused_by.as_ref().map(|by| by.attempt), Some(first.attempt));
+        assert_eq!(scenario.refused_by(), Some(first.attempt));
         scenario.pass_to(until.0 + 200);
         scenario.want();
         assert!(scenario.written().token > first.token);
@@ -93,12 +89,11 @@ fn a_term_that_ends_early_keeps_its_keys_until_the_time_that_was_asked_for() {
 
 /// A holder whose term was lost: one node still has its keys.
 fn lost() -> Scenario {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.drop_keys(0);
     scenario.drop_keys(1);
     scenario.pass(5100);
-    assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| &ending.id), Some(&first));
+    assert_eq!(scenario.ending().map(|ending| &ending.id), Some(&first));
     assert!(!scenario.values(2).is_empty());
     scenario
 }
@@ -138,13 +133,12 @@ fn a_release_that_is_repeated_after_the_time_it_kept_the_keys_deletes_them() {
 
 #[test]
 fn the_proof_for_one_term_does_not_end_the_sealing_of_another() {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.links = [Link::Silent; 3];
     scenario.give(Command::End { term: first.clone(), proof: false });
     let other = TermId { attempt: Attempt(77), ..first.clone() };
     scenario.give(Command::End { term: other, proof: true });
-    assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| &ending.id), Some(&first));
+    assert_eq!(scenario.ending().map(|ending| &ending.id), Some(&first));
     scenario.links = [Link::Up; 3];
     scenario.pass(4000);
     assert!(scenario.values(0)[0].starts_with("s:"), "the seal is repeated: {:?}", scenario.values(0));
@@ -153,8 +147,7 @@ fn the_proof_for_one_term_does_not_end_the_sealing_of_another() {
 #[test]
 fn the_end_of_another_term_leaves_the_running_one() {
     for proof in [true, false] {
-        let mut scenario = Scenario::new();
-        let term = scenario.held();
+        let (mut scenario, term) = Scenario::holding();
         scenario.sent.clear();
         scenario.give(Command::End { term: TermId { attempt: Attempt(77), ..term }, proof });
         assert!(matches!(scenario.standing(), Standing::Held(_)) && scenario.sent.is_empty(), "{:?}", scenario.sent);
@@ -163,8 +156,7 @@ fn the_end_of_another_term_leaves_the_running_one() {
 
 #[test]
 fn a_term_that_ends_already_is_not_sealed_anew() {
-    let mut scenario = Scenario::new();
-    let term = scenario.held();
+    let (mut scenario, term) = Scenario::holding();
     scenario.links = [Link::Silent; 3];
     scenario.give(Command::End { term: term.clone(), proof: false });
     let ending = scenario.lease.view().ending.clone();
@@ -176,8 +168,7 @@ fn a_term_that_ends_already_is_not_sealed_anew() {
 
 #[test]
 fn a_refusal_that_is_older_than_the_release_does_not_delay_the_next_attempt() {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.give(Command::End { term: first.clone(), proof: false });
     scenario.links = [Link::Slow(20); 3];
     scenario.want();
@@ -196,8 +187,7 @@ fn a_refusal_that_is_older_than_the_release_does_not_delay_the_next_attempt() {
 
 #[test]
 fn a_release_is_repeated_until_a_silent_node_has_answered_it() {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.links[1] = Link::Silent;
     scenario.give(Command::End { term: first, proof: true });
     assert_eq!(scenario.values(1).len(), 2);
@@ -212,8 +202,7 @@ fn a_release_is_repeated_until_a_silent_node_has_answered_it() {
 
 #[test]
 fn the_oldest_and_newest_releases_are_repeated_while_a_node_is_away() {
-    let mut scenario = Scenario::new();
-    let first = scenario.held();
+    let (mut scenario, first) = Scenario::holding();
     scenario.links[2] = Link::Away;
     let mut attempts = vec![first.attempt];
     scenario.give(Command::End { term: first, proof: true });
@@ -246,8 +235,7 @@ fn a_superseded_publication_is_sealed_and_never_released() {
 
 #[test]
 fn a_term_known_from_the_status_only_can_be_sealed_and_released() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.pass(5000);
     scenario.restart(config());
     scenario.give(Command::End { term: id.clone(), proof: false });
@@ -267,8 +255,7 @@ fn keys_until(scenario: &Scenario, term: &TermId) -> Time {
 
 #[test]
 fn the_keys_can_last_from_the_last_request_that_sets_them() {
-    let mut scenario = Scenario::new();
-    let term = scenario.held();
+    let (mut scenario, term) = Scenario::holding();
     scenario.pass(5000);
     assert_eq!(keys_until(&scenario, &term), Time(scenario.now + 500 + 30_302), "a renewal");
 
@@ -285,17 +272,16 @@ fn the_keys_can_last_from_the_last_request_that_sets_them() {
 
 #[test]
 fn no_seal_is_sent_at_the_end_of_validity_or_later() {
-    let mut scenario = Scenario::new();
-    let term = scenario.held();
+    let (mut scenario, term) = Scenario::holding();
     let valid_until = scenario.now + VALID;
     // The twelfth round of seals is due at that instant.
     scenario.links = [Link::Silent; 3];
     scenario.now = valid_until - 11 * 2500;
     scenario.give(Command::End { term, proof: false });
     scenario.pass_to(valid_until - 1);
-    let seals = scenario.sent.iter().filter(|(_, op)| matches!(op, Op::Seal { .. })).count();
+    let seals = scenario.count("seal");
     assert_eq!(seals, 11 * 3);
-    let keys_until = scenario.lease.view().ending.as_ref().map(|ending| ending.keys_until);
+    let keys_until = scenario.keys_until();
     assert_eq!(scenario.lease.next_deadline(), keys_until);
     scenario.sent.clear();
     scenario.pass(1);
@@ -305,8 +291,7 @@ fn no_seal_is_sent_at_the_end_of_validity_or_later() {
 #[test]
 fn a_seal_counts_until_its_keys_may_have_ended() {
     for (after, seals) in [(343, true), (344, false)] {
-        let mut scenario = Scenario::new();
-        let term = scenario.held();
+        let (mut scenario, term) = Scenario::holding();
         scenario.links = [Link::Silent; 3];
         scenario.give(Command::End { term, proof: false });
         scenario.now += after;
@@ -314,14 +299,13 @@ fn a_seal_counts_until_its_keys_may_have_ended() {
         for node in [0, 1] {
             scenario.answer(node, Some(Vote::Sealed { ttl_left: Millis(400) }));
         }
-        assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| ending.sealed), Some(seals), "{after} ms");
+        assert_eq!(scenario.sealed(), Some(seals), "{after} ms");
     }
 }
 
 #[test]
 fn an_effective_seal_needs_no_wake_before_its_keys_have_ended() {
-    let mut scenario = Scenario::new();
-    let term = scenario.held();
+    let (mut scenario, term) = Scenario::holding();
     scenario.give(Command::End { term, proof: false });
     let ending = scenario.lease.view().ending.clone().unwrap();
     assert_eq!((ending.sealed, scenario.lease.next_deadline()), (true, Some(ending.keys_until)));

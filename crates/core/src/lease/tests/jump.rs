@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn a_term_is_held_again_after_a_round_that_begins_then() {
-    let mut scenario = Scenario::new();
-    scenario.held();
+    let (mut scenario, _) = Scenario::holding();
     scenario.lose(300);
     scenario.feed(Input::ClockJumped);
     assert!(matches!(scenario.standing(), Standing::Adopting(_)), "{:?}", scenario.standing());
@@ -16,8 +15,7 @@ fn a_term_is_held_again_after_a_round_that_begins_then() {
 
 #[test]
 fn answers_to_a_round_from_before_do_not_count() {
-    let mut scenario = Scenario::new();
-    scenario.held();
+    let (mut scenario, _) = Scenario::holding();
     scenario.links = [Link::Silent; 3];
     scenario.pass(5000);
     let round: Vec<_> = core::mem::take(&mut scenario.pending);
@@ -31,8 +29,7 @@ fn answers_to_a_round_from_before_do_not_count() {
 
 #[test]
 fn a_term_whose_keys_ended_meanwhile_is_lost() {
-    let mut scenario = Scenario::new();
-    scenario.held();
+    let (mut scenario, _) = Scenario::holding();
     scenario.forgot = true;
     scenario.lose(TTL + 1);
     scenario.give(Input::ClockJumped);
@@ -64,10 +61,9 @@ fn a_publication_under_way_ends_by_a_seal() {
 
 #[test]
 fn a_seal_is_sent_again() {
-    let mut scenario = Scenario::new();
-    let term = scenario.held();
+    let (mut scenario, term) = Scenario::holding();
     scenario.give(Command::End { term, proof: false });
-    let sealed = |scenario: &Scenario| scenario.lease.view().ending.as_ref().map(|ending| ending.sealed);
+    let sealed = |scenario: &Scenario| scenario.sealed();
     assert_eq!(sealed(&scenario), Some(true));
     let before = scenario.sent.len();
     scenario.give(Input::ClockJumped);
@@ -76,8 +72,7 @@ fn a_seal_is_sent_again() {
 
 #[test]
 fn a_grant_of_a_join_is_asked_for_again() {
-    let mut scenario = Scenario::new();
-    let term = scenario.held();
+    let (mut scenario, term) = Scenario::holding();
     scenario.drop_keys(2);
     scenario.lease.delay_joins(Millis(100));
     scenario.pass(5001);
@@ -85,7 +80,7 @@ fn a_grant_of_a_join_is_asked_for_again() {
     scenario.sent.clear();
     scenario.lose(300);
     scenario.give(Input::ClockJumped);
-    let steps: Vec<_> = scenario.sent.iter().filter(|(node, _)| node.0 == 2).map(|(_, op)| name(op)).collect();
+    let steps = scenario.sent_to(2);
     assert_eq!(steps, ["extend", "acquire"], "the round from before the jump does not prove the grant");
     scenario.pass(5000);
     assert_eq!(scenario.values(2)[0], term_value(term.attempt, term.token.0));

@@ -1,40 +1,31 @@
 //! Reads of the keys, by a process that makes no attempt.
 
-use super::acquire::another_holds;
 use super::*;
-
-fn shown_attempt(scenario: &Scenario) -> Option<Attempt> {
-    scenario.lease.view().refused_by.as_ref().map(|by| by.attempt)
-}
 
 #[test]
 fn a_read_shows_the_term_that_most_nodes_hold_and_changes_nothing() {
     let mut scenario = Scenario::new();
-    another_holds(&mut scenario, 0, 88, 20_000);
-    another_holds(&mut scenario, 1, 77, 9000);
-    another_holds(&mut scenario, 2, 77, 9000);
+    scenario.another_holds(0, 88, 20_000);
+    scenario.another_holds(1, 77, 9000);
+    scenario.another_holds(2, 77, 9000);
     let before = scenario.servers.clone();
     scenario.give(Command::ReadKeys);
-    assert_eq!((shown_attempt(&scenario), scenario.lease.view().keys_read), (Some(Attempt(77)), true));
+    assert_eq!((scenario.refused_by(), scenario.lease.view().keys_read), (Some(Attempt(77)), true));
     assert_eq!(scenario.lease.view().refusal, None, "only an attempt learns how long the keys last");
     assert_eq!((scenario.servers.clone(), scenario.lease.is_quiet()), (before, true));
     scenario.pass(20_001);
     scenario.give(Command::ReadKeys);
-    assert_eq!((shown_attempt(&scenario), scenario.lease.view().keys_read), (None, true));
+    assert_eq!((scenario.refused_by(), scenario.lease.view().keys_read), (None, true));
 }
 
 #[test]
 fn a_read_shows_who_holds_any_of_the_keys() {
     let mut scenario = Scenario::new();
-    for server in &mut scenario.servers {
-        let (attempt, deadline) = (Attempt(77), u64::MAX);
-        let acquire = Op::Acquire { attempt, proposal: None, ttl: Millis(TTL), holder: Holder("another".into()) };
-        let call = |server: &_, op| Call { keys: alloc::vec!["b"], marker: marker(server), deadline, op };
-        let Vote::Granted(grant) = server.vote(scenario.now, &call(server, acquire)) else { panic!("not granted") };
-        server.vote(scenario.now, &call(server, Op::Confirm { attempt, grant, token: Token(2000) }));
-    }
+    scenario.keys = &["b"];
+    (0..3).for_each(|node| scenario.another_holds(node, 77, TTL));
+    scenario.keys = &KEYS;
     scenario.give(Command::ReadKeys);
-    assert_eq!(shown_attempt(&scenario), Some(Attempt(77)));
+    assert_eq!(scenario.refused_by(), Some(Attempt(77)));
 }
 
 /// Its release did not reach this node, or it was confirmed nowhere else. With a node that does not answer, nobody knows.
@@ -42,13 +33,13 @@ fn a_read_shows_who_holds_any_of_the_keys() {
 fn a_term_on_too_few_nodes_is_not_shown() {
     for (unreachable, known) in [(false, true), (true, false)] {
         let mut scenario = Scenario::new();
-        another_holds(&mut scenario, 2, 77, 9000);
+        scenario.another_holds(2, 77, 9000);
         if unreachable {
             scenario.links[0] = Link::Down;
         }
         scenario.give(Command::ReadKeys);
         scenario.pass(1000);
-        assert_eq!((shown_attempt(&scenario), scenario.lease.view().keys_read), (None, known), "{unreachable}");
+        assert_eq!((scenario.refused_by(), scenario.lease.view().keys_read), (None, known), "{unreachable}");
         assert!(!scenario.lease.has_sent(), "the first attempt still needs no turn");
     }
 }
@@ -57,11 +48,11 @@ fn a_term_on_too_few_nodes_is_not_shown() {
 fn a_read_that_no_majority_answers_shows_nothing() {
     for link in [Link::Down, Link::Away, Link::Silent] {
         let mut scenario = Scenario::new();
-        another_holds(&mut scenario, 2, 77, 9000);
+        scenario.another_holds(2, 77, 9000);
         scenario.links = [link, link, Link::Up];
         scenario.give(Command::ReadKeys);
         scenario.pass(1000);
-        assert_eq!((shown_attempt(&scenario), scenario.lease.view().keys_read), (None, false), "{link:?}");
+        assert_eq!((scenario.refused_by(), scenario.lease.view().keys_read), (None, false), "{link:?}");
     }
 }
 
@@ -69,7 +60,7 @@ fn a_read_that_no_majority_answers_shows_nothing() {
 fn an_attempt_and_a_term_know_more_than_a_read() {
     let mut scenario = Scenario::new();
     for node in 0..3 {
-        another_holds(&mut scenario, node, 77, 9000);
+        scenario.another_holds(node, 77, 9000);
     }
     scenario.links = [Link::Slow(400); 3];
     scenario.give(Command::ReadKeys);
@@ -81,22 +72,22 @@ fn an_attempt_and_a_term_know_more_than_a_read() {
     scenario.give(Command::ReadKeys);
     assert_eq!(scenario.sent, [], "a term runs");
     scenario.pass(1000);
-    assert_eq!((shown_attempt(&scenario), scenario.lease.view().keys_read), (None, false), "the answers came too late");
+    assert_eq!((scenario.refused_by(), scenario.lease.view().keys_read), (None, false), "the answers came too late");
 }
 
 #[test]
 fn a_read_keeps_the_refusal_by_the_same_term_only() {
     let mut scenario = Scenario::new();
-    another_holds(&mut scenario, 0, 77, 9000);
-    another_holds(&mut scenario, 1, 77, 9000);
+    scenario.another_holds(0, 77, 9000);
+    scenario.another_holds(1, 77, 9000);
     scenario.want();
     let refusal = scenario.lease.view().refusal;
     scenario.give(Command::ReadKeys);
     assert_eq!((refusal.is_some(), scenario.lease.view().refusal), (true, refusal));
     scenario.pass(9001);
     for node in 0..3 {
-        another_holds(&mut scenario, node, 88, 9000);
+        scenario.another_holds(node, 88, 9000);
     }
     scenario.give(Command::ReadKeys);
-    assert_eq!((shown_attempt(&scenario), scenario.lease.view().refusal), (Some(Attempt(88)), None));
+    assert_eq!((scenario.refused_by(), scenario.lease.view().refusal), (Some(Attempt(88)), None));
 }

@@ -6,19 +6,21 @@ fn unconfirming() -> Config {
     Config { deadline: OnDeadline::Unconfirm, ..config() }
 }
 
+/// A process that does not lead, and holds a term.
+fn follower() -> (Scenario, TermId) {
+    let mut scenario = Scenario::with(unconfirming(), None);
+    let id = scenario.held();
+    (scenario, id)
+}
+
 /// A term that is held, last extended now, and the process paused until `late` ms after its deadline.
 fn paused(late: u64) -> (Scenario, TermId) {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.pass(5000);
     scenario.sent.clear();
     scenario.shown.clear();
     scenario.now += STOP + late;
     (scenario, id)
-}
-
-fn no_seal(scenario: &Scenario) -> bool {
-    !scenario.sent.iter().any(|(_, op)| matches!(op, Op::Seal { .. }))
 }
 
 #[test]
@@ -33,7 +35,7 @@ fn a_single_process_paused_for_less_than_the_keys_live_continues_the_same_term()
     );
     let Standing::Held(term) = scenario.standing() else { panic!("{:?}", scenario.standing()) };
     assert_eq!((&term.id, term.valid_until), (&id, Some(Time(scenario.now + VALID))));
-    assert!(no_seal(&scenario));
+    assert!(!scenario.has_sent("seal"));
     scenario.pass(60_000);
     assert!(scenario.is_held());
 }
@@ -49,8 +51,7 @@ fn is_unconfirmed(standing: &Standing) -> bool {
 /// A process that runs all the time, without an answer of any node, until `late` ms after its deadline: its last wake was
 /// just before that deadline.
 fn unanswered(late: u64) -> Scenario {
-    let mut scenario = Scenario::new();
-    scenario.held();
+    let (mut scenario, _) = Scenario::holding();
     scenario.pass(5000);
     scenario.links = [Link::Silent; 3];
     let stop_at = scenario.now + STOP;
@@ -69,7 +70,7 @@ fn a_deadline_noticed_up_to_one_second_late_seals() {
         let ended = scenario.end_reason();
         assert_eq!(ended, seals.then_some(EndReason::Deadline), "{late} ms late");
         assert_eq!(is_unconfirmed(scenario.standing()), !seals, "{late} ms late");
-        assert_eq!(no_seal(&scenario), !seals, "{late} ms late");
+        assert_eq!(!scenario.has_sent("seal"), !seals, "{late} ms late");
     }
 }
 
@@ -77,7 +78,7 @@ fn a_deadline_noticed_up_to_one_second_late_seals() {
 fn a_renewal_noticed_late_shows_the_pause_before_its_deadline_is_late() {
     let (mut scenario, _) = paused(0);
     scenario.give(Input::Wake);
-    assert!(scenario.is_held() && no_seal(&scenario), "{:?}", scenario.standing());
+    assert!(scenario.is_held() && !scenario.has_sent("seal"), "{:?}", scenario.standing());
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn a_renewal_that_gets_a_turn_after_a_pause_still_shows_the_pause() {
     let now = Time(scenario.now);
     scenario.lease.hold(now);
     scenario.give(Input::Wake);
-    assert!(no_seal(&scenario) && is_unconfirmed(&scenario.shown[0].standing), "{:?}", scenario.shown);
+    assert!(!scenario.has_sent("seal") && is_unconfirmed(&scenario.shown[0].standing), "{:?}", scenario.shown);
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn after_a_late_wake_only_misses_are_a_loss() {
     scenario.give(Input::Wake);
     scenario.pass(200_000);
     assert!(is_unconfirmed(scenario.standing()), "silence is no loss: {:?}", scenario.standing());
-    assert!(no_seal(&scenario));
+    assert!(!scenario.has_sent("seal"));
     scenario.links = [Link::Up; 3];
     scenario.pass(3000);
     let ending = scenario.lease.view().ending.clone().expect("the keys of two nodes ended long ago");
@@ -124,8 +125,7 @@ fn a_term_that_stays_unconfirmed_after_a_late_wake_is_lost_as_after_a_restart() 
 
 #[test]
 fn answers_from_before_a_pause_do_not_decide_about_the_term() {
-    let mut scenario = Scenario::new();
-    let id = scenario.held();
+    let (mut scenario, id) = Scenario::holding();
     scenario.links = [Link::Silent; 3];
     scenario.pass(5000);
     scenario.now += 30_000;
@@ -133,7 +133,7 @@ fn answers_from_before_a_pause_do_not_decide_about_the_term() {
         scenario.answer(node, Some(Vote::Miss(None)));
     }
     assert!(is_unconfirmed(scenario.standing()), "{:?}", scenario.standing());
-    assert_eq!(scenario.standing().term().map(|term| &term.id), Some(&id));
+    assert_eq!(scenario.term().map(|term| &term.id), Some(&id));
 }
 
 #[test]
@@ -189,15 +189,13 @@ fn a_process_that_does_not_lead_gives_up_an_unanswered_publication_without_a_sea
         scenario.give(Command::Configure(Box::new(unconfirming())));
         assert_eq!(scenario.end_reason(), Some(EndReason::Deadline), "{late} ms late");
         scenario.pass(60_000);
-        assert!(no_seal(&scenario), "{late} ms late");
+        assert!(!scenario.has_sent("seal"), "{late} ms late");
     }
 }
 
 #[test]
 fn a_process_that_does_not_lead_keeps_an_unconfirmed_term_after_its_deadline() {
-    let mut scenario = Scenario::new();
-    scenario.restart(unconfirming());
-    let id = scenario.held();
+    let (mut scenario, id) = follower();
     scenario.pass(5000);
     let last_good = scenario.now;
     scenario.pass(1);
@@ -209,14 +207,12 @@ fn a_process_that_does_not_lead_keeps_an_unconfirmed_term_after_its_deadline() {
     scenario.give(Command::UnconfirmedShown(id.attempt));
     scenario.pass(500_000);
     assert!(matches!(scenario.standing(), Standing::Uncertain(_)), "no deadline ends it");
-    assert!(no_seal(&scenario));
+    assert!(!scenario.has_sent("seal"));
 }
 
 #[test]
 fn a_process_that_does_not_lead_holds_again_when_a_majority_confirms() {
-    let mut scenario = Scenario::new();
-    scenario.restart(unconfirming());
-    let id = scenario.held();
+    let (mut scenario, id) = follower();
     scenario.links = [Link::Down, Link::Down, Link::Up];
     scenario.pass(STOP);
     assert!(is_unconfirmed(scenario.standing()));
@@ -228,33 +224,28 @@ fn a_process_that_does_not_lead_holds_again_when_a_majority_confirms() {
 
 #[test]
 fn a_process_that_does_not_lead_drops_a_term_that_is_lost_by_misses_without_a_seal() {
-    let mut scenario = Scenario::new();
-    scenario.restart(unconfirming());
-    let id = scenario.held();
+    let (mut scenario, id) = follower();
     scenario.drop_keys(0);
     scenario.drop_keys(1);
     scenario.sent.clear();
     scenario.pass(5000);
     let ending = scenario.lease.view().ending.clone().unwrap();
     assert_eq!((ending.reason, ending.sealed), (EndReason::Misses, false));
-    assert!(no_seal(&scenario));
+    assert!(!scenario.has_sent("seal"));
     scenario.give(Command::End { term: id, proof: true });
     assert_eq!(scenario.lease.view().ending, None, "proof still releases");
 }
 
 #[test]
 fn a_decision_to_end_seals_whether_this_process_leads_or_not() {
-    let mut scenario = Scenario::new();
-    scenario.restart(unconfirming());
-    let id = scenario.held();
+    let (mut scenario, id) = follower();
     scenario.give(Command::End { term: id, proof: false });
-    assert_eq!(scenario.lease.view().ending.as_ref().map(|ending| ending.sealed), Some(true));
+    assert_eq!(scenario.sealed(), Some(true));
 }
 
 #[test]
 fn what_happens_at_a_deadline_is_changed_at_the_very_instant_of_the_deadline() {
-    let mut scenario = Scenario::new();
-    scenario.held();
+    let (mut scenario, _) = Scenario::holding();
     scenario.links = [Link::Down; 3];
     scenario.pass(STOP - 1);
     assert!(scenario.is_held());
@@ -298,7 +289,7 @@ fn the_keys_of_an_unconfirmed_term_may_live_for_a_whole_lease_that_another_proce
     scenario.give(Input::Wake);
     assert!(is_unconfirmed(scenario.standing()) && !scenario.has_sent("extend"), "the driver delays the round");
     scenario.give(Command::End { term: id, proof: false });
-    let keys_until = scenario.lease.view().ending.as_ref().map(|ending| ending.keys_until);
+    let keys_until = scenario.keys_until();
     assert_eq!(keys_until, Some(Time(scenario.now + 30_302)));
 }
 
@@ -307,8 +298,7 @@ fn the_keys_of_an_unconfirmed_term_may_live_for_a_whole_lease_that_another_proce
 #[test]
 fn a_deadline_that_passed_without_the_right_to_end_the_term_counts_when_the_right_is_back() {
     for nodes_answer in [false, true] {
-        let mut scenario = Scenario::with(unconfirming(), None);
-        scenario.held();
+        let (mut scenario, _) = follower();
         scenario.pass(5000);
         scenario.links = [Link::Silent; 3];
         scenario.pass(STOP + 3300);
@@ -318,24 +308,23 @@ fn a_deadline_that_passed_without_the_right_to_end_the_term_counts_when_the_righ
             scenario.links = [Link::Up; 3];
         }
         scenario.give(Command::Configure(Box::new(config())));
-        assert!(scenario.sent.iter().any(|(_, op)| matches!(op, Op::Extend { .. })), "it asks at once");
+        assert!(scenario.has_sent("extend"), "it asks at once");
         scenario.pass(config().command_timeout.0);
         assert_eq!(scenario.end_reason(), (!nodes_answer).then_some(EndReason::Deadline), "{:?}", scenario.standing());
-        assert_eq!((scenario.is_held(), no_seal(&scenario)), (nodes_answer, nodes_answer));
+        assert_eq!((scenario.is_held(), !scenario.has_sent("seal")), (nodes_answer, nodes_answer));
     }
 }
 
 #[test]
 fn a_right_that_is_lost_again_while_the_nodes_are_asked_does_not_end_the_term() {
-    let mut scenario = Scenario::with(unconfirming(), None);
-    scenario.held();
+    let (mut scenario, _) = follower();
     scenario.links = [Link::Silent; 3];
     scenario.pass(STOP + 3300);
     scenario.give(Command::Configure(Box::new(config())));
     scenario.pass(config().command_timeout.0 - 1);
     scenario.give(Command::Configure(Box::new(unconfirming())));
     scenario.pass(10_000);
-    assert_eq!((scenario.end_reason(), no_seal(&scenario)), (None, true));
+    assert_eq!((scenario.end_reason(), !scenario.has_sent("seal")), (None, true));
     scenario.give(Command::Configure(Box::new(config())));
     scenario.pass(config().command_timeout.0);
     assert_eq!(scenario.end_reason(), Some(EndReason::Deadline), "it has the right for a whole round");

@@ -31,6 +31,7 @@ use alloc::vec::Vec;
 const TTL: u64 = 30_000;
 const VALID: u64 = 29_648;
 const STOP: u64 = 18_648;
+const KEYS: [&str; 2] = ["a", "b"];
 
 fn config() -> Config {
     Config {
@@ -65,6 +66,8 @@ struct Scenario {
     lease: Lease,
     mutant: Option<Mutant>,
     servers: Vec<Server<&'static str>>,
+    /// The keys of the requests.
+    keys: &'static [&'static str],
     links: [Link; 3],
     now: u64,
     /// Answers that have arrived.
@@ -101,6 +104,7 @@ impl Scenario {
             lease: Lease::new(config).with_mutant(mutant),
             mutant,
             servers: servers.into(),
+            keys: &KEYS,
             links: [Link::Up; 3],
             now: 1_000_000,
             inbox: VecDeque::new(),
@@ -115,6 +119,13 @@ impl Scenario {
         }
     }
 
+    /// The process holds a term.
+    fn holding() -> (Self, TermId) {
+        let mut scenario = Self::new();
+        let id = scenario.held();
+        (scenario, id)
+    }
+
     /// The process is started again and knows nothing of the lease.
     fn restart(&mut self, config: Config) {
         self.lease = Lease::new(config).with_mutant(self.mutant);
@@ -123,8 +134,7 @@ impl Scenario {
 
     /// A restarted process adopts the term that it held before, and reaches no node.
     fn adopting_alone(config: Config) -> (Self, TermId) {
-        let mut scenario = Self::new();
-        let id = scenario.held();
+        let (mut scenario, id) = Self::holding();
         scenario.restart(config);
         scenario.links = [Link::Down; 3];
         scenario.give(Command::Adopt(id.clone()));
@@ -132,11 +142,16 @@ impl Scenario {
     }
 
     fn want(&mut self) -> Attempt {
+        self.want_above(0, None)
+    }
+
+    /// Wants the lease with a token above `floor`, and proposes one.
+    fn want_above(&mut self, floor: u64, proposal: Option<u64>) -> Attempt {
         self.attempts += 1;
-        let attempt = Attempt(u128::from(self.attempts));
-        let holder = Holder("pod".into());
-        let fresh = Fresh { attempt, floor: Token(0), entropy: Entropy(u64::MAX / 2), jumped_at: None, proposal: None };
-        self.give(Input::Command(Command::Want(holder), Some(fresh)));
+        let (attempt, entropy) = (Attempt(u128::from(self.attempts)), Entropy(u64::MAX / 2));
+        let (floor, proposal) = (Token(floor), proposal.map(Token));
+        let fresh = Fresh { attempt, floor, entropy, jumped_at: None, proposal };
+        self.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
         attempt
     }
 
@@ -169,7 +184,7 @@ impl Scenario {
 
     /// The attempt that the machine believes in.
     fn believed(&self) -> Option<Attempt> {
-        self.standing().term().filter(|term| term.valid_until.is_some()).map(|term| term.id.attempt)
+        self.term().filter(|term| term.valid_until.is_some()).map(|term| term.id.attempt)
     }
 
     fn check(&mut self) {
@@ -226,7 +241,7 @@ impl Scenario {
 
     fn execute(&mut self, node: usize, op: Op, give_up_at: Time) -> Vote {
         let server = &mut self.servers[node];
-        let call = Call { keys: alloc::vec!["a", "b"], marker: marker(server), deadline: give_up_at.0, op };
+        let call = Call { keys: self.keys.to_vec(), marker: marker(server), deadline: give_up_at.0, op };
         server.vote(self.now, &call)
     }
 
@@ -287,13 +302,35 @@ impl Scenario {
         assert_eq!(self.end_reason(), Some(EndReason::NeverConfirmed));
     }
 
+    /// The running term.
+    fn term(&self) -> Option<&TermView> {
+        self.standing().term()
+    }
+
+    fn ending(&self) -> Option<&EndingView> {
+        self.lease.view().ending.as_deref()
+    }
+
     fn end_reason(&self) -> Option<EndReason> {
-        self.lease.view().ending.as_ref().map(|ending| ending.reason)
+        self.ending().map(|ending| ending.reason)
+    }
+
+    fn sealed(&self) -> Option<bool> {
+        self.ending().map(|ending| ending.sealed)
+    }
+
+    fn keys_until(&self) -> Option<Time> {
+        self.ending().map(|ending| ending.keys_until)
+    }
+
+    /// The attempt of the term that is shown as the holder.
+    fn refused_by(&self) -> Option<Attempt> {
+        self.lease.view().refused_by.as_ref().map(|by| by.attempt)
     }
 
     fn values(&self, node: usize) -> Vec<String> {
         let value = |key| self.servers[node].entry(&key, self.now).map(|entry| entry.value.to_string());
-        ["a", "b"].into_iter().filter_map(value).collect()
+        KEYS.into_iter().filter_map(value).collect()
     }
 
     /// The node loses its keys, and votes on. A real node would be quarantined.
@@ -309,19 +346,42 @@ impl Scenario {
         }
     }
 
+    /// Another program acquires the keys on `node`. Returns the vote.
+    fn acquire_elsewhere(&mut self, node: usize, attempt: u128, proposal: Option<u64>, ttl: u64) -> Vote {
+        let (proposal, holder) = (proposal.map(Token), Holder("another".into()));
+        let op = Op::Acquire { attempt: Attempt(attempt), proposal, ttl: Millis(ttl), holder };
+        self.execute(node, op, Time(u64::MAX))
+    }
+
     /// Another attempt takes the keys on `node`.
     fn contend(&mut self, node: usize) {
-        let op =
-            Op::Acquire { attempt: Attempt(77), proposal: None, ttl: Millis(TTL), holder: Holder("contender".into()) };
-        assert!(matches!(self.execute(node, op, Time(u64::MAX)), Vote::Granted(_)));
+        assert!(matches!(self.acquire_elsewhere(node, 77, None, TTL), Vote::Granted(_)));
+    }
+
+    /// Another program has a confirmed term on `node`.
+    fn another_holds(&mut self, node: usize, attempt: u128, ttl: u64) {
+        let Vote::Granted(grant) = self.acquire_elsewhere(node, attempt, None, ttl) else { panic!("not granted") };
+        let confirm = Op::Confirm { attempt: Attempt(attempt), grant, token: Token(2000) };
+        let confirmed = self.execute(node, confirm, Time(u64::MAX));
+        assert!(matches!(confirmed, Vote::Confirmed { .. }), "{confirmed:?}");
     }
 
     fn is_held(&self) -> bool {
         matches!(self.standing(), Standing::Held(_))
     }
 
+    /// How many requests of this kind were sent.
+    fn count(&self, kind: &str) -> usize {
+        self.sent.iter().filter(|(_, op)| name(op) == kind).count()
+    }
+
     fn has_sent(&self, kind: &str) -> bool {
-        self.sent.iter().any(|(_, op)| name(op) == kind)
+        self.count(kind) > 0
+    }
+
+    /// The kinds of the requests to one node.
+    fn sent_to(&self, node: u8) -> Vec<&'static str> {
+        self.sent.iter().filter(|(to, _)| to.0 == node).map(|(_, op)| name(op)).collect()
     }
 }
 

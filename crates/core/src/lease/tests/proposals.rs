@@ -4,22 +4,13 @@ use super::*;
 
 impl Scenario {
     fn propose(&mut self, token: u64) -> Attempt {
-        self.attempts += 1;
-        let attempt = Attempt(u128::from(self.attempts));
-        let (floor, entropy) = (Token(0), Entropy(u64::MAX / 2));
-        let fresh = Fresh { attempt, floor, entropy, jumped_at: None, proposal: Some(Token(token)) };
-        self.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
-        attempt
+        self.want_above(0, Some(token))
     }
 
     fn fences(&mut self, fences: [u64; 3]) {
         for (server, fence) in self.servers.iter_mut().zip(fences) {
             server.fence = Some(fence);
         }
-    }
-
-    fn sent_to(&self, node: u8) -> Vec<&'static str> {
-        self.sent.iter().filter(|(to, _)| to.0 == node).map(|(_, op)| name(op)).collect()
     }
 }
 
@@ -103,17 +94,13 @@ fn an_attempt_that_fails_releases_what_took_its_token() {
 #[test]
 fn a_token_that_is_not_above_the_floor_is_not_proposed() {
     let mut scenario = Scenario::new();
-    let (floor, proposal) = (Token(5000), Some(Token(5000)));
-    let fresh = Fresh { attempt: Attempt(1), floor, entropy: Entropy(0), jumped_at: None, proposal };
-    scenario.give(Input::Command(Command::Want(Holder("pod".into())), Some(fresh)));
+    scenario.want_above(5000, Some(5000));
     assert_eq!(scenario.published[0].token, Token(5001));
 }
 
 /// A proposal of another attempt, which this node has taken.
 fn taken(scenario: &mut Scenario, node: usize, attempt: u128) {
-    let (attempt, proposal) = (Attempt(attempt), Some(Token(1001)));
-    let op = Op::Acquire { attempt, proposal, ttl: Millis(TTL), holder: Holder("contender".into()) };
-    let vote = scenario.execute(node, op, Time(u64::MAX));
+    let vote = scenario.acquire_elsewhere(node, attempt, Some(1001), TTL);
     assert_eq!(vote, Vote::Granted(crate::op::Grant::Proposed(Token(1001))));
 }
 

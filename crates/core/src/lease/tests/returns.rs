@@ -20,10 +20,6 @@ fn rounds(scenario: &Scenario) -> usize {
     scenario.sent.iter().filter(|(node, op)| node.0 == 0 && matches!(op, Op::Extend { .. })).count()
 }
 
-fn sent_to(scenario: &Scenario, node: u8) -> Vec<&'static str> {
-    scenario.sent.iter().filter(|(to, _)| to.0 == node).map(|(_, op)| name(op)).collect()
-}
-
 /// Another node may fail now.
 fn is_on_all(scenario: &mut Scenario, id: &TermId) {
     for node in 0..3 {
@@ -31,7 +27,7 @@ fn is_on_all(scenario: &mut Scenario, id: &TermId) {
     }
     scenario.links[0] = Link::Down;
     scenario.pass(60_000);
-    assert_eq!(scenario.standing().term().map(|term| (term.failed_rounds, &term.id)), Some((0, id)));
+    assert_eq!(scenario.term().map(|term| (term.failed_rounds, &term.id)), Some((0, id)));
     assert!(scenario.is_held());
 }
 
@@ -48,7 +44,7 @@ fn a_node_that_comes_back_empty_is_joined_before_the_next_renewal() {
     scenario.pass(299);
     assert!(scenario.sent.is_empty(), "the driver spreads the rounds");
     scenario.pass(21);
-    assert_eq!(sent_to(&scenario, 2), ["extend", "acquire", "extend", "confirm"]);
+    assert_eq!(scenario.sent_to(2), ["extend", "acquire", "extend", "confirm"]);
     is_on_all(&mut scenario, &id);
 }
 
@@ -107,7 +103,7 @@ fn a_node_that_still_holds_the_term_gets_a_fresh_ttl_and_no_join() {
     scenario.pass(40_000);
     scenario.sent.clear();
     returned(&mut scenario, 2, 0);
-    assert_eq!(sent_to(&scenario, 2), ["extend"]);
+    assert_eq!(scenario.sent_to(2), ["extend"]);
     assert_eq!(scenario.life(2, id.attempt), Some(Millis(60_000)));
     scenario.pass(15_000);
     assert_eq!(rounds(&scenario), 1);
@@ -133,7 +129,7 @@ fn the_return_of_a_node_changes_nothing_without_a_term_or_after_a_failed_round()
     scenario.pass(20);
     scenario.links = [Link::Up, Link::Down, Link::Down];
     scenario.pass(21_000);
-    assert_eq!(scenario.standing().term().map(|term| term.failed_rounds), Some(1));
+    assert_eq!(scenario.term().map(|term| term.failed_rounds), Some(1));
     let due = scenario.lease.next_round_at();
     returned(&mut scenario, 2, 0);
     assert_eq!(scenario.lease.next_round_at(), due, "the retry asks every node");

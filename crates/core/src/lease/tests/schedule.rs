@@ -3,14 +3,9 @@
 use super::*;
 use crate::driver::attempts::{Attempts, Requested};
 
-fn extends(scenario: &Scenario) -> usize {
-    scenario.sent.iter().filter(|(_, op)| matches!(op, Op::Extend { .. })).count()
-}
-
 #[test]
 fn a_round_begins_earlier_if_the_driver_says_so_and_never_later() {
-    let mut scenario = Scenario::new();
-    scenario.held();
+    let (mut scenario, _) = Scenario::holding();
     let due = scenario.lease.next_round_at().unwrap();
     scenario.lease.renew_by(due + Millis(1000));
     assert_eq!(scenario.lease.next_round_at(), Some(due));
@@ -18,28 +13,26 @@ fn a_round_begins_earlier_if_the_driver_says_so_and_never_later() {
     assert_eq!(scenario.lease.next_deadline(), Some(due - Millis(1000)));
     scenario.sent.clear();
     scenario.pass_to(due.0 - 1001);
-    assert_eq!(extends(&scenario), 0);
+    assert_eq!(scenario.count("extend"), 0);
     scenario.pass_to(due.0 - 1000);
-    assert_eq!(extends(&scenario), 3);
+    assert_eq!(scenario.count("extend"), 3);
     assert_eq!(scenario.lease.next_round_at(), Some(due + Millis(4000)), "one interval after it began");
 }
 
 #[test]
 fn a_held_round_waits_and_the_deadline_does_not() {
-    let mut scenario = Scenario::new();
-    scenario.held();
+    let (mut scenario, _) = Scenario::holding();
     let due = scenario.lease.next_round_at().unwrap();
-    let stop_at = scenario.standing().term().unwrap().stop_at.unwrap();
+    let stop_at = scenario.term().unwrap().stop_at.unwrap();
     scenario.lease.hold(due + Millis(3000));
     scenario.sent.clear();
     scenario.pass_to(due.0 + 2999);
-    assert_eq!(extends(&scenario), 0);
+    assert_eq!(scenario.count("extend"), 0);
     scenario.pass_to(due.0 + 3000);
-    assert_eq!(extends(&scenario), 3);
+    assert_eq!(scenario.count("extend"), 3);
     assert!(scenario.is_held());
 
-    let mut scenario = Scenario::new();
-    scenario.held();
+    let (mut scenario, _) = Scenario::holding();
     scenario.lease.hold(stop_at + Millis(1000));
     scenario.pass_to(stop_at.0);
     assert!(!scenario.is_held(), "a driver that holds a round for too long loses the term in time");
@@ -64,7 +57,7 @@ fn a_held_attempt_and_a_held_adoption_begin_when_the_hold_ends() {
     second.pass(699);
     assert!(second.sent.is_empty() && matches!(second.standing(), Standing::Adopting(_)));
     second.pass(1);
-    assert_eq!(second.standing().term().map(|term| term.id.clone()), Some(id));
+    assert_eq!(second.term().map(|term| term.id.clone()), Some(id));
     assert!(second.is_held());
 }
 
@@ -72,7 +65,7 @@ fn a_held_attempt_and_a_held_adoption_begin_when_the_hold_ends() {
 fn ended(proof: bool) -> (Scenario, Attempts) {
     let (mut scenario, mut attempts) = (Scenario::new(), Attempts::default());
     scenario.held();
-    let term = scenario.standing().term().unwrap().id.clone();
+    let term = scenario.term().unwrap().id.clone();
     scenario.lease.hold(Time(scenario.now + 9000));
     attempts.term_ends(Time(scenario.now), &mut scenario.lease, &term, proof);
     scenario.give(Command::End { term, proof });
