@@ -30,7 +30,6 @@ fn fences(fence: u64, own_clock: u64) -> Input {
 
 struct Scenario {
     machine: Admission,
-    now: u64,
 }
 
 impl Scenario {
@@ -39,7 +38,7 @@ impl Scenario {
     }
 
     fn with(mutant: Option<Mutant>) -> Self {
-        Self { machine: Admission::new(config()).with_mutant(mutant), now: 1000 }
+        Self { machine: Admission::new(config()).with_mutant(mutant) }
     }
 
     /// The node of server `r1` was connected at 0, with this marker.
@@ -51,7 +50,6 @@ impl Scenario {
     }
 
     fn at(&mut self, now: u64, input: Input) -> Vec<Effect> {
-        self.now = now;
         self.machine.handle(Time(now), input);
         core::iter::from_fn(|| self.machine.poll_effect()).collect()
     }
@@ -59,6 +57,19 @@ impl Scenario {
     fn connect(&mut self, now: u64, run_id: &str) -> Vec<Effect> {
         self.at(now, Input::Connected(run_id.into()))
     }
+}
+
+/// The call that reads the marker of `r1`.
+fn observe(stepped: Option<Marker>) -> Effect {
+    Effect::Call(Call::Observe { run_id: "r1".into(), stepped })
+}
+
+fn admit(nonce: u128, seed: u64) -> Effect {
+    Effect::Call(Call::Admit { ticket: wait("r1", nonce), marker: admitted("r1"), seed: Token(seed) })
+}
+
+fn quarantined(until: u64) -> Effect {
+    Effect::Changed(Standing::Quarantined { until: Time(until) })
 }
 
 fn wait(run_id: &str, nonce: u128) -> Marker {
@@ -72,10 +83,7 @@ fn admitted(run_id: &str) -> Marker {
 #[test]
 fn a_node_with_our_marker_votes_at_once() {
     let mut scenario = Scenario::new();
-    assert_eq!(
-        scenario.connect(1000, "r1"),
-        [Effect::Changed(Standing::Observing), Effect::Call(Call::Observe { run_id: "r1".into(), stepped: None })]
-    );
+    assert_eq!(scenario.connect(1000, "r1"), [Effect::Changed(Standing::Observing), observe(None)]);
     assert_eq!(scenario.machine.marker(), None);
     assert_eq!(scenario.at(1001, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
     assert_eq!(scenario.machine.marker(), Some(admitted("r1")));
@@ -88,18 +96,14 @@ fn the_fences_are_read_when_the_wait_is_over_to_the_millisecond() {
     let until = Time(2000 + QUARANTINE);
     assert_eq!(scenario.at(2000, Input::Observed(wait("r1", 7))), [Effect::Changed(Standing::Quarantined { until })]);
     for beat in 3..62 {
-        let effects = scenario.at(beat * 1000, Input::Wake);
-        assert!(matches!(effects[..], [Effect::Call(Call::Observe { .. })]), "{effects:?}");
+        assert_eq!(scenario.at(beat * 1000, Input::Wake), [observe(None)]);
         assert_eq!(scenario.at(beat * 1000, Input::Observed(wait("r1", 7))), []);
     }
     assert!(!scenario.at(until.0 - 1, Input::Wake).contains(&Effect::ReadFences), "one millisecond early");
     scenario.at(until.0 - 1, Input::Observed(wait("r1", 7)));
     assert_eq!(scenario.machine.next_deadline(), Some(until));
     assert_eq!(scenario.at(until.0, Input::Wake), [Effect::Changed(Standing::Seeding(None)), Effect::ReadFences]);
-    assert_eq!(
-        scenario.at(until.0 + 1, fences(50, 0)),
-        [Effect::Call(Call::Admit { ticket: wait("r1", 7), marker: admitted("r1"), seed: Token(50) })]
-    );
+    assert_eq!(scenario.at(until.0 + 1, fences(50, 0)), [admit(7, 50)]);
     assert_eq!(scenario.at(until.0 + 2, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
 }
 
@@ -109,7 +113,7 @@ fn another_process_may_admit_while_the_fences_are_being_read() {
     assert!(scenario.at(QUARANTINE, Input::Wake).contains(&Effect::ReadFences));
     let next = Time(BEAT);
     assert_eq!(scenario.machine.next_deadline(), Some(next), "the statuses may be away for a long time");
-    assert!(matches!(scenario.at(next.0, Input::Wake)[..], [Effect::Call(Call::Observe { .. })]));
+    assert_eq!(scenario.at(next.0, Input::Wake), [observe(None)]);
     assert_eq!(scenario.at(next.0, Input::Observed(wait("r1", 7))), [], "the fences are read once");
     scenario.at(next.0 + 1000, Input::Wake);
     let observed = scenario.at(next.0 + 1000, Input::Observed(admitted("r1")));
@@ -131,10 +135,7 @@ fn fences_that_were_read_for_an_earlier_ticket_are_read_again() {
 fn a_changed_ticket_starts_the_wait_again() {
     let mut scenario = Scenario::observed(None, wait("r1", 7));
     scenario.at(50_000, Input::Wake);
-    assert_eq!(
-        scenario.at(50_000, Input::Observed(wait("r1", 8))),
-        [Effect::Changed(Standing::Quarantined { until: Time(50_000 + QUARANTINE) })]
-    );
+    assert_eq!(scenario.at(50_000, Input::Observed(wait("r1", 8))), [quarantined(50_000 + QUARANTINE)]);
 }
 
 #[test]
@@ -143,10 +144,7 @@ fn the_wait_for_a_ticket_continues_after_a_reconnect() {
     assert_eq!(scenario.at(10_000, Input::Disconnected), [Effect::Changed(Standing::Offline)]);
     assert_eq!(scenario.machine.next_deadline(), None);
     scenario.connect(20_000, "r1");
-    assert_eq!(
-        scenario.at(20_001, Input::Observed(wait("r1", 7))),
-        [Effect::Changed(Standing::Quarantined { until: Time(QUARANTINE) })]
-    );
+    assert_eq!(scenario.at(20_001, Input::Observed(wait("r1", 7))), [quarantined(QUARANTINE)]);
 }
 
 #[test]
@@ -155,10 +153,7 @@ fn a_restarted_server_starts_the_wait_again_whatever_marker_it_restored() {
     scenario.at(1, Input::Disconnected);
     scenario.connect(2, "r2");
     // Observe found the marker of r1 and wrote a ticket for r2.
-    assert_eq!(
-        scenario.at(3, Input::Observed(wait("r2", 9))),
-        [Effect::Changed(Standing::Quarantined { until: Time(3 + QUARANTINE) })]
-    );
+    assert_eq!(scenario.at(3, Input::Observed(wait("r2", 9))), [quarantined(3 + QUARANTINE)]);
 }
 
 #[test]
@@ -171,10 +166,7 @@ fn another_operator_that_admitted_first_ends_the_wait() {
 /// A node that voted until its clock was doubted at 500.
 fn doubted(mutant: Option<Mutant>) -> Scenario {
     let mut scenario = Scenario::observed(mutant, admitted("r1"));
-    assert_eq!(
-        scenario.at(500, Input::Doubted),
-        [Effect::Changed(Standing::Observing), Effect::Call(Call::Observe { run_id: "r1".into(), stepped: None })]
-    );
+    assert_eq!(scenario.at(500, Input::Doubted), [Effect::Changed(Standing::Observing), observe(None)]);
     scenario
 }
 
@@ -183,7 +175,7 @@ fn a_doubt_takes_the_vote_until_the_clock_is_known_to_be_steady() {
     let mut scenario = doubted(None);
     assert_eq!(scenario.at(501, Input::Observed(admitted("r1"))), []);
     assert_eq!(scenario.machine.marker(), None);
-    assert!(matches!(scenario.at(520, Input::Steady)[..], [Effect::Call(Call::Observe { stepped: None, .. })]));
+    assert_eq!(scenario.at(520, Input::Steady), [observe(None)]);
     assert_eq!(scenario.at(521, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Admitted)]);
 }
 
@@ -194,7 +186,7 @@ fn a_doubt_that_lasts_is_shown() {
     assert_eq!(scenario.at(500, Input::Wake), []);
     scenario.at(501, Input::Observed(admitted("r1")));
     assert_eq!(scenario.machine.next_deadline(), Some(Time(1501)));
-    assert!(matches!(scenario.at(1501, Input::Wake)[..], [Effect::Call(Call::Observe { stepped: None, .. })]));
+    assert_eq!(scenario.at(1501, Input::Wake), [observe(None)]);
     assert_eq!(scenario.at(1502, Input::Observed(admitted("r1"))), [Effect::Changed(Standing::Doubted)]);
     assert_eq!(scenario.machine.marker(), None);
     assert_eq!(scenario.machine.next_deadline(), Some(Time(2000)));
@@ -205,11 +197,8 @@ fn a_step_replaces_the_marker_that_was_seen_first() {
     let mut scenario = doubted(None);
     scenario.at(501, Input::Observed(admitted("r1")));
     let named = Some(admitted("r1"));
-    assert_eq!(scenario.at(520, Input::Stepped), [Effect::Call(Call::Observe { run_id: "r1".into(), stepped: named })]);
-    assert_eq!(
-        scenario.at(521, Input::Observed(wait("r1", 5))),
-        [Effect::Changed(Standing::Quarantined { until: Time(521 + QUARANTINE) })]
-    );
+    assert_eq!(scenario.at(520, Input::Stepped), [observe(named)]);
+    assert_eq!(scenario.at(521, Input::Observed(wait("r1", 5))), [quarantined(521 + QUARANTINE)]);
 }
 
 #[test]
@@ -218,10 +207,7 @@ fn a_step_without_a_doubt_replaces_the_next_marker_that_is_seen() {
     scenario.connect(0, "r1");
     scenario.at(0, Input::Stepped);
     assert_eq!(scenario.at(1, Input::Observed(admitted("r1"))), [], "the first of two answers says nothing");
-    assert_eq!(
-        scenario.at(2, Input::Observed(admitted("r1"))),
-        [Effect::Call(Call::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) })]
-    );
+    assert_eq!(scenario.at(2, Input::Observed(admitted("r1"))), [observe(Some(admitted("r1")))]);
     scenario.at(3, Input::Observed(wait("r1", 4)));
     assert!(matches!(scenario.machine.standing(), Standing::Quarantined { .. }));
 }
@@ -229,7 +215,7 @@ fn a_step_without_a_doubt_replaces_the_next_marker_that_is_seen() {
 #[test]
 fn a_step_seen_during_a_heartbeat_outlasts_the_answer_to_the_heartbeat() {
     let mut scenario = Scenario::observed(None, admitted("r1"));
-    assert!(matches!(scenario.at(1000, Input::Wake)[..], [Effect::Call(Call::Observe { stepped: None, .. })]));
+    assert_eq!(scenario.at(1000, Input::Wake), [observe(None)]);
     scenario.at(1001, Input::Doubted);
     assert_eq!(scenario.at(1002, Input::Observed(admitted("r1"))), [], "the older answer says nothing");
     scenario.at(1003, Input::Stepped);
@@ -264,15 +250,9 @@ fn a_ticket_that_came_after_the_marker_that_was_seen_is_not_named() {
     // The script replaces the marker that is named, and that is gone.
     assert_eq!(
         scenario.at(1600, Input::Stepped),
-        [
-            Effect::Changed(Standing::Observing),
-            Effect::Call(Call::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) })
-        ]
+        [Effect::Changed(Standing::Observing), observe(Some(admitted("r1")))]
     );
-    assert_eq!(
-        scenario.at(1601, Input::Observed(wait("r1", 77))),
-        [Effect::Changed(Standing::Quarantined { until: Time(1601 + QUARANTINE) })]
-    );
+    assert_eq!(scenario.at(1601, Input::Observed(wait("r1", 77))), [quarantined(1601 + QUARANTINE)]);
 }
 
 #[test]
@@ -282,10 +262,7 @@ fn a_step_before_a_disconnect_is_named_on_the_next_connection() {
     scenario.at(510, Input::Stepped);
     scenario.at(511, Input::Disconnected);
     let effects = scenario.connect(512, "r1");
-    assert!(
-        effects.contains(&Effect::Call(Call::Observe { run_id: "r1".into(), stepped: Some(admitted("r1")) })),
-        "{effects:?}"
-    );
+    assert!(effects.contains(&observe(Some(admitted("r1")))), "{effects:?}");
 }
 
 #[test]
@@ -307,12 +284,7 @@ fn a_clock_step_does_not_replace_the_marker_of_another_configuration() {
     scenario.at(0, Input::Observed(other.clone()));
     scenario.at(500, Input::Doubted);
     scenario.at(501, Input::Observed(other.clone()));
-    let asked = scenario.at(502, Input::Stepped);
-    let observe = |effect: &Effect| match effect {
-        Effect::Call(Call::Observe { stepped, .. }) => Some(stepped.clone()),
-        _ => None,
-    };
-    assert_eq!(asked.iter().find_map(observe), Some(None), "it is not named, so it is not replaced");
+    assert_eq!(scenario.at(502, Input::Stepped), [observe(None)], "it is not named, so it is not replaced");
     assert_eq!(scenario.at(503, Input::Observed(other.clone())), [Effect::Changed(Standing::Mismatch(other))]);
 }
 
@@ -326,8 +298,8 @@ fn an_untrusted_seed_is_shown_and_asked_for_again() {
     assert_eq!(scenario.at(QUARANTINE + 5, fences(5, 11_000_000)), [Effect::Changed(Standing::Seeding(Some(reason)))]);
     assert_eq!(scenario.machine.next_deadline(), Some(Time(BEAT)));
     // Another process, whose clock is right, may have admitted the node.
-    assert!(matches!(scenario.at(BEAT, Input::Wake)[..], [Effect::Call(Call::Observe { .. })]));
-    let mut admitted_by_other = Scenario { machine: scenario.machine.clone(), now: BEAT };
+    assert_eq!(scenario.at(BEAT, Input::Wake), [observe(None)]);
+    let mut admitted_by_other = Scenario { machine: scenario.machine.clone() };
     let now_votes = admitted_by_other.at(BEAT + 1, Input::Observed(admitted("r1")));
     assert_eq!(now_votes, [Effect::Changed(Standing::Admitted)]);
     assert_eq!(scenario.at(BEAT + 1, Input::Observed(wait("r1", 7))), [Effect::ReadFences]);
@@ -339,9 +311,9 @@ fn fences_that_were_not_read_are_read_again() {
     scenario.at(QUARANTINE, Input::Wake);
     assert_eq!(scenario.at(QUARANTINE + 5, Input::Fences(None)), []);
     assert_eq!(scenario.machine.next_deadline(), Some(Time(BEAT)));
-    assert!(matches!(scenario.at(BEAT, Input::Wake)[..], [Effect::Call(Call::Observe { .. })]));
+    assert_eq!(scenario.at(BEAT, Input::Wake), [observe(None)]);
     assert_eq!(scenario.at(BEAT, Input::Observed(wait("r1", 7))), [Effect::ReadFences]);
-    assert!(matches!(scenario.at(BEAT, fences(5, 0))[..], [Effect::Call(Call::Admit { .. })]));
+    assert_eq!(scenario.at(BEAT, fences(5, 0)), [admit(7, 5)]);
 }
 
 #[test]
@@ -364,7 +336,7 @@ fn statuses_are_listed_before_the_fences_and_again_if_the_clocks_must_seed() {
     assert_eq!(scenario.at(QUARANTINE, Input::StatusesListed), [], "nothing more was asked for");
     assert_eq!(scenario.at(QUARANTINE, fences(50, 0)), [list(true)]);
     assert_eq!(scenario.at(QUARANTINE, Input::StatusesListed), [Effect::ReadFences]);
-    assert!(matches!(scenario.at(QUARANTINE, fences(50, 0))[..], [Effect::Call(Call::Admit { seed: Token(50), .. })]));
+    assert_eq!(scenario.at(QUARANTINE, fences(50, 0)), [admit(7, 50)]);
 }
 
 #[test]
