@@ -74,7 +74,3 @@ impl<K, R, C> Wire<K, R, C> {
         self.admit(now, admission::Input::Disconnected);
     }
 }
-
-#[cfg(test)]
-#[path = "connection_tests.rs"]
-pub(super) mod tests;

@@ -6,74 +6,96 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::check::Mutant;
+use crate::marker::Membership;
 use crate::op::{Attempt, Grant, Holder, Stages, Token};
-use crate::wire::connection::tests::{HEARTBEAT, admission, marker};
+use crate::quorum::Quorum;
+use crate::time::{Beat, Drift};
+
+mod connection;
 
 const TIMEOUT: Millis = Millis(500);
 const NOW: Time = Time(1000);
+const HEARTBEAT: Millis = Millis(1_000_000);
+
+type Outcome = Effect<&'static str, u128, &'static str>;
+
+fn membership() -> Membership {
+    Membership { generation: 1, fingerprint: "f".into() }
+}
+
+/// The marker of an admitted server `r`.
+fn marker() -> Marker {
+    membership().marker("r".into())
+}
 
 /// A wire whose effects are carried out by writing them down.
 struct Wired {
     wire: Wire<&'static str, u128, &'static str>,
     /// The calls that were sent, and how often the scripts were to be loaded.
     sent: Vec<String>,
-    votes: Vec<(u128, Vote)>,
-    failed: Vec<(Why, usize)>,
-    lost: Vec<&'static str>,
-    is_overdue: bool,
+    /// The other effects.
+    effects: Vec<Outcome>,
+    /// The last call of the admission.
     observe: u64,
 }
 
 impl Wired {
-    /// A wire to an admitted node.
-    fn new(limits: Limits, mutant: Option<Mutant>) -> Self {
-        let wire = Wire::new(admission(), limits, TIMEOUT).with_mutant(mutant);
-        let (sent, votes, failed, lost) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut wired = Self { wire, sent, votes, failed, lost, is_overdue: false, observe: 0 };
+    /// A connection to server `r` is open, and the marker is being read.
+    fn open(limits: Limits, mutant: Option<Mutant>) -> Self {
+        let admission = Admission::new(admission::Config {
+            membership: membership(),
+            quorum: Quorum::of(3).unwrap(),
+            has_statuses: false,
+            longest_lease: Millis(60_000),
+            drift: Drift::STANDARD,
+            heartbeat: Beat { every: HEARTBEAT, phase: NOW },
+        });
+        let wire = Wire::new(admission, limits, TIMEOUT).with_mutant(mutant);
+        let mut wired = Self { wire, sent: Vec::new(), effects: Vec::new(), observe: 0 };
         wired.give(NOW, Input::Opened);
         wired.give(NOW, Input::Clock { node_time: 70_000 });
         wired.give(NOW, Input::Admission(admission::Input::Connected("r".into())));
-        wired.mark();
+        wired
+    }
+
+    /// A wire to an admitted node.
+    fn new(limits: Limits, mutant: Option<Mutant>) -> Self {
+        let mut wired = Self::open(limits, mutant);
+        wired.mark(Some(marker()));
+        wired.take();
         wired
     }
 
     /// The answer to the last call of the admission.
-    fn mark(&mut self) {
-        self.give(NOW, Input::Answered { id: self.observe, counts: true, answers: Answers::Marker(Some(marker())) });
+    fn mark(&mut self, marker: Option<Marker>) {
+        self.give(NOW, Input::Answered { id: self.observe, counts: true, answers: Answers::Marker(marker) });
     }
 
     fn doubt(&mut self) {
         self.give(NOW, Input::Admission(admission::Input::Doubted));
-        self.mark();
     }
 
     fn give(&mut self, now: Time, input: Input<&'static str, u128, &'static str>) {
         self.wire.handle(now, input);
         while let Some(effect) = self.wire.poll_effect() {
             match effect {
-                Effect::Send(id) => {
-                    let text = match &self.wire.get(id).unwrap().call {
-                        Call::Admission(_) => {
-                            self.observe = id;
-                            continue;
-                        }
-                        Call::Own(own) => String::from(*own),
-                        Call::Batch(batch) => {
-                            let asked = self.wire.requests(batch).iter().map(|asked| name(&asked.request.op));
-                            asked.collect::<Vec<_>>().join(" ")
-                        }
-                    };
-                    self.sent.push(text);
-                }
+                Effect::Send(id) => match &self.wire.get(id).unwrap().call {
+                    Call::Admission(_) => self.observe = id,
+                    Call::Own(own) => self.sent.push(String::from(*own)),
+                    Call::Batch(batch) => {
+                        let asked = self.wire.requests(batch).iter().map(|asked| name(&asked.request.op));
+                        self.sent.push(asked.collect::<Vec<_>>().join(" "));
+                    }
+                },
                 Effect::Load => self.sent.push("load".into()),
-                Effect::Vote(attempt, vote) => self.votes.push((attempt, vote)),
-                Effect::Failed(why, count) => self.failed.push((why, count)),
-                Effect::Foreign { .. } => self.failed.push((Why::Late, 0)),
-                Effect::Overdue => self.is_overdue = true,
-                Effect::Admission(_) | Effect::AnotherServer(_) | Effect::Flushed => {}
-                Effect::Lost(own) => self.lost.push(own),
+                effect => self.effects.push(effect),
             }
         }
+    }
+
+    /// The effects since the last call, other than calls to the node.
+    fn take(&mut self) -> Vec<Outcome> {
+        core::mem::take(&mut self.effects)
     }
 
     fn ask_until(&mut self, give_up_at: Time, op: Op) {
@@ -109,8 +131,26 @@ impl Wired {
         self.give(NOW, Input::NotRun { id });
     }
 
+    /// Takes some of the effects.
+    fn extract<T>(&mut self, of: impl Fn(&Outcome) -> Option<T>) -> Vec<T> {
+        let found = self.effects.iter().filter_map(&of).collect();
+        self.effects.retain(|effect| of(effect).is_none());
+        found
+    }
+
     fn voted(&mut self) -> Vec<(u128, Vote)> {
-        core::mem::take(&mut self.votes)
+        self.extract(|effect| match effect {
+            Effect::Vote(attempt, vote) => Some((*attempt, vote.clone())),
+            _ => None,
+        })
+    }
+
+    fn failed(&mut self) -> Vec<(Why, usize)> {
+        self.extract(|effect| match effect {
+            Effect::Failed(why, count) => Some((*why, *count)),
+            Effect::Foreign { .. } => panic!("{effect:?}"),
+            _ => None,
+        })
     }
 }
 
@@ -182,6 +222,7 @@ fn requests_about_one_lease_keep_their_order() {
 fn without_a_marker_only_releases_are_sent() {
     let mut wired = standard();
     wired.doubt();
+    wired.mark(Some(marker()));
     for op in [extend(1), confirm(2), seal(3), release(4)] {
         wired.ask(op);
     }
@@ -218,12 +259,12 @@ fn each_sender_gives_up_at_its_own_time() {
         wired.give(NOW + Millis(after), Input::Wake);
         assert_eq!(wired.voted(), [(attempt, Vote::Unknown)]);
     }
-    assert_eq!(wired.failed, [(Why::Timeout, 1); 4]);
+    assert_eq!(wired.failed(), [(Why::Timeout, 1); 4]);
     wired.reply(&[text("ends"), Value::Int(1)]);
     wired.reply(&[text("votes"), Value::Int(1)]);
     assert_eq!(wired.voted(), [], "they have their votes");
     wired.give(NOW + TIMEOUT, Input::Wake);
-    assert!(wired.is_overdue, "the other call has no answer");
+    assert!(wired.take().contains(&Effect::Overdue), "the other call has no answer");
 }
 
 #[test]
@@ -233,7 +274,7 @@ fn too_many_requests_in_flight_are_refused() {
     for attempt in 1..=3 {
         wired.ask(confirm(attempt));
     }
-    assert_eq!((wired.voted(), &wired.failed[..]), ([(3, Vote::Abstained)].into(), &[(Why::Busy, 1)][..]));
+    assert_eq!(wired.take(), [Effect::Failed(Why::Busy, 1), Effect::Vote(3, Vote::Abstained)]);
 }
 
 /// The sender of a release may not repeat it.
@@ -273,29 +314,7 @@ fn a_release_that_waits_for_the_scripts_is_sent_although_it_is_late() {
     wired.sent.clear();
     wired.give(NOW + Millis(101), Input::Loaded);
     assert_eq!(wired.sent, ["seal-1", "release-2"]);
-    assert_eq!((wired.voted(), wired.failed), ([].into(), [(Why::NoScript, 1), (Why::Timeout, 2)].into()));
-}
-
-#[test]
-fn the_last_votes_of_a_connection_are_unknown() {
-    let mut wired = standard();
-    wired.ask(confirm(1));
-    wired.give(NOW, Input::Own("observe"));
-    wired.flush();
-    wired.not_run_second();
-    wired.ask(extend(2));
-    wired.give(NOW, Input::Closed);
-    assert_eq!(wired.voted(), [(1, Vote::Unknown), (2, Vote::Unknown)]);
-    assert_eq!(wired.lost, ["observe"]);
-}
-
-impl Wired {
-    /// The call before the oldest confirm is the observe, which was sent first.
-    fn not_run_second(&mut self) {
-        assert!(matches!(self.wire.oldest().unwrap().call, Call::Own("observe")));
-        self.not_run();
-        self.not_run();
-    }
+    assert_eq!(wired.take(), [Effect::Failed(Why::NoScript, 1), Effect::Failed(Why::Timeout, 2)]);
 }
 
 #[test]
@@ -363,21 +382,22 @@ fn requests_that_were_late_and_those_to_another_marker_are_counted_apart() {
         wired.ask(extend(2));
         wired.flush();
         wired.reply(&[text(word)]);
-        assert_eq!(core::mem::take(&mut wired.failed), [(why, 2)]);
-        wired.mark();
+        assert_eq!(wired.failed(), [(why, 2)]);
+        wired.mark(Some(marker()));
     }
     wired.ask(acquire(1));
     wired.ask(acquire(2));
     wired.flush();
     wired.reply(&[text("votes"), text("late"), text("late")]);
-    assert_eq!(core::mem::take(&mut wired.failed), [(Why::Late, 2)]);
+    assert_eq!(wired.failed(), [(Why::Late, 2)]);
     for attempt in [1, 2] {
         wired.ask(seal(attempt));
     }
     wired.flush();
     wired.reply(&[text("ends"), text("not_admitted"), text("not_admitted")]);
-    assert_eq!(wired.failed, [(Why::NotAdmitted, 2)]);
-    assert!(wired.votes.iter().all(|(_, vote)| *vote == Vote::Abstained), "{:?}", wired.votes);
+    assert_eq!(wired.failed(), [(Why::NotAdmitted, 2)]);
+    let votes = wired.voted();
+    assert!(votes.iter().all(|(_, vote)| *vote == Vote::Abstained), "{votes:?}");
 }
 
 #[test]
@@ -386,45 +406,9 @@ fn a_release_whose_sender_gives_up_when_it_is_sent_has_no_deadline() {
     let at = NOW + Limits::STANDARD.wait;
     wired.ask_until(at, release(1));
     wired.give(at, Input::Wake);
-    assert_eq!((&wired.sent[..], &wired.votes[..]), (&[name(&release(1))][..], &[(1, Vote::Unknown)][..]));
+    assert_eq!((wired.voted(), &wired.sent[..]), ([(1, Vote::Unknown)].into(), &[name(&release(1))][..]));
     let Call::Batch(batch) = &wired.wire.oldest().unwrap().call else { panic!("not a batch") };
     assert_eq!((batch.terms(), wired.wire.next_deadline()), (None, Some(at + TIMEOUT)));
-}
-
-#[test]
-fn calls_in_flight_are_lost_with_the_connection() {
-    let mut wired = standard();
-    wired.ask(confirm(1));
-    wired.ask(extend(2));
-    wired.flush();
-    wired.give(NOW, Input::Own("observe"));
-    wired.give(NOW, Input::Closed);
-    assert_eq!(wired.voted(), [(1, Vote::Unknown), (2, Vote::Unknown)]);
-    assert_eq!((wired.lost.as_slice(), wired.wire.next_deadline()), (&["observe"][..], None));
-}
-
-#[test]
-fn a_new_timeout_counts_for_the_calls_in_flight() {
-    let mut wired = standard();
-    wired.give(NOW, Input::Own("observe"));
-    assert_eq!(wired.wire.next_deadline(), Some(NOW + TIMEOUT));
-    wired.wire.set_timeout(Millis(200));
-    assert_eq!(wired.wire.next_deadline(), Some(NOW + Millis(200)));
-    wired.give(NOW + Millis(199), Input::Wake);
-    assert!(!wired.is_overdue);
-    wired.give(NOW + Millis(200), Input::Wake);
-    assert!(wired.is_overdue);
-}
-
-#[test]
-fn an_answered_call_that_is_not_for_votes_is_not_in_flight_any_more() {
-    let mut wired = standard();
-    wired.give(NOW, Input::Own("observe"));
-    wired.ask(confirm(1));
-    wired.flush();
-    assert_eq!((wired.wire.take_own(1), wired.wire.take_own(1)), (Some("observe"), None));
-    assert_eq!(wired.wire.take_own(2), None, "a call for votes");
-    assert_eq!(wired.wire.oldest().map(|sent| sent.id), Some(2));
 }
 
 pub(crate) const PLANTED: [Mutant; 3] =
