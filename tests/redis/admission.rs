@@ -10,8 +10,7 @@ use redislease_lock::clock;
 use redislease_lock::nodes::{Config, Misconfiguration, NodeState, NodeStatus, Reason};
 
 use crate::support::{
-    QUARANTINE, World, acquire, addresses, config, confirm, eventually, get, membership, password, run_id, servers,
-    with_args,
+    QUARANTINE, World, acquire, addresses, config, eventually, get, membership, password, run_id, servers, with_args,
 };
 
 fn fence(server: &RedisServer) -> u64 {
@@ -20,10 +19,8 @@ fn fence(server: &RedisServer) -> u64 {
 
 /// Raises the fence of `node` by a term with `token`.
 async fn term(world: &World, node: usize, attempt: u128, token: u64) {
-    let vote = world.ask(node, acquire(attempt)).await;
-    let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
-    let vote = world.ask(node, confirm(attempt, grant.number(), token)).await;
-    assert!(matches!(vote, Vote::Confirmed { .. }), "{vote:?}");
+    let grant = world.granted(node, acquire(attempt)).await;
+    world.confirmed(node, attempt, grant, token).await;
 }
 
 /// Node 2 lost data at `since`: it waits, then votes again with a counter above `token`.
@@ -132,8 +129,7 @@ async fn a_replica_cannot_be_a_node_and_a_promoted_one_waits() {
     eventually("the replica to have the marker", || async { get(replica, "rl:marker") }).await;
 
     let world = World::on(&servers[1..]);
-    let misconfigured = NodeState::Misconfigured(Misconfiguration::Replica);
-    let status = world.wait(0, "a replica", |status| status.state == misconfigured).await;
+    let status = world.misconfigured(0, Misconfiguration::Replica).await;
     assert!(
         status.message.starts_with(&format!("node a ({}): role is `slave`", replica.address())),
         "{}",
@@ -157,7 +153,7 @@ async fn a_node_that_becomes_a_replica_loses_its_vote() {
     let port = servers[1].address().port().to_string();
     servers[0].command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
-    world.wait(0, "a replica", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica)).await;
+    world.misconfigured(0, Misconfiguration::Replica).await;
 }
 
 /// Makes `server` a replica of `master`.
@@ -183,7 +179,7 @@ async fn a_master_that_was_a_replica_meanwhile_waits_despite_its_marker() {
     let marker = copy_without_a_key(master, other).await;
 
     replicate(master, other);
-    world.wait(0, "a replica", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica)).await;
+    world.misconfigured(0, Misconfiguration::Replica).await;
     eventually("the key to be lost", || async { get(master, "rl:lock:shop/billing").is_none().then_some(()) }).await;
     let since = clock::now();
     master.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
@@ -197,15 +193,14 @@ async fn a_master_that_was_a_replica_meanwhile_waits_despite_its_marker() {
 async fn a_server_that_may_drop_keys_has_no_vote() {
     let server = with_args(&["--maxmemory-policy", "allkeys-lru"]);
     let world = World::start(&config([server.address().to_string()]));
-    let evicting = NodeState::Misconfigured(Misconfiguration::Eviction);
-    let status = world.wait(0, "misconfigured", |status| status.state == evicting).await;
+    let status = world.misconfigured(0, Misconfiguration::Eviction).await;
     assert!(status.message.contains("set `maxmemory-policy noeviction`"), "{}", status.message);
     assert_eq!(get(&server, "rl:marker"), None, "nothing is written to it");
 
     server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
     world.up(0).await;
     server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]).unwrap();
-    world.wait(0, "misconfigured", |status| status.state == evicting).await;
+    world.misconfigured(0, Misconfiguration::Eviction).await;
     let since = clock::now();
     server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
     world.up(0).await;
@@ -221,8 +216,7 @@ async fn a_server_that_may_have_dropped_keys_waits_also_for_the_next_process() {
     let first = World::on(&servers);
     first.up(0).await;
     policy("allkeys-lru");
-    let evicting = NodeState::Misconfigured(Misconfiguration::Eviction);
-    first.wait(0, "misconfigured", |status| status.state == evicting).await;
+    first.misconfigured(0, Misconfiguration::Eviction).await;
     let waits = || get(&servers[0], "rl:marker").is_some_and(|marker| marker.starts_with("wait:"));
     eventually("the marker to be replaced", || async { waits().then_some(()) }).await;
     drop(first);
@@ -302,9 +296,7 @@ async fn a_node_that_the_others_can_seed_needs_no_statuses() {
 async fn a_cluster_node_has_no_vote() {
     let server = with_args(&["--cluster-enabled", "yes"]);
     let world = World::start(&config([server.address().to_string()]));
-    let status = world
-        .wait(0, "misconfigured", |status| status.state == NodeState::Misconfigured(Misconfiguration::Cluster))
-        .await;
+    let status = world.misconfigured(0, Misconfiguration::Cluster).await;
     assert!(status.message.contains("cluster-enabled is `yes`"), "{}", status.message);
 }
 
@@ -312,9 +304,7 @@ async fn a_cluster_node_has_no_vote() {
 async fn a_sentinel_has_no_vote() {
     let sentinel = RedisServer::start_with(&RedisOptions { sentinel: true, ..RedisOptions::default() }).unwrap();
     let world = World::start(&config([sentinel.address().to_string()]));
-    let status = world
-        .wait(0, "misconfigured", |status| status.state == NodeState::Misconfigured(Misconfiguration::Replica))
-        .await;
+    let status = world.misconfigured(0, Misconfiguration::Replica).await;
     assert!(status.message.contains("redis_mode is `sentinel`"), "{}", status.message);
 }
 
@@ -324,8 +314,7 @@ async fn another_configuration_is_reported_permanently() {
     World::on(&servers).up(0).await;
     let other = Membership { generation: 1, fingerprint: "beef".into() };
     let world = World::start(&Config { membership: other, ..config(addresses(&servers)) });
-    let mismatch = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
-    let status = world.wait(0, "a mismatch", |status| status.state == mismatch).await;
+    let status = world.misconfigured(0, Misconfiguration::ConfigMismatch).await;
     let sentence = "its marker names the configuration 1:f00d, ours is 1:beef";
     assert!(status.message.contains(sentence), "{}", status.message);
     // What the fingerprint covers.
@@ -335,7 +324,7 @@ async fn another_configuration_is_reported_permanently() {
     assert_eq!(world.metric(r#"redislease_quorum_config_mismatch{quorum="q"}"#), 1);
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);
     tokio::time::sleep(Duration::from(QUARANTINE)).await;
-    assert_eq!(world.status(0).state, mismatch);
+    assert_eq!(world.status(0).state, status.state);
     assert_eq!(get(&servers[0], "rl:marker"), Some(membership().marker(run_id(&servers[0]).into()).to_string()));
 }
 
@@ -343,9 +332,7 @@ async fn another_configuration_is_reported_permanently() {
 async fn another_configuration_cannot_take_over_a_node_that_lost_data() {
     let servers = servers(3);
     let ours = World::on(&servers);
-    for node in 0..3 {
-        ours.up(node).await;
-    }
+    ours.all_up().await;
     // Its longest lease is shorter, so its wait ends before that of this configuration.
     let hasty = Config {
         membership: Membership { generation: 1, fingerprint: "beef".into() },
@@ -354,8 +341,7 @@ async fn another_configuration_cannot_take_over_a_node_that_lost_data() {
     };
     let hasty = World::start(&hasty);
     for node in 0..3 {
-        let mismatch = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
-        hasty.wait(node, "a mismatch", |status| status.state == mismatch).await;
+        hasty.misconfigured(node, Misconfiguration::ConfigMismatch).await;
     }
     servers[0].command(&["FLUSHALL"]).unwrap();
     let refused = |status: &NodeStatus| status.message.contains("another node votes under another configuration");

@@ -52,6 +52,14 @@ fn fake(tricks: Arc<Tricks>) -> SocketAddr {
     address
 }
 
+/// A process on one fake, which votes.
+async fn voting(command_timeout: Millis) -> (Arc<Tricks>, World) {
+    let tricks = Arc::new(Tricks::default());
+    let world = World::start(&Config { command_timeout, ..config([fake(tricks.clone()).to_string()]) });
+    world.up(0).await;
+    (tricks, world)
+}
+
 /// Ends with the connection.
 fn serve(mut stream: TcpStream, tricks: &Tricks) -> redis::RedisResult<()> {
     let mut parser = redis::Parser::new();
@@ -111,9 +119,7 @@ fn answer(words: &[String], tricks: &Tricks) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_clock_jumps_loses_its_vote_with_the_answer_that_shows_it() {
     for jump in [60_000, -60_000] {
-        let tricks = Arc::new(Tricks::default());
-        let world = World::start(&config([fake(tricks.clone()).to_string()]));
-        world.up(0).await;
+        let (tricks, world) = voting(TIMEOUT).await;
         assert_eq!(world.ask(0, extend(1, 1)).await, Vote::Extended);
 
         tricks.offset.store(jump, Ordering::SeqCst);
@@ -131,9 +137,7 @@ async fn a_node_whose_clock_jumps_loses_its_vote_with_the_answer_that_shows_it()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_invalid_reply_is_not_a_vote() {
-    let tricks = Arc::new(Tricks::default());
-    let world = World::start(&config([fake(tricks.clone()).to_string()]));
-    world.up(0).await;
+    let (tricks, world) = voting(TIMEOUT).await;
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown, "an unknown error");
     world.shows(r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#, 1).await;
     assert_eq!(world.status(0).state, NodeState::Up, "other replies may be valid");
@@ -145,9 +149,7 @@ async fn an_invalid_reply_is_not_a_vote() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_that_may_belong_to_another_call_ends_the_connection() {
-    let tricks = Arc::new(Tricks::default());
-    let world = World::start(&config([fake(tricks.clone()).to_string()]));
-    world.up(0).await;
+    let (tricks, world) = voting(TIMEOUT).await;
     for (answers_ok, text) in [(true, "instead of a list"), (false, "`extended` does not belong to this script")] {
         tricks.answers_ok.store(answers_ok, Ordering::SeqCst);
         let down = async { world.wait(0, "down", |status| status.message.contains(text)).await };
@@ -176,9 +178,7 @@ async fn a_late_answer_while_connecting_is_not_taken_for_the_next_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_slow_renewals_delay_no_marker_read() {
     let (count, timeout) = (10_000, Millis(1000));
-    let tricks = Arc::new(Tricks::default());
-    let world = World::start(&Config { command_timeout: timeout, ..config([fake(tricks.clone()).to_string()]) });
-    world.up(0).await;
+    let (tricks, world) = voting(timeout).await;
     let mut watch = world.nodes.watch();
     watch.mark_unchanged();
     tricks.extend_takes.store(25, Ordering::SeqCst);

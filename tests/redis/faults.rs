@@ -10,7 +10,7 @@ use redislease_lock::clock;
 use redislease_lock::nodes::{Config, NodeState, NodeStatus, Reason};
 
 use crate::support::{
-    TIMEOUT, World, acquire, addresses, config, confirm, extend, get, password, release, servers, with_args,
+    TIMEOUT, World, acquire, addresses, config, extend, get, one_up, password, release, servers, with_args,
 };
 
 fn down(reason: Reason) -> impl Fn(&NodeStatus) -> bool {
@@ -22,9 +22,7 @@ async fn a_request_to_a_stopped_server_ends_with_its_timeout() {
     let servers = servers(2);
     let world = World::on(&servers);
     world.all_up().await;
-    let vote = world.ask(0, acquire(5)).await;
-    let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
-    world.ask(0, confirm(5, grant.number(), grant.number())).await;
+    let token = world.hold(0, 5).await;
     // The key does not end by itself meanwhile.
     servers[0].command(&["PEXPIRE", &world.lock("k"), "60000"]).unwrap();
     servers[0].process().pause().unwrap();
@@ -33,7 +31,7 @@ async fn a_request_to_a_stopped_server_ends_with_its_timeout() {
     let patience = Millis(100);
     let late = world.send(0, acquire(6), patience);
     let release_5 = world.send(0, release(5, Stages::All), patience);
-    let late_extend = world.send(0, extend(5, grant.number()), patience);
+    let late_extend = world.send(0, extend(5, token), patience);
     assert!(matches!(world.ask(1, acquire(6)).await, Vote::Granted(_)), "the other node is not delayed");
     assert_eq!(late.await.unwrap(), Vote::Unknown);
     let waited = clock::now().since(start);
@@ -54,12 +52,8 @@ async fn a_request_to_a_stopped_server_ends_with_its_timeout() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_is_sent_although_many_requests_have_no_answer() {
-    let servers = servers(1);
-    let world = World::on(&servers);
-    world.up(0).await;
-    let vote = world.ask(0, acquire(5)).await;
-    let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
-    world.ask(0, confirm(5, grant.number(), grant.number())).await;
+    let (servers, world) = one_up().await;
+    world.hold(0, 5).await;
     // The key does not end by itself meanwhile.
     servers[0].command(&["PEXPIRE", &world.lock("k"), "60000"]).unwrap();
     servers[0].process().pause().unwrap();
@@ -95,9 +89,7 @@ async fn a_late_request_in_the_backlog_is_not_carried_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_leaves_no_request_without_a_vote() {
-    let servers = servers(1);
-    let world = World::on(&servers);
-    world.up(0).await;
+    let (servers, world) = one_up().await;
     let votes: Vec<_> = (0..200).map(|attempt| world.send(0, acquire(attempt), Millis(5000))).collect();
     servers[0].process().kill().unwrap();
     let more: Vec<_> = (200..400).map(|attempt| world.send(0, acquire(attempt), Millis(5000))).collect();

@@ -15,20 +15,16 @@ use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Beat, Drift, Millis, Time};
-use redislease_core::wire::replies::{self, Answer, Value};
+use redislease_core::wire::replies::{self, Answer};
 use redislease_core::wire::{self, Answers, Effect, Input, Limits, Request, Sent, Wire};
 use redislease_lab::RedisServer;
 use redislease_lock::nodes::Keyspace;
-use redislease_lock::nodes::script::{self, Script};
+use redislease_lock::nodes::script;
 
-use crate::support::{PREFIX, membership};
+use crate::support::{PREFIX, connection, membership, plain};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const TTLS: [u64; 2] = [60_000, 120_000];
-/// A reply without errors in it.
-fn plain(value: redis::Value) -> Value {
-    script::value(value, &mut Vec::new())
-}
 
 /// The vote on each of `count` requests.
 fn votes(answers: &Answers, count: usize) -> Vec<Vote> {
@@ -46,36 +42,20 @@ fn votes(answers: &Answers, count: usize) -> Vec<Vote> {
 /// Less than the difference between two TTLs, more than a busy machine needs for one command.
 const SAME_LIFE: u64 = 30_000;
 
+/// Keys and operation of each request.
+type Requests = Vec<(Vec<&'static str>, Op)>;
+
 /// One operation on a node.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Requests in one call: keys and operation of each. They are all ends, or none is.
-    Votes {
-        requests: Vec<(Vec<&'static str>, Op)>,
-        ours: bool,
-        late: bool,
-        exact: bool,
-    },
-    /// Leases in one call: keys, attempt, token and TTL of each.
-    Extend {
-        leases: Vec<(Vec<&'static str>, u128, u64, u64)>,
-        ours: bool,
-        late: bool,
-        exact: bool,
-    },
-    /// A key expires.
+    // Of one kind: each kind has its script.
+    Ask { requests: Requests, ours: bool, late: bool, exact: bool },
+    // A key expires.
     End(&'static str),
-    /// Somebody deletes the counter.
+    // Somebody deletes the counter.
     LoseFence,
-    Observe {
-        run_id: &'static str,
-        nonce: u128,
-        stepped: bool,
-    },
-    Admit {
-        right: bool,
-        seed: u64,
-    },
+    Observe { run_id: &'static str, nonce: u128, stepped: bool },
+    Admit { right: bool, seed: u64 },
 }
 
 fn attempt() -> impl Strategy<Value = Attempt> {
@@ -109,18 +89,24 @@ fn end() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn many(op: impl Strategy<Value = Op>) -> impl Strategy<Value = Vec<(Vec<&'static str>, Op)>> {
+fn extension() -> impl Strategy<Value = Op> {
+    (attempt(), number(), select(&TTLS)).prop_map(|(attempt, token, ttl)| Op::Extend {
+        attempt,
+        token: Token(token),
+        ttl: Millis(ttl),
+    })
+}
+
+fn many(op: impl Strategy<Value = Op>) -> impl Strategy<Value = Requests> {
     prop::collection::vec((prop::sample::subsequence(&KEYS, 1..=3), op), 1..=5)
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let often = || prop::bool::weighted(0.9);
-    let lease = (prop::sample::subsequence(&KEYS, 1..=3), 1..=3_u128, 1..=9_u64, select(&TTLS));
+    let requests = prop_oneof![3 => many(begin()), 1 => many(end()), 1 => many(extension())];
     prop_oneof![
-        40 => (prop_oneof![3 => many(begin()), 1 => many(end())], often(), often(), prop::bool::weighted(0.8))
-            .prop_map(|(requests, ours, in_time, exact)| Step::Votes { requests, ours, late: !in_time, exact }),
-        10 => (prop::collection::vec(lease, 1..6), often(), often(), prop::bool::weighted(0.8))
-            .prop_map(|(leases, ours, in_time, exact)| Step::Extend { leases, ours, late: !in_time, exact }),
+        50 => (requests, often(), often(), prop::bool::weighted(0.8))
+            .prop_map(|(requests, ours, in_time, exact)| Step::Ask { requests, ours, late: !in_time, exact }),
         2 => select(&KEYS).prop_map(Step::End),
         1 => Just(Step::LoseFence),
         1 => (select(&["me", "me", "me", "you"]), 1..=2_u128, prop::bool::weighted(0.2))
@@ -168,12 +154,7 @@ struct Pair {
 
 impl Pair {
     async fn on(server: &RedisServer) -> Self {
-        let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        for script in Script::ALL {
-            script.load().query_async::<redis::Value>(&mut connection).await.unwrap();
-        }
-        let keyspace = Keyspace::new(PREFIX);
+        let (connection, keyspace) = (connection(server).await, Keyspace::new(PREFIX));
         Self { connection, keyspace, model: Node::new("me".into()), now: 0, seen: BTreeMap::new() }
     }
 
@@ -188,18 +169,7 @@ impl Pair {
         self.admit(true, 0).await?;
         for step in steps {
             match step.clone() {
-                Step::Votes { requests, ours, late, exact } => self.votes(requests, ours, late, exact).await?,
-                Step::Extend { leases, ours, late, exact } => {
-                    let mut ops = Vec::new();
-                    for (keys, attempt, token, ttl) in leases {
-                        let op = Op::Extend { attempt: Attempt(attempt), token: Token(token), ttl: Millis(ttl) };
-                        let standing = self.model.entry(&keys[0], self.now).map(|entry| &entry.value);
-                        let op = if exact { fitted(op, standing) } else { op };
-                        ops.push((keys, op));
-                    }
-                    let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
-                    self.batches(ops, marker, late).await?;
-                }
+                Step::Ask { requests, ours, late, exact } => self.ask(requests, ours, late, exact).await?,
                 Step::End(key) => {
                     let lock = self.keyspace.lock("ns", key);
                     redis::cmd("DEL").arg(lock).query_async::<()>(&mut self.connection).await.unwrap();
@@ -220,13 +190,7 @@ impl Pair {
         Ok(())
     }
 
-    async fn votes(
-        &mut self,
-        requests: Vec<(Vec<&'static str>, Op)>,
-        ours: bool,
-        late: bool,
-        exact: bool,
-    ) -> Result<(), TestCaseError> {
+    async fn ask(&mut self, requests: Requests, ours: bool, late: bool, exact: bool) -> Result<(), TestCaseError> {
         let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
         let deadline = if late { 1 } else { 1 << 50 };
         // The requests are fitted to what the earlier ones of the same call store.
@@ -246,12 +210,7 @@ impl Pair {
     }
 
     /// Gives the requests to the wire and compares the answers to each call that it forms.
-    async fn batches(
-        &mut self,
-        requests: Vec<(Vec<&'static str>, Op)>,
-        marker: Marker,
-        late: bool,
-    ) -> Result<(), TestCaseError> {
+    async fn batches(&mut self, requests: Requests, marker: Marker, late: bool) -> Result<(), TestCaseError> {
         const WAIT: Millis = Millis(1000);
         let admission = Admission::new(admission::Config {
             membership: membership(),

@@ -1,12 +1,12 @@
 //! Servers that answer but refuse single commands.
 
-use redislease_core::op::{Grant, Stages, Vote};
+use redislease_core::op::{Stages, Vote};
 use redislease_core::time::Millis;
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
 use redislease_lock::nodes::{Config, Credentials, Misconfiguration, NodeState};
 
-use crate::support::{World, acquire, addresses, config, confirm, eventually, extend, release, servers};
+use crate::support::{World, acquire, addresses, config, eventually, extend, one_up, release, servers};
 
 const REFUSING: NodeState = NodeState::Misconfigured(Misconfiguration::Refusing);
 
@@ -33,7 +33,7 @@ async fn a_missing_permission_is_reported_before_the_first_lease() {
         let servers = servers(1);
         grant(&servers[0], &[&format!("-{command}")]);
         let world = world(&servers);
-        let status = world.wait(0, "refusing", |status| status.state == REFUSING).await;
+        let status = world.misconfigured(0, Misconfiguration::Refusing).await;
         let refused = format!("the server refuses the command {} (", command.to_uppercase());
         assert!(status.message.contains(&refused), "{}", status.message);
         assert!(
@@ -58,34 +58,30 @@ async fn a_revoked_permission_is_reported_soon_and_held_terms_are_extended() {
     grant(&servers[0], &[]);
     let world = world(&servers);
     world.up(0).await;
-    let Vote::Granted(Grant::Numbered(granted)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
-    assert!(matches!(world.ask(0, confirm(1, granted, granted)).await, Vote::Confirmed { .. }));
+    let token = world.hold(0, 1).await;
     grant(&servers[0], &["-set"]);
     let start = clock::now();
     eventually("the request to be refused", || async {
-        assert_eq!(world.ask(0, extend(1, granted)).await, Vote::Extended);
+        assert_eq!(world.ask(0, extend(1, token)).await, Vote::Extended);
         (world.status(0).state == REFUSING).then_some(())
     })
     .await;
     // It is tested every 5 s.
     assert!(clock::now().since(start) < Millis(15_000));
-    assert_eq!(world.ask(0, extend(1, granted)).await, Vote::Extended);
+    assert_eq!(world.ask(0, extend(1, token)).await, Vote::Extended);
     assert_eq!(world.ask(0, release(1, Stages::All)).await, Vote::Released(1));
     assert_eq!(world.ask(0, acquire(2)).await, Vote::Abstained);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_server_grants_no_new_term_and_extends_held_ones() {
-    let servers = servers(1);
-    let world = World::on(&servers);
-    world.up(0).await;
-    let Vote::Granted(Grant::Numbered(granted)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
-    assert!(matches!(world.ask(0, confirm(1, granted, granted)).await, Vote::Confirmed { .. }));
+    let (servers, world) = one_up().await;
+    let token = world.hold(0, 1).await;
     servers[0].command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
     let start = clock::now();
     assert_eq!(world.ask(0, acquire(2)).await, Vote::Unknown);
     eventually("the refusal to be shown", || async {
-        assert_eq!(world.ask(0, extend(1, granted)).await, Vote::Extended);
+        assert_eq!(world.ask(0, extend(1, token)).await, Vote::Extended);
         (world.status(0).state == REFUSING).then_some(())
     })
     .await;

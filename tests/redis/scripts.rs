@@ -13,9 +13,9 @@ use redislease_core::time::Millis;
 use redislease_core::wire::replies::{self, Answer, NoAnswer};
 use redislease_lab::RedisServer;
 use redislease_lock::nodes::Keyspace;
-use redislease_lock::nodes::script::{self, Extension, Script};
+use redislease_lock::nodes::script::{self, Extension};
 
-use crate::support::{self, PREFIX, confirm, extend, membership, pttl, release, seal};
+use crate::support::{self, PREFIX, confirm, extend, membership, plain, pttl, release, seal};
 
 #[path = "script_admission.rs"]
 mod admission;
@@ -36,19 +36,10 @@ struct Server {
     marker: Marker,
 }
 
-/// A reply without errors in it.
-fn plain(value: Value) -> replies::Value {
-    script::value(value, &mut Vec::new())
-}
-
 impl Server {
     async fn start() -> Self {
         let redis = RedisServer::start().unwrap();
-        let client = redis::Client::open(format!("redis://{}", redis.address())).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        for script in Script::ALL {
-            script.load().query_async::<Value>(&mut connection).await.unwrap();
-        }
+        let connection = support::connection(&redis).await;
         let marker = membership().marker("me".into());
         let server = Self { redis, connection, keyspace: Keyspace::new(PREFIX), marker };
         server.set(server.keyspace.fence(), "0");

@@ -43,7 +43,7 @@ async fn two_names_of_one_server_have_one_vote() {
     servers[0].restart().unwrap();
     world.quarantined(first).await;
     world.up(first).await;
-    world.wait(other, "without a vote again", |status| status.state == shared).await;
+    world.misconfigured(other, Misconfiguration::SharedServer).await;
 
     // Its votes from the old server may count for the longest lease.
     let moved = Instant::now();
@@ -63,8 +63,7 @@ async fn a_node_that_was_misconfigured_does_not_take_the_server_of_another_one()
     let right = format!("localhost:{}", servers[0].address().port());
     let config = Config { connect_last: vec!["a".into()], ..config(addresses(&servers).chain([right])) };
     let world = World::start(&config);
-    let shared = NodeState::Misconfigured(Misconfiguration::SharedServer);
-    world.wait(0, "misconfigured", |status| status.state == shared).await;
+    world.misconfigured(0, Misconfiguration::SharedServer).await;
     world.up(1).await;
     world.up(2).await;
 }

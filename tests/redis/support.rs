@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::{Registry, TextEncoder};
+use redis::aio::MultiplexedConnection;
 use redislease::metrics::nodes::NodeMetrics;
 use redislease::metrics::panics::Panics;
 use redislease_core::marker::Membership;
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
+use redislease_core::wire::replies::Value;
 use redislease_lab::{RedisOptions, RedisServer};
 use redislease_lock::clock;
-use redislease_lock::nodes::{Config, Credentials, NodeConfig, NodeState, NodeStatus, Nodes, Request};
+use redislease_lock::nodes::script::{self, Script};
+use redislease_lock::nodes::{
+    Config, Credentials, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes, Request,
+};
 use tokio::sync::oneshot;
 
 pub const PREFIX: &str = "rl";
@@ -57,6 +62,29 @@ pub fn run_id(server: &RedisServer) -> String {
 
 pub fn servers(count: usize) -> Vec<RedisServer> {
     (0..count).map(|_| RedisServer::start().unwrap()).collect()
+}
+
+/// One server, and a process on it, for which it votes.
+pub async fn one_up() -> (Vec<RedisServer>, World) {
+    let servers = servers(1);
+    let world = World::on(&servers);
+    world.up(0).await;
+    (servers, world)
+}
+
+/// A connection for calls of the scripts.
+pub async fn connection(server: &RedisServer) -> MultiplexedConnection {
+    let client = redis::Client::open(format!("redis://{}", server.address())).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    for script in Script::ALL {
+        script.load().query_async::<redis::Value>(&mut connection).await.unwrap();
+    }
+    connection
+}
+
+/// A reply without errors in it.
+pub fn plain(value: redis::Value) -> Value {
+    script::value(value, &mut Vec::new())
 }
 
 pub fn pause(servers: &[RedisServer]) {
@@ -142,6 +170,10 @@ impl World {
         }
     }
 
+    pub async fn misconfigured(&self, node: usize, why: Misconfiguration) -> NodeStatus {
+        self.wait(node, "misconfigured", |status| status.state == NodeState::Misconfigured(why)).await
+    }
+
     pub async fn quarantined(&self, node: usize) -> NodeStatus {
         self.wait(node, "quarantined", |status| matches!(status.state, NodeState::Quarantined { .. })).await
     }
@@ -173,6 +205,25 @@ impl World {
 
     pub async fn ask(&self, node: usize, op: Op) -> Vote {
         self.send(node, op, TIMEOUT).await.unwrap()
+    }
+
+    /// Asks for a grant. Returns its number.
+    pub async fn granted(&self, node: usize, acquire: Op) -> u64 {
+        let vote = self.ask(node, acquire).await;
+        let Vote::Granted(grant) = vote else { panic!("{vote:?}") };
+        grant.number()
+    }
+
+    pub async fn confirmed(&self, node: usize, attempt: u128, grant: u64, token: u64) {
+        let vote = self.ask(node, confirm(attempt, grant, token)).await;
+        assert!(matches!(vote, Vote::Confirmed { .. }), "{vote:?}");
+    }
+
+    /// Takes the lease `k` on one node. Returns the token.
+    pub async fn hold(&self, node: usize, attempt: u128) -> u64 {
+        let grant = self.granted(node, acquire(attempt)).await;
+        self.confirmed(node, attempt, grant, grant).await;
+        grant
     }
 
     /// The value of an integer series on the metrics page.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use redislease_core::op::{Attempt, Grant, Holder, Op, Token, Vote};
+use redislease_core::op::{Attempt, Holder, Op, Token, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
 use redislease_lab::{Authority, Identity, RedisOptions, RedisServer, RedisTls};
 use redislease_lock::nodes::{Config, Credentials, NodeState, NodeStatus, Reason, Tls, TlsFiles};
 
-use crate::support::{World, addresses, config, confirm, eventually, password, servers};
+use crate::support::{World, addresses, config, eventually, password, servers};
 
 /// The authority of a test, and one of which the other party knows nothing.
 struct Authorities {
@@ -77,9 +77,8 @@ fn tls_clients(server: &RedisServer) -> BTreeSet<String> {
 /// Takes the lease on this node.
 async fn hold(world: &World, node: usize) -> u64 {
     let acquire = Op::Acquire { attempt: Attempt(5), proposal: None, ttl: TTL, holder: Holder("pod".into()) };
-    let vote = world.ask(node, acquire).await;
-    let Vote::Granted(Grant::Numbered(token)) = vote else { panic!("{vote:?}") };
-    assert!(matches!(world.ask(node, confirm(5, token, token)).await, Vote::Confirmed { .. }), "confirmed");
+    let token = world.granted(node, acquire).await;
+    world.confirmed(node, 5, token, token).await;
     token
 }
 

@@ -3,24 +3,22 @@
 use redislease_core::op::{Grant, Stage, Stages, Stored, Vote};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
-use redislease_lock::nodes::{Config, Credentials, NodeState};
+use redislease_lock::nodes::{Config, NodeState};
 
-use crate::support::{TIMEOUT, World, acquire, addresses, config, confirm, extend, get, release, seal, servers};
+use crate::refusals::{grant, user};
+use crate::support::{
+    TIMEOUT, World, acquire, addresses, config, confirm, extend, get, one_up, release, seal, servers,
+};
 
 /// The ACL permissions in the checklist are sufficient for the whole life of a lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_permissions_in_the_documentation_are_sufficient() {
-    let checklist = std::fs::read_to_string("docs/redis-checklist.md").unwrap();
-    let line = checklist.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).expect("the ACL line");
-    let line = line.replace(">PASSWORD", ">secret").replace("~redislease:*", "~rl:*");
     let servers = servers(1);
-    servers[0].command(&line.split(' ').collect::<Vec<_>>()).unwrap();
-    let credentials = Some(Credentials { username: Some("redislease".into()), password: "secret".into() });
-    let world = World::start(&Config { credentials, ..config(addresses(&servers)) });
+    grant(&servers[0], &[]);
+    let world = World::start(&Config { credentials: Some(user()), ..config(addresses(&servers)) });
     world.up(0).await;
-    let Vote::Granted(Grant::Numbered(grant)) = world.ask(0, acquire(1)).await else { panic!("no grant") };
-    assert!(matches!(world.ask(0, confirm(1, grant, grant)).await, Vote::Confirmed { .. }));
-    assert_eq!(world.ask(0, extend(1, grant)).await, Vote::Extended);
+    let token = world.hold(0, 1).await;
+    assert_eq!(world.ask(0, extend(1, token)).await, Vote::Extended);
     let vote = world.ask(0, acquire(2)).await;
     assert!(matches!(&vote, Vote::Refused { by, .. } if by.metadata == "pod-1"), "{vote:?}");
     assert!(matches!(world.ask(0, seal(1)).await, Vote::Sealed { .. }));
@@ -79,9 +77,7 @@ async fn requests_reach_the_server_in_the_order_of_sending() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flushed_scripts_are_loaded_again_within_the_same_deadline() {
-    let servers = servers(1);
-    let world = World::on(&servers);
-    world.up(0).await;
+    let (servers, world) = one_up().await;
     let noscript = || world.metric(r#"redislease_redis_errors_total{kind="noscript",quorum="q",redis_node="a"}"#);
     servers[0].command(&["SCRIPT", "FLUSH"]).unwrap();
     assert!(matches!(world.ask(0, acquire(1)).await, Vote::Granted(_)));
@@ -98,9 +94,7 @@ async fn flushed_scripts_are_loaded_again_within_the_same_deadline() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_values_make_the_vote_unknown() {
-    let servers = servers(1);
-    let world = World::on(&servers);
-    world.up(0).await;
+    let (servers, world) = one_up().await;
     let protocol = r#"redislease_redis_errors_total{kind="protocol",quorum="q",redis_node="a"}"#;
     servers[0].command(&["SET", &world.lock("k"), "mine"]).unwrap();
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Unknown);
@@ -116,18 +110,14 @@ async fn foreign_values_make_the_vote_unknown() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_request_is_not_sent() {
-    let servers = servers(1);
-    let world = World::on(&servers);
-    world.up(0).await;
+    let (_servers, world) = one_up().await;
     assert_eq!(world.send(0, acquire(1), Millis::ZERO).await.unwrap(), Vote::Unknown);
     assert!(matches!(world.ask(0, acquire(2)).await, Vote::Granted(_)), "the key is free");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropping_the_nodes_answers_everything_and_closes_the_connections() {
-    let servers = servers(1);
-    let world = World::on(&servers);
-    world.up(0).await;
+    let (servers, world) = one_up().await;
     servers[0].process().pause().unwrap();
     let pending: Vec<_> = (0..50).map(|attempt| world.send(0, acquire(attempt), Millis(60_000))).collect();
     let start = clock::now();

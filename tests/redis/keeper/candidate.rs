@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Config, OnDeadline, Publication, Standing, TermId, TermView, View};
-use redislease_core::op::{Attempt, Holder, Stored};
+use redislease_core::op::{Attempt, Holder, Stored, Token};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
-use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Setup};
+use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer, Setup};
 use redislease_lock::nodes::{self, Nodes};
 use tokio::sync::watch;
 
@@ -84,6 +84,27 @@ pub async fn term_of(config: &Config) -> (Vec<RedisServer>, World, Candidate, Te
 /// A term of [`lease`] on all of three servers.
 pub async fn term() -> (Vec<RedisServer>, World, Candidate, TermId) {
     term_of(&lease()).await
+}
+
+/// A lease with one key.
+pub fn setup(world: &World, key: &str, config: Config, observer: Box<dyn Observer>) -> Setup {
+    let (nodes, keys) = (Some(world.nodes.clone()), [world.lock(key)].into());
+    Setup { nodes, keys, config, policy: None, jump_wait: None, observer }
+}
+
+/// Opens the lease `many-{number}`, and adopts its term, which `write_terms` has written.
+pub fn adopt_written(
+    keeper: &Keeper,
+    world: &World,
+    number: usize,
+    config: Config,
+    observer: Box<dyn Observer>,
+) -> (LeaseHandle, watch::Receiver<View>) {
+    let (handle, views) = keeper.open_watched(setup(world, &format!("many-{number}"), config, observer));
+    let token = Token(u64::try_from(number).unwrap());
+    let (attempt, holder) = (Attempt(u128::from(token.0)), Holder("pod-many".into()));
+    handle.command(Command::Adopt(TermId { attempt, token, holder }));
+    (handle, views)
 }
 
 /// The keeper of the test process, for the leases of all tests.

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use redislease_core::lease::{Publication, Standing, View};
 use redislease_core::op::Holder;
 use redislease_lab::{Percentiles, RedisServer};
-use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Setup};
+use redislease_lock::keeper::{Command, Keeper, LeaseHandle};
 use tokio::sync::{oneshot, watch};
 
-use super::candidate::{Candidate, candidate_of, patient, ready, voters};
-use crate::support::{PATIENCE, World};
+use super::candidate::{Candidate, candidate_of, patient, ready, setup, voters};
+use crate::support::PATIENCE;
 
 const BATCHES: usize = 10;
 const OF: usize = 25;
@@ -85,20 +85,11 @@ async fn a_release_and_the_next_acquire_are_sent_together() {
     let servers = voters(3);
     let config = patient();
     let world = ready(&servers, &config).await;
-    let World { nodes, .. } = &world;
     let keeper = Keeper::start(Arc::new(())).unwrap();
-    let setup = Setup {
-        nodes: Some(nodes.clone()),
-        keys: [world.lock("k")].into(),
-        config,
-        policy: None,
-        jump_wait: None,
-        observer: Box::new(()),
-    };
-    let (lease, views) = keeper.open_watched(setup);
+    let (lease, views) = keeper.open_watched(setup(&world, "k", config, Box::new(())));
     let before = reads(&servers);
     let (done, finished) = oneshot::channel();
-    nodes.spawn(async move {
+    world.nodes.spawn(async move {
         cycles(lease, views).await;
         done.send(()).unwrap();
     });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redislease_core::lease::Standing;
-use redislease_lock::nodes::{self, Misconfiguration, NodeState};
+use redislease_lock::nodes::{self, Misconfiguration};
 
 use super::candidate::{Candidate, lease, voters};
 use crate::refusals::{grant, user};
@@ -22,9 +22,8 @@ async fn without_permission_to_extend_no_term_begins_and_the_nodes_report_why() 
         credentials: Some(user()),
         ..config(addresses(&servers))
     });
-    let refusing = NodeState::Misconfigured(Misconfiguration::Refusing);
     for node in 0..3 {
-        let status = world.wait(node, "refusing", |status| status.state == refusing).await;
+        let status = world.misconfigured(node, Misconfiguration::Refusing).await;
         assert!(status.message.contains("refuses the command PEXPIRE"), "{}", status.message);
     }
     let candidate = Candidate::on(&world, &["k"], lease());

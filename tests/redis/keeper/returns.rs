@@ -1,14 +1,13 @@
 //! A server votes again: the terms that it does not hold are joined before the next renewal, many of them at a limited rate.
 
-use redislease_core::lease::{Config, Standing, TermId};
-use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::lease::{Config, Standing};
 use redislease_core::time::{Millis, Time};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
-use redislease_lock::keeper::{Command, LeaseHandle, Setup};
+use redislease_lock::keeper::LeaseHandle;
 use redislease_lock::nodes::NodeState;
 
-use super::candidate::{Candidate, KEEPER, admit, lease, ready, voters};
+use super::candidate::{Candidate, KEEPER, admit, adopt_written, lease, ready, voters};
 use super::history::History;
 use crate::support::{World, calls, eventually, write_terms};
 
@@ -59,23 +58,8 @@ async fn a_server_that_returns_is_joined_before_the_next_renewal_and_another_may
 async fn adopt_many(world: &World, count: usize) -> (Vec<LeaseHandle>, Vec<History>) {
     let mut adopted = Vec::new();
     for number in 1..=count {
-        let keys = [world.lock(&format!("many-{number}"))].into();
-        let nodes = Some(world.nodes.clone());
         let history = History::default();
-        let (handle, views) = KEEPER.open_watched(Setup {
-            nodes,
-            keys,
-            config: slow(),
-            policy: None,
-            jump_wait: None,
-            observer: Box::new(history.clone()),
-        });
-        let token = Token(u64::try_from(number).unwrap());
-        handle.command(Command::Adopt(TermId {
-            attempt: Attempt(u128::from(token.0)),
-            token,
-            holder: Holder("pod-many".into()),
-        }));
+        let (handle, views) = adopt_written(&KEEPER, world, number, slow(), Box::new(history.clone()));
         adopted.push((views, (handle, history)));
     }
     for (views, _) in &adopted {

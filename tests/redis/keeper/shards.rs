@@ -4,31 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, TermId, View};
-use redislease_core::op::{Attempt, Holder, Stage, Stored, Token, Vote};
+use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, View};
+use redislease_core::op::{Holder, Stage, Stored, Vote};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
-use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer, Setup};
+use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer};
 use redislease_lock::nodes::{NodeState, Reason};
 use tokio::sync::watch;
 
-use super::candidate::{Candidate, lease, patient, process, ready, voters};
+use super::candidate::{Candidate, adopt_written, lease, patient, process, ready, setup, voters};
 use super::history::History;
-use crate::support::{PATIENCE, World, acquire, eventually, get, pause, resume, write_terms};
+use crate::support::{PATIENCE, acquire, eventually, get, pause, resume, write_terms};
 
 fn holder(name: &str) -> Holder {
     Holder(name.into())
-}
-
-fn setup(world: &World, key: &str, config: Config, observer: Box<dyn Observer>) -> Setup {
-    Setup {
-        nodes: Some(world.nodes.clone()),
-        keys: [world.lock(key)].into(),
-        config,
-        policy: None,
-        jump_wait: None,
-        observer,
-    }
 }
 
 async fn wait(views: &mut watch::Receiver<View>, what: &str, fits: impl Fn(&View) -> bool) -> View {
@@ -206,15 +195,7 @@ async fn thousands_of_leases_delay_no_other() {
     let start = clock::now();
     let mut adopted = Vec::new();
     for number in 1..=MANY {
-        let (handle, views) =
-            keeper.open_watched(setup(&world, &format!("many-{number}"), config.clone(), Box::new(())));
-        let token = Token(u64::try_from(number).unwrap());
-        handle.command(Command::Adopt(TermId {
-            attempt: Attempt(u128::from(token.0)),
-            token,
-            holder: holder("pod-many"),
-        }));
-        adopted.push((handle, views));
+        adopted.push(adopt_written(&keeper, &world, number, config.clone(), Box::new(())));
     }
     let (one, mut one_views) = keeper.open_watched(setup(&world, "one", config.clone(), Box::new(())));
     let wanted = clock::now();
