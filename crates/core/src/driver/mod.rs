@@ -9,7 +9,7 @@
 //! Its caller passes on the answers of the nodes under the [`LeaseId`] of the request, gives [`Input::Wake`] at
 //! [`Driver::next_deadline`], and carries out the effects.
 
-pub(crate) mod attempts;
+mod attempts;
 #[cfg(feature = "check")]
 #[path = "../check/driver.rs"]
 mod check;

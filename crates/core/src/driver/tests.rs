@@ -1,3 +1,4 @@
+mod attempts;
 mod planted;
 
 use super::*;
@@ -150,16 +151,6 @@ fn term() -> TermId {
     TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) }
 }
 
-#[test]
-fn only_an_attempt_soon_after_a_released_term_needs_no_turn() {
-    for (at, waits) in [(1999, false), (2000, true)] {
-        let mut driven = Driven::released();
-        driven.use_up_turns(Time(at));
-        driven.want(Time(at));
-        assert_eq!(driven.requests().is_empty(), waits, "at {at}");
-    }
-}
-
 /// Phases are multiples of 100 ms here. The times are not, so that a round at its phase is not one by chance.
 #[test]
 fn the_first_renewal_of_a_new_term_is_at_its_phase() {
@@ -250,26 +241,6 @@ fn without_a_turn_a_round_that_is_due_does_not_start() {
     driven.wake(due);
     let latest = driven.driver.latest_round(due);
     driven.expect_turn(due, latest);
-}
-
-#[test]
-fn without_a_turn_a_request_for_an_attempt_is_dropped() {
-    let now = Time(100_003);
-    let mut driven = Driven::new();
-    // The first attempt needs no turn. It fails.
-    driven.want(Time(100));
-    driven.answer(Time(100), &Vote::Abstained);
-    driven.wake(Time(90_000));
-    driven.requests();
-    driven.use_up_turns(now);
-    driven.want(now);
-    let turn = driven.driver.lease.view().retry_at.unwrap();
-    assert!(turn > now + Millis(1000) && turn <= now + turns::ATTEMPT_WAITS, "{turn:?}");
-    driven.want(turn - Millis(1));
-    driven.wake(turn);
-    assert!(driven.requests().is_empty(), "the request was dropped");
-    driven.want(turn);
-    assert_eq!(driven.requests().len(), 3, "a new request at the turn starts");
 }
 
 #[test]
