@@ -133,27 +133,19 @@ impl<K, R> Extends<K, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use crate::op::{Op, Token};
-    use crate::time::Millis;
-    use crate::wire::batch::Request;
+    use crate::wire::samples::{self, asked, extend};
 
     const LIMITS: Limits = Limits::STANDARD;
 
-    fn extend(attempt: u128, keys: usize, give_up_at: u64) -> Asked<usize, ()> {
-        let op = Op::Extend { attempt: Attempt(attempt), token: Token(1), ttl: Millis(1000) };
-        Asked { request: Request { keys: (0..keys).collect(), op, give_up_at: Time(give_up_at) }, reply: None }
-    }
-
-    fn attempts(call: Option<Vec<Asked<usize, ()>>>) -> Vec<u128> {
-        call.unwrap_or_default().iter().map(|extend| extend.attempt().0).collect()
+    fn attempts(call: Option<Vec<Asked<usize, u128>>>) -> Vec<u128> {
+        samples::attempts(&call.unwrap_or_default())
     }
 
     #[test]
     fn calls_take_a_hundred_leases_in_order() {
         let mut extends = Extends::EMPTY;
         for attempt in 0..250 {
-            extends.push(extend(attempt, 1, 500));
+            extends.push(asked(extend(attempt), 1, 500));
         }
         assert_eq!(attempts(extends.next_call(0, &LIMITS)), (0..100).collect::<Vec<_>>());
         assert_eq!(attempts(extends.next_call(0, &LIMITS)), (100..200).collect::<Vec<_>>());
@@ -165,23 +157,15 @@ mod tests {
     #[test]
     fn many_keys_and_distant_deadlines_end_a_call() {
         let mut extends = Extends::EMPTY;
-        for (attempt, keys, give_up_at) in [(1, 150, 500), (2, 50, 500), (3, 1, 500), (4, 300, 551), (5, 1, 480)] {
-            extends.push(extend(attempt, keys, give_up_at));
+        let waiting = [(1, 150, 500), (2, 50, 550), (3, 1, 500), (4, 300, 500), (5, 1, 480), (6, 1, 531)];
+        for (attempt, keys, give_up_at) in waiting {
+            extends.push(asked(extend(attempt), keys, give_up_at));
         }
-        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [1, 2]);
+        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [1, 2], "their deadlines are 50 ms apart");
         assert_eq!(attempts(extends.next_call(0, &LIMITS)), [3]);
         assert_eq!(attempts(extends.next_call(0, &LIMITS)), [4], "more keys than a call takes");
-        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [5]);
-    }
-
-    #[test]
-    fn deadlines_that_are_50_ms_apart_fit_in_one_call() {
-        let mut extends = Extends::EMPTY;
-        for (attempt, give_up_at) in [(1, 500), (2, 550), (3, 551)] {
-            extends.push(extend(attempt, 1, give_up_at));
-        }
-        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [1, 2]);
-        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [3]);
+        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [5], "51 ms before the next");
+        assert_eq!(attempts(extends.next_call(0, &LIMITS)), [6]);
     }
 
     #[test]
@@ -189,7 +173,7 @@ mod tests {
         let limits = Limits { leases: 1, ..LIMITS };
         let mut extends = Extends::EMPTY;
         for attempt in [1, u128::MAX] {
-            extends.push(extend(attempt, 1, 500));
+            extends.push(asked(extend(attempt), 1, 500));
         }
         assert_eq!(attempts(extends.next_call(0, &limits)), [1]);
         assert_eq!(extends.take(Attempt(u128::MAX)).map(|extend| extend.attempt()), Some(Attempt(u128::MAX)));
@@ -199,14 +183,14 @@ mod tests {
     fn one_extension_is_taken_out_of_turn() {
         let mut extends = Extends::EMPTY;
         for attempt in 0..4 {
-            extends.push(extend(attempt, 1, 500));
+            extends.push(asked(extend(attempt), 1, 500));
         }
         assert_eq!(extends.take(Attempt(2)).map(|extend| extend.attempt()), Some(Attempt(2)));
         assert!(extends.take(Attempt(2)).is_none() && extends.take(Attempt(9)).is_none());
         assert_eq!(attempts(extends.next_call(0, &LIMITS)), [0, 1, 3]);
         assert!(extends.take(Attempt(3)).is_none(), "it was sent");
-        extends.push(extend(7, 1, 500));
-        extends.push(extend(7 + LISTS as u128, 1, 500));
+        extends.push(asked(extend(7), 1, 500));
+        extends.push(asked(extend(7 + LISTS as u128), 1, 500));
         assert!(extends.take(Attempt(7)).is_some() && extends.take(Attempt(7 + LISTS as u128)).is_some());
         assert!(extends.next_call(0, &LIMITS).is_none());
     }
@@ -215,7 +199,7 @@ mod tests {
     fn each_gives_up_at_its_own_time() {
         let mut extends = Extends::EMPTY;
         for (attempt, give_up_at) in [(1, 500), (2, 400), (3, 500), (4, 400)] {
-            extends.push(extend(attempt, 1, give_up_at));
+            extends.push(asked(extend(attempt), 1, give_up_at));
         }
         extends.take(Attempt(4));
         assert_eq!(extends.next_expiry(), Some(Time(400)));
@@ -224,7 +208,7 @@ mod tests {
         assert_eq!(extends.next_expiry(), Some(Time(500)));
         assert_eq!(attempts(extends.next_call(0, &LIMITS)), [1, 3]);
         assert_eq!(extends.next_expiry(), None);
-        extends.push(extend(5, 1, 600));
+        extends.push(asked(extend(5), 1, 600));
         assert_eq!(attempts(Some(extends.expire(Time(700)))), [5], "the machine was woken late");
     }
 }

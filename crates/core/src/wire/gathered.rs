@@ -99,27 +99,14 @@ impl<K, R> Gathered<K, R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{Grant, Op, Stages, Token};
     use crate::time::Millis;
+    use crate::wire::samples::{self, asked, confirm, release};
 
     const NOW: Time = Time(100);
     const LIMITS: Limits = Limits::STANDARD;
 
-    fn asked(op: Op, keys: usize, give_up_at: u64) -> Asked<usize, ()> {
-        let keys = (0..keys).collect();
-        Asked { request: Request { keys, op, give_up_at: Time(give_up_at) }, reply: None }
-    }
-
-    fn confirm(attempt: u128) -> Op {
-        Op::Confirm { attempt: Attempt(attempt), grant: Grant::Numbered(1), token: Token(1) }
-    }
-
-    fn release(attempt: u128) -> Op {
-        Op::Release { attempt: Attempt(attempt), stages: Stages::All }
-    }
-
-    fn attempts(calls: &[Vec<Asked<usize, ()>>]) -> Vec<Vec<u128>> {
-        calls.iter().map(|call| call.iter().map(|asked| asked.attempt().0).collect()).collect()
+    fn attempts(calls: &[Vec<Asked<usize, u128>>]) -> Vec<Vec<u128>> {
+        calls.iter().map(|call| samples::attempts(call)).collect()
     }
 
     #[test]

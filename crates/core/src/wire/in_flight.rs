@@ -99,35 +99,17 @@ impl<K, R, C> InFlight<K, R, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{Attempt, Grant, Op, Token};
-    use crate::time::Millis;
-    use crate::wire::batch::{Asked, Batch, Request};
+    use crate::wire::samples::{asked, batch, confirm, extend};
     use alloc::vec::Vec;
 
-    type Calls = InFlight<&'static str, u64, ()>;
-
-    fn batch(ops: impl IntoIterator<Item = (Op, u64)>) -> Call<&'static str, u64, ()> {
-        let asked = ops.into_iter().map(|(op, at)| Asked {
-            request: Request { keys: ["k"].into(), op, give_up_at: Time(at) },
-            reply: Some(at),
-        });
-        Call::Batch(Batch { asked: asked.collect(), terms: None })
-    }
-
-    fn confirm() -> Op {
-        Op::Confirm { attempt: Attempt(1), grant: Grant::Numbered(1), token: Token(1) }
-    }
-
-    fn extend() -> Op {
-        Op::Extend { attempt: Attempt(1), token: Token(1), ttl: Millis(1000) }
-    }
+    type Calls = InFlight<usize, u128, ()>;
 
     #[test]
     fn requests_and_calls_with_extensions_are_counted_until_they_are_answered() {
         let mut calls = Calls::EMPTY;
         let counts = |calls: &Calls| (calls.requests, calls.extends);
-        let confirms = calls.push(Time(1), batch([(confirm(), 500), (confirm(), 500), (confirm(), 500)]), None);
-        let extends = calls.push(Time(1), batch([(extend(), 500), (extend(), 500)]), None);
+        let confirms = calls.push(Time(1), batch([1, 2, 3].map(|attempt| asked(confirm(attempt), 1, 500))), None);
+        let extends = calls.push(Time(1), batch([4, 5].map(|attempt| asked(extend(attempt), 1, 500))), None);
         calls.push(Time(1), Call::Own(()), None);
         assert_eq!(counts(&calls), (3, 1));
         calls.take(extends);
@@ -139,7 +121,8 @@ mod tests {
     #[test]
     fn the_next_expiry_of_a_call_is_the_earliest_of_the_senders_that_still_wait() {
         let mut calls = Calls::EMPTY;
-        let id = calls.push(Time(1), batch([100, 300, 200, 400].map(|at| (confirm(), at))), Some(Time(100)));
+        let waiting = [100, 300, 200, 400].map(|at| asked(confirm(at.into()), 1, at));
+        let id = calls.push(Time(1), batch(waiting), Some(Time(100)));
         let mut expired = Vec::new();
         for (now, next) in [(100, Some(200)), (200, Some(300)), (400, None)] {
             calls.expire(Time(now), |reply| expired.push(reply));

@@ -16,6 +16,8 @@ mod releases;
 mod reload;
 pub mod replies;
 #[cfg(test)]
+mod samples;
+#[cfg(test)]
 pub(crate) mod tests;
 
 pub use batch::{Asked, Batch, Call, Request, Sent, Terms};

@@ -79,30 +79,19 @@ impl<K, R, C> Reload<K, R, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{Op, Stages};
-    use crate::wire::batch::{Batch, Request};
+    use crate::wire::samples::{asked, attempts, batch, release, seal};
     use alloc::vec;
 
-    fn seal(attempt: u128, give_up_at: u64) -> Asked<&'static str, u128> {
-        let op = Op::Seal { attempt: Attempt(attempt) };
-        Asked { request: Request { keys: ["k"].into(), op, give_up_at: Time(give_up_at) }, reply: Some(attempt) }
-    }
-
-    fn batch(attempts: &[u128], give_up_at: u64) -> Call<&'static str, u128, ()> {
-        Call::Batch(Batch { asked: attempts.iter().map(|attempt| seal(*attempt, give_up_at)).collect(), terms: None })
-    }
-
-    fn attempts(asked: &[Asked<&'static str, u128>]) -> Vec<u128> {
-        asked.iter().map(|asked| asked.attempt().0).collect()
-    }
-
-    fn again(reload: &mut Reload<&'static str, u128, ()>) -> Vec<u128> {
+    fn again(reload: &mut Reload<usize, u128, ()>) -> Vec<u128> {
         reload.batches().flat_map(|asked| attempts(asked)).collect()
     }
 
     #[test]
     fn an_overtaken_request_is_not_sent_and_was_not_executed() {
-        let mut reload = Reload { again: vec![batch(&[1], 500), batch(&[2, 3], 500)], ..Reload::EMPTY };
+        let mut reload = Reload {
+            again: vec![batch([asked(seal(1), 1, 500)]), batch([2, 3].map(|attempt| asked(seal(attempt), 1, 500)))],
+            ..Reload::EMPTY
+        };
         reload.ran(Attempt(1));
         reload.ran(Attempt(3));
         assert_eq!(attempts(&reload.take_overtaken()), [1, 3]);
@@ -111,8 +100,8 @@ mod tests {
 
     #[test]
     fn a_waiting_request_gives_up_in_time() {
-        let again_of = vec![batch(&[1], 300), batch(&[2], 400)];
-        let mut reload = Reload { again: again_of, waiting: vec![seal(3, 300)], ..Reload::EMPTY };
+        let again_of = vec![batch([asked(seal(1), 1, 300)]), batch([asked(seal(2), 1, 400)])];
+        let mut reload = Reload { again: again_of, waiting: vec![asked(seal(3), 1, 300)], ..Reload::EMPTY };
         assert_eq!(reload.next_expiry(), Some(Time(300)));
         assert_eq!(reload.expire(Time(300)), [1, 3]);
         assert_eq!((reload.next_expiry(), reload.expire(Time(399)).len()), (Some(Time(400)), 0));
@@ -122,13 +111,8 @@ mod tests {
 
     #[test]
     fn a_release_waits_longer_than_its_sender() {
-        let release = |attempt, give_up_at| {
-            let mut asked = seal(attempt, give_up_at);
-            asked.request.op = Op::Release { attempt: Attempt(attempt), stages: Stages::All };
-            asked
-        };
-        let again_of = vec![Call::Batch(Batch { asked: vec![seal(1, 300), release(2, 300)], terms: None })];
-        let mut reload: Reload<_, _, ()> = Reload { again: again_of, waiting: vec![release(3, 300)], ..Reload::EMPTY };
+        let again_of = vec![batch([asked(seal(1), 1, 300), asked(release(2), 1, 300)])];
+        let mut reload = Reload { again: again_of, waiting: vec![asked(release(3), 1, 300)], ..Reload::EMPTY };
         assert_eq!(reload.expire(Time(300)), [1, 2, 3]);
         assert_eq!((reload.next_expiry(), reload.expire(Time(301)).len()), (None, 0));
         assert_eq!((again(&mut reload), attempts(&reload.waiting)), (vec![2], vec![3]));

@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use super::*;
 use crate::check::Mutant;
 use crate::marker::Membership;
-use crate::op::{Attempt, Grant, Holder, Stages, Token};
+use crate::op::{Attempt, Holder};
 use crate::quorum::Quorum;
 use crate::time::{Beat, Drift};
+use crate::wire::samples::{confirm, extend, release, seal};
 
 mod connection;
 
@@ -167,22 +168,6 @@ fn name(op: &Op) -> String {
 
 fn text(text: &str) -> Value {
     Value::Text(text.into())
-}
-
-fn confirm(attempt: u128) -> Op {
-    Op::Confirm { attempt: Attempt(attempt), grant: Grant::Numbered(1), token: Token(1) }
-}
-
-fn release(attempt: u128) -> Op {
-    Op::Release { attempt: Attempt(attempt), stages: Stages::All }
-}
-
-fn extend(attempt: u128) -> Op {
-    Op::Extend { attempt: Attempt(attempt), token: Token(1), ttl: Millis(1000) }
-}
-
-fn seal(attempt: u128) -> Op {
-    Op::Seal { attempt: Attempt(attempt) }
 }
 
 fn standard() -> Wired {
