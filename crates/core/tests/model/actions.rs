@@ -14,75 +14,27 @@ use crate::world::{NODES, Process, Setup, World, Write, attempt, index};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Tick,
-    Want {
-        process: usize,
-        of: usize,
-    },
-    Deliver {
-        node: usize,
-        place: usize,
-    },
-    LoseAnswer {
-        node: usize,
-        place: usize,
-    },
-    Fail {
-        node: usize,
-        place: usize,
-    },
-    ExecuteLate {
-        node: usize,
-        place: usize,
-    },
-    Vanish {
-        node: usize,
-        key: u8,
-    },
-    ExecuteAgain {
-        node: usize,
-        op: Op,
-    },
-    Write {
-        of: usize,
-    },
-    Published {
-        process: usize,
-        of: usize,
-        outcome: Publication,
-    },
-    /// The write of a status that was not stored.
-    SendAgain {
-        process: usize,
-        of: usize,
-    },
-    Adopt {
-        process: usize,
-        of: usize,
-    },
-    Crash {
-        process: usize,
-    },
-    Forget {
-        process: usize,
-    },
-    /// A process learns that a node votes again.
-    NodeReturned {
-        process: usize,
-    },
-    /// The first process gets its new TTL.
+    Want { process: usize, of: usize },
+    Deliver { node: usize, place: usize },
+    LoseAnswer { node: usize, place: usize },
+    Fail { node: usize, place: usize },
+    ExecuteLate { node: usize, place: usize },
+    Vanish { node: usize, key: u8 },
+    ExecuteAgain { node: usize, op: Op },
+    Write { of: usize },
+    Published { process: usize, of: usize, outcome: Publication },
+    // The write of a status that was not stored.
+    SendAgain { process: usize, of: usize },
+    Adopt { process: usize, of: usize },
+    Crash { process: usize },
+    Forget { process: usize },
+    // A process learns that a node votes again.
+    NodeReturned { process: usize },
+    // The first process gets its new TTL.
     Configure,
-    End {
-        process: usize,
-        of: usize,
-        proof: bool,
-    },
-    Word {
-        process: usize,
-        of: usize,
-    },
-    Death {
-        of: usize,
-    },
+    End { process: usize, of: usize, proof: bool },
+    Word { process: usize, of: usize },
+    Death { of: usize },
 }
 
 impl Model for Setup {

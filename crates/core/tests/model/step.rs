@@ -11,7 +11,7 @@ use crate::interned::Interned;
 use crate::machine::{Order, Stimulus, react};
 use crate::node::NOW;
 use crate::node::{self, Change, Late, Request};
-use crate::world::{Flaw, NODES, Process, Setup, World, Write, attempt, holder, index};
+use crate::world::{Flaw, NODES, Setup, World, Write, attempt, holder, index};
 use std::sync::LazyLock;
 
 static UNKNOWN: LazyLock<Interned<Vote>> = LazyLock::new(|| Interned::new(Vote::Unknown));
@@ -120,14 +120,8 @@ impl Step<'_> {
         let other = self.world.attempts[1 - of].token.is_some();
         let facts = &mut self.world.attempts[of];
         (facts.begun, facts.second) = (true, other);
-        let floor = Token(self.setup.history);
-        let fresh = Fresh {
-            attempt: attempt(of),
-            floor,
-            entropy: Entropy(0),
-            jumped_at: None,
-            proposal: self.setup.proposals[of],
-        };
+        let (floor, proposal) = (Token(self.setup.history), self.setup.proposals[of]);
+        let fresh = Fresh { attempt: attempt(of), floor, entropy: Entropy(0), jumped_at: None, proposal };
         self.feed(process, Input::Command(Command::Want(holder(of)), Some(fresh)));
     }
 
@@ -158,9 +152,7 @@ impl Step<'_> {
 
     /// The machine is lost. Its requests and its status write may still happen.
     fn lose_process(&mut self, process: usize) {
-        let lease = Interned::new(self.setup.machine());
-        self.world.processes[process] =
-            Process { lease, across: false, after_seal: false, before_word: false, unconfirmed: false };
+        self.world.processes[process] = self.setup.process();
         for node in 0..NODES {
             self.change(node, Change::Crashed(process));
         }

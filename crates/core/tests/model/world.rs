@@ -102,9 +102,10 @@ impl Setup {
         [self.ttl, self.new_ttl]
     }
 
-    /// A machine that knows nothing of the lease.
-    pub fn machine(&self) -> Lease {
-        Lease::new(self.config()).with_mutant(self.mutant)
+    /// A process that has just started.
+    pub fn process(&self) -> Process {
+        let lease = Interned::new(Lease::new(self.config()).with_mutant(self.mutant));
+        Process { lease, across: false, after_seal: false, before_word: false, unconfirmed: false }
     }
 
     /// The call of one script, which has no effect after `deadline`.
@@ -146,8 +147,9 @@ pub struct Process {
 }
 
 /// The status write of one term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Write {
+    #[default]
     None,
     /// It was sent by this process, which waits for the answer.
     Sent(usize),
@@ -158,7 +160,7 @@ pub enum Write {
 }
 
 /// What is known of an attempt from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttemptFacts {
     pub begun: bool,
     /// It completed with this token.
@@ -223,21 +225,8 @@ pub struct World {
 impl World {
     pub fn new(setup: &Setup, fences: [u64; NODES]) -> Self {
         let server = Server { marker: Some(MARKER.clone()), mutant: setup.mutant, ..Server::new("r".into()) };
-        let lease = Interned::new(setup.machine());
-        let process = Process { lease, across: false, after_seal: false, before_word: false, unconfirmed: false };
-        let facts = AttemptFacts {
-            begun: false,
-            token: None,
-            second: false,
-            write: Write::None,
-            believed_until: NOW,
-            stopped: false,
-            dead: false,
-            sealed_once: false,
-            extended: [false; 2],
-            sealed: false,
-            released: None,
-        };
+        let process = setup.process();
+        let facts = AttemptFacts { believed_until: NOW, ..AttemptFacts::default() };
         Self {
             nodes: fences.map(|fence| Interned::new(Node::new(Server { fence: Some(fence), ..server.clone() }))),
             processes: [process; 2],
