@@ -162,6 +162,13 @@ impl<K: Ord + Clone> Node<K> {
         }
     }
 
+    fn counter(&mut self, keys: &[K]) -> &mut u64 {
+        match (self.mutant, keys.first()) {
+            (Some(Mutant::CounterPerLease), Some(key)) => self.fences.entry(key.clone()).or_default(),
+            _ => self.fence.get_or_insert_default(),
+        }
+    }
+
     fn acquire(
         &mut self,
         now: u64,
@@ -194,14 +201,12 @@ impl<K: Ord + Clone> Node<K> {
         {
             return Vote::Refused { ttl_left: self.ttl_left(key, now), by: by.clone() };
         }
-        let counter = match (self.mutant, keys.first()) {
-            (Some(Mutant::CounterPerLease), Some(key)) => self.fences.entry(key.clone()).or_default(),
-            _ => self.fence.get_or_insert_default(),
-        };
-        let equal = self.mutant == Some(Mutant::ProposalNotAbove);
+        let [equal, uncounted] =
+            [Mutant::ProposalNotAbove, Mutant::ProposalNotCounted].map(|mutant| self.mutant == Some(mutant));
+        let counter = self.counter(keys);
         let taken = proposal.filter(|token| token.0 > *counter || equal && token.0 == *counter);
         let grant = taken.map_or(Grant::Numbered(*counter + 1), Grant::Proposed);
-        if !(taken.is_some() && self.mutant == Some(Mutant::ProposalNotCounted)) {
+        if !(taken.is_some() && uncounted) {
             *counter = grant.number();
         }
         for key in keys {
@@ -227,10 +232,7 @@ impl<K: Ord + Clone> Node<K> {
         if let Some(miss) = checked.iter().find(|key| !self.value(key, now).is_some_and(right)) {
             return Vote::Miss(self.value(miss, now).cloned());
         }
-        let counter = match (self.mutant, keys.first()) {
-            (Some(Mutant::CounterPerLease), Some(key)) => self.fences.entry(key.clone()).or_default(),
-            _ => self.fence.get_or_insert_default(),
-        };
+        let counter = self.counter(keys);
         *counter = (*counter).max(token.0);
         for key in keys {
             if let Some(entry) = self.keys.get_mut(key).filter(|entry| now <= entry.ends) {
