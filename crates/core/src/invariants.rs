@@ -109,17 +109,10 @@ pub fn belief_within_keys(
 /// [`lease::Effect::Broken`](crate::lease::Effect::Broken).
 ///
 /// # Errors
-/// Those of [`lease`] and [`belief_ends_in_time`].
+/// Those of [`lease`], and [`Violation::BeliefPastDeadline`].
 pub fn local(now: Time, view: &View) -> Result<(), Violation> {
     lease(view)?;
-    belief_ends_in_time(now, view)
-}
-
-/// A machine that took an input at `now` does not believe in a term whose deadline has come.
-///
-/// # Errors
-/// [`Violation::BeliefPastDeadline`].
-pub fn belief_ends_in_time(now: Time, view: &View) -> Result<(), Violation> {
+    // A machine that took an input at `now` does not believe in a term whose deadline has come.
     let overdue = |deadline: Option<Time>| deadline.is_some_and(|deadline| now >= deadline);
     match view.standing.term() {
         Some(term) if overdue(term.stop_at) || overdue(term.valid_until) => Err(Violation::BeliefPastDeadline),

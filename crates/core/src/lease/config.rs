@@ -70,16 +70,8 @@ mod tests {
         for (renew_interval, ttl, command_timeout, pace) in
             [(5000, 60_000, 100, 2500), (5000, 20_000, 100, 2000), (5000, 60_000, 3000, 3000), (1, 1, 0, 1)]
         {
-            let config = Config {
-                quorum: Quorum::of(3).unwrap(),
-                ttl: Millis(ttl),
-                renew_interval: Millis(renew_interval),
-                stop_budget: Millis::ZERO,
-                command_timeout: Millis(command_timeout),
-                drift: Drift::STANDARD,
-                backoff: Backoff::one_attempt(1),
-                deadline: OnDeadline::Seal,
-            };
+            let [ttl, renew_interval, command_timeout] = [ttl, renew_interval, command_timeout].map(Millis);
+            let config = Config { ttl, renew_interval, command_timeout, ..super::super::tests::config() };
             assert_eq!(config.retry_pace(), Millis(pace), "{config:?}");
         }
     }

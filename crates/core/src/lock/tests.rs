@@ -31,6 +31,11 @@ fn term(stop_at: Time) -> View {
     View { standing: Standing::Publishing(term), ..View::default() }
 }
 
+fn ended(reason: EndReason) -> View {
+    let ending = EndingView { id: id(), reason, sealed: false, keys_until: START + Millis(999) };
+    View { ending: Some(Box::new(ending)), ..View::default() }
+}
+
 fn refused(free_at: Time) -> View {
     let by = Stored { stage: Stage::Term, attempt: Attempt(2), number: 3, metadata: "other".into() };
     View { refused_by: Some(Box::new(by)), retry_at: Some(free_at), ..View::default() }
@@ -128,8 +133,7 @@ fn a_lock_is_valid_until_its_deadline_and_never_after_a_loss() {
     let last = START + Millis(999);
     assert_eq!(lock.check(last).unwrap().id, id());
     assert_eq!(lock.check(START + Millis(1000)), Err(Lost::Expired), "without any report");
-    let ending = EndingView { id: id(), reason: EndReason::Misses, sealed: false, keys_until: last };
-    lock.handle(last, Input::Shown(&View { ending: Some(Box::new(ending)), ..View::default() }));
+    lock.handle(last, Input::Shown(&ended(EndReason::Misses)));
     assert_eq!(lock.check(last), Err(Lost::Missing));
     lock.handle(last, Input::Shown(&term(last + Millis(1000))));
     assert_eq!(lock.check(last), Err(Lost::Missing), "a lost lock is not continued");
@@ -140,11 +144,7 @@ fn a_lock_is_valid_until_its_deadline_and_never_after_a_loss() {
 fn a_lock_is_lost_when_its_lease_broke_an_invariant() {
     let mut lock = held(request());
     let now = START + Millis(1);
-    let ending = EndingView { id: id(), reason: EndReason::Defect, sealed: false, keys_until: START + Millis(999) };
-    assert!(
-        lock.handle(now, Input::Shown(&View { ending: Some(Box::new(ending)), ..View::default() })),
-        "who waits is woken"
-    );
+    assert!(lock.handle(now, Input::Shown(&ended(EndReason::Defect))), "who waits is woken");
     assert_eq!((lock.lost(), lock.check(now)), (Some(Lost::Expired), Err(Lost::Expired)));
 }
 
@@ -279,12 +279,10 @@ fn what_was_won_is_released_when_nobody_wants_it_any_more() {
 /// The lease shows the end of the term before this machine was woken, or after.
 #[test]
 fn a_term_that_is_lost_before_the_program_has_it_is_deleted_once() {
-    let ending = EndingView { id: id(), reason: EndReason::Misses, sealed: false, keys_until: START + Millis(999) };
-    let ended = View { ending: Some(Box::new(ending)), ..View::default() };
     let mut early = asked(Request { wait: Millis(5000), ..request() });
     early.handle(START, Input::Shown(&term(START + Millis(1000))));
     for mut lock in [early, won(Request { wait: Millis(5000), ..request() })] {
-        lock.handle(START, Input::Shown(&ended));
+        lock.handle(START, Input::Shown(&ended(EndReason::Misses)));
         assert_eq!(wake(&mut lock, START), [Command::End { term: id(), proof: true }]);
         lock.handle(START, Input::Shown(&View::default()));
         assert_eq!(wake(&mut lock, START), []);

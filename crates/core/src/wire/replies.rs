@@ -319,11 +319,7 @@ impl Parts {
     /// votes on the other leases count.
     fn exception(&mut self) -> Result<Vote, InvalidReply> {
         match self.next()? {
-            Value::Nil => Ok(Vote::Miss(None)),
-            Value::Text(bytes) => {
-                let stored = core::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
-                Ok(stored.map_or(Vote::Unknown, |stored| Vote::Miss(Some(stored))))
-            }
+            value @ (Value::Nil | Value::Text(_)) => Ok(stored(value).map_or(Vote::Unknown, Vote::Miss)),
             Value::Int(0) => Ok(Vote::Unknown),
             other => Err(invalid(format!("{other:?} instead of a value"))),
         }

@@ -33,7 +33,7 @@ const VALID: u64 = 29_648;
 const STOP: u64 = 18_648;
 const KEYS: [&str; 2] = ["a", "b"];
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     Config {
         quorum: Quorum::of(3).unwrap(),
         ttl: Millis(TTL),
