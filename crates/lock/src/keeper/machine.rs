@@ -85,7 +85,7 @@ impl Machine {
         while let Some(effect) = self.driver.poll_effect() {
             match effect {
                 driver::Effect::Lease(Effect::Send { round, node, op, give_up_at }) => {
-                    let reply = Reply::to_shard(tools.ballots.clone(), self.driver.id().pack(), round, node);
+                    let reply = Reply::to_shard(tools.ballots.clone(), self.driver.id(), round, node);
                     match &mut outbox {
                         Some(outbox) => outbox.put(node, Request { keys: self.keys.clone(), op, give_up_at }, reply),
                         None => reply.give(Vote::Abstained),

@@ -168,7 +168,7 @@ impl Shard {
             let Some(ballot) = self.ballots.pop_front() else { break };
             self.linger.voted();
             let Ballot { lease, round, node, vote } = ballot;
-            self.with(LeaseId::unpack(lease), Input::Vote { round, node, vote });
+            self.with(lease, Input::Vote { round, node, vote });
         }
         if self.ballots.is_empty() {
             self.ballots.shrink_to(AT_ONCE);

@@ -53,11 +53,14 @@ fn setup(config: Config, observer: impl Observer + 'static) -> Setup {
     Setup { nodes: None, keys, config, policy: None, jump_wait: None, observer: Box::new(observer) }
 }
 
+fn term() -> TermId {
+    TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) }
+}
+
 /// Adopts a term without nodes: it becomes unconfirmed after one interval.
 fn adopt(handle: &ShardHandle, views: &Shown) {
     let id = handle.open(setup(config(), views.clone()), None);
-    let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
-    handle.send(id, Command::Adopt(term));
+    handle.send(id, Command::Adopt(term()));
 }
 
 fn config() -> Config {
@@ -132,12 +135,11 @@ fn after_an_outage(now: Time, leases: u64) -> Shard {
     for age in 1..=leases {
         let id = shard.shared.take_id();
         let config = Config { ttl: Millis(60_000), renew_interval: Millis(5000), ..config() };
-        let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
         let began = now - Millis(age);
         shard.now = began - Millis(6000);
         shard.tools.turns = Turns::new();
         let mut machine = Machine::new(id, setup(config, ()), &mut shard.tools.turns);
-        machine.handle(shard.now, id, Input::Command(Command::Adopt(term), None), None, &mut shard.tools);
+        machine.handle(shard.now, id, Input::Command(Command::Adopt(term()), None), None, &mut shard.tools);
         for (at, vote) in [(shard.now, Vote::Extended), (began, Vote::Unknown)] {
             machine.handle(at, id, Input::Wake, None, &mut shard.tools);
             for Ballot { round, node, .. } in requests(&shard) {
@@ -173,7 +175,7 @@ fn when_a_majority_is_back_the_terms_have_turns_and_the_most_urgent_the_first() 
     let oldest_first: Vec<u32> = (0..30).rev().collect();
     assert_eq!(told(&shard), oldest_first);
     shard.take_broadcasts();
-    let mut started: Vec<u32> = requests(&shard).iter().map(|ballot| LeaseId::unpack(ballot.lease).slot).collect();
+    let mut started: Vec<u32> = requests(&shard).iter().map(|ballot| ballot.lease.slot).collect();
     started.dedup();
     assert!((10..20).contains(&started.len()), "16 in a millisecond: {started:?}");
     assert_eq!(started, oldest_first[..started.len()]);
@@ -191,8 +193,7 @@ fn a_lease_that_broke_an_invariant_loses_its_term_and_is_counted_once() {
     let id = shard.shared.take_id();
     shard.now = Time(1_000_000);
     shard.open(id, setup(config(), shown.clone()), None);
-    let term = TermId { attempt: Attempt(7), token: Token(7), holder: Holder("pod".into()) };
-    shard.with(id, Input::Command(Command::Adopt(term), None));
+    shard.with(id, Input::Command(Command::Adopt(term()), None));
     for Ballot { round, node, .. } in requests(&shard) {
         shard.with(id, Input::Vote { round, node, vote: Vote::Extended });
     }

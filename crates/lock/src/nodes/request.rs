@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use redislease_core::driver::LeaseId;
 use redislease_core::lease::Round;
 use redislease_core::op::Vote;
 use redislease_core::quorum::Node;
@@ -15,8 +16,7 @@ pub type Request = redislease_core::wire::Request<String>;
 /// The vote on a request that a shard sent.
 #[derive(Debug)]
 pub(crate) struct Ballot {
-    /// The lease, as its shard numbers it.
-    pub lease: u64,
+    pub lease: LeaseId,
     /// The request's.
     pub round: Round,
     /// The request's.
@@ -33,7 +33,7 @@ enum Receiver {
     /// A shard: without an allocation, because it sends thousands of requests in one tick.
     Shard {
         ballots: Arc<Mailbox<Ballot>>,
-        lease: u64,
+        lease: LeaseId,
         round: Round,
         node: Node,
     },
@@ -47,7 +47,7 @@ impl Reply {
     }
 
     /// A reply to the shard whose lease has the ID `lease`.
-    pub fn to_shard(ballots: Arc<Mailbox<Ballot>>, lease: u64, round: Round, node: Node) -> Self {
+    pub fn to_shard(ballots: Arc<Mailbox<Ballot>>, lease: LeaseId, round: Round, node: Node) -> Self {
         Self(Some(Receiver::Shard { ballots, lease, round, node }))
     }
 
@@ -100,13 +100,14 @@ mod tests {
     #[test]
     fn a_ballot_names_lease_round_and_node() {
         let ballots = Arc::new(Mailbox::new());
-        let reply = |lease| Reply::to_shard(ballots.clone(), lease, Round(7), Node(2));
+        let id = |slot| LeaseId { slot, generation: 0 };
+        let reply = |slot| Reply::to_shard(ballots.clone(), id(slot), Round(7), Node(2));
         reply(1).give(Vote::Extended);
         drop(reply(2));
         let mut received = Vec::new();
         ballots.take(&mut received);
         let received: Vec<_> = received.into_iter().map(|b| (b.lease, b.round, b.node, b.vote)).collect();
-        let ballot = |lease, vote| (lease, Round(7), Node(2), vote);
+        let ballot = |slot, vote| (id(slot), Round(7), Node(2), vote);
         assert_eq!(received, [ballot(1, Vote::Extended), ballot(2, Vote::Unknown)]);
         ballots.close();
         reply(3).give(Vote::Extended);
