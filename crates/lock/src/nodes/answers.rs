@@ -17,13 +17,9 @@ use super::script::{self, Script};
 use crate::clock;
 
 impl NodeTask {
-    pub(super) fn count(&self, reason: Reason) {
-        self.context.failed(reason);
-    }
-
     pub(super) fn count_each(&self, count: usize, reason: Reason) {
         for _ in 0..count {
-            self.count(reason);
+            self.context.failed(reason);
         }
     }
 
@@ -78,7 +74,7 @@ impl NodeTask {
                         let _ = reading.answer.send(shown);
                     }
                     Err(foreign) => {
-                        self.count(Reason::Protocol);
+                        self.context.failed(Reason::Protocol);
                         tracing::debug!(node = %self.context.name, address = %self.address, "{foreign}");
                         let _ = reading.answer.send(Shown::Foreign);
                     }

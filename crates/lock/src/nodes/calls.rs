@@ -34,11 +34,11 @@ impl NodeTask {
         while let Some(effect) = self.wire.poll_effect() {
             match effect {
                 Effect::Send(id) => self.write(id),
-                Effect::Load => self.load(),
+                Effect::Load => Script::ALL.iter().for_each(|script| self.call(Call::Load(*script))),
                 Effect::Vote(reply, vote) => reply.give(vote),
                 Effect::Failed(why, count) => self.requests_failed(why, count),
                 Effect::Foreign { keys, invalid } => {
-                    self.count(Reason::Protocol);
+                    self.context.failed(Reason::Protocol);
                     let invalid = brief(invalid.to_string());
                     tracing::warn!(node = %self.context.name, address = %self.address, ?keys, "{invalid}");
                 }
@@ -106,13 +106,6 @@ impl NodeTask {
             },
         };
         open.client.push(&command);
-    }
-
-    /// Loads all scripts.
-    fn load(&mut self) {
-        for script in Script::ALL {
-            self.call(Call::Load(*script));
-        }
     }
 
     /// Waits for an answer to the admission, instead of an earlier one.

@@ -43,7 +43,6 @@ mod thread;
 mod tls;
 mod transport;
 mod trial;
-mod values;
 
 pub use access::Credentials;
 pub use config::{Config, NodeConfig, StartError};

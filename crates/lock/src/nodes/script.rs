@@ -5,14 +5,14 @@
 use std::io::Write as _;
 use std::sync::LazyLock;
 
-use redis::Cmd;
+use redis::{Cmd, RedisError};
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Op, Stage, Token};
 use redislease_core::time::Millis;
+use redislease_core::wire::replies::Value;
 use redislease_core::wire::{Batch, Wire};
 
 use super::Keyspace;
-pub use super::values::value;
 
 macro_rules! scripts {
     ($($name:ident => $file:literal),* $(,)?) => {
@@ -291,6 +291,22 @@ pub fn fence(keyspace: &Keyspace, marker: &Marker) -> Cmd {
 /// Tries every command that the scripts use.
 pub fn check(keyspace: &Keyspace) -> Cmd {
     Script::Check.call(keyspace, 1, std::iter::once(&keyspace.check().to_owned()))
+}
+
+/// Converts a reply without copying its texts. The errors in the place of answers are added to `errors`.
+pub fn value(raw: redis::Value, errors: &mut Vec<RedisError>) -> Value {
+    match raw {
+        redis::Value::Nil => Value::Nil,
+        redis::Value::Int(number) => Value::Int(number),
+        redis::Value::BulkString(bytes) => Value::Text(bytes),
+        // The same memory is used for the values.
+        redis::Value::Array(values) => Value::List(values.into_iter().map(|raw| value(raw, errors)).collect()),
+        redis::Value::ServerError(error) => {
+            errors.push(error.into());
+            Value::Error
+        }
+        other => Value::Other(format!("{other:?}")),
+    }
 }
 
 #[cfg(test)]

@@ -121,3 +121,13 @@ fn a_call_repeats_only_what_changes() {
     let ends = sent(&[release.clone(), release.clone(), seal, release], 1);
     assert_eq!(ends, ["1", "pt", &owner, &owner, "1", "seal", &owner, "1", "pt", &owner]);
 }
+
+#[test]
+fn errors_in_a_reply_are_kept_apart() {
+    let raw = redis::parse_redis_value(b"*4\r\n:1\r\n-OOM no\r\n*2\r\n$2\r\nab\r\n$-1\r\n+PONG\r\n").unwrap();
+    let mut errors = Vec::new();
+    let inner = Value::List(vec![Value::Text(b"ab".to_vec()), Value::Nil]);
+    let other = Value::Other(format!("{:?}", redis::Value::SimpleString("PONG".to_owned())));
+    assert_eq!(value(raw, &mut errors), Value::List(vec![Value::Int(1), Value::Error, inner, other]));
+    assert_eq!(errors.iter().map(RedisError::code).collect::<Vec<_>>(), [Some("OOM")]);
+}
