@@ -12,7 +12,7 @@ use kube::api::{ListParams, PostParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client, Config, ResourceExt};
 use redislease_core::time::Millis;
-use redislease_lock::nodes::{Probe, Unreachable};
+use redislease_lock::nodes::{Failure, Probe};
 use redislease_plan::api::quorum::{NodeState, NodeStatus, QuorumNode};
 use redislease_plan::api::{ConditionStatus, ConditionType, RedisQuorum, ValidQuorum};
 use rustls::pki_types::CertificateDer;
@@ -201,7 +201,7 @@ async fn look_at_node(node: &QuorumNode, probe: Option<Probe>) -> NodeFacts {
     let chain = match tls {
         Some((tls, timeout)) => match tls.server_chain(&node.address, timeout).await {
             Ok(chain) => read_certificates(&chain),
-            Err(Unreachable { text, .. }) => Err(text),
+            Err(Failure { text, .. }) => Err(text),
         },
         None => Ok(Vec::new()),
     };

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use redislease_lock::nodes::{Server, Unreachable};
+use redislease_lock::nodes::{Failure, Server};
 
 use super::certificates::Certificate;
 use crate::operator::published::KindFacts;
@@ -109,7 +109,7 @@ pub(super) struct NodeFacts {
     pub address: String,
     pub zone: Option<String>,
     /// `None` if it was not looked at, because a secret could not be used.
-    pub server: Option<Result<Server, Unreachable>>,
+    pub server: Option<Result<Server, Failure>>,
     /// The certificates that the server shows; none without TLS or without a connection.
     pub chain: Result<Vec<Certificate>, String>,
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use redislease_lock::nodes::{Misconfiguration, Reason, Server, Unreachable};
+use redislease_lock::nodes::{Failure, Misconfiguration, Reason, Server};
 use redislease_plan::api::conditions::QuorumReady;
 use redislease_plan::api::{ConditionReason as _, ConditionStatus};
 
@@ -309,7 +309,7 @@ fn node_findings(quorum: &QuorumFacts, node: &NodeFacts, now: Timestamp) -> Vec<
     let found = |verdict, check, message: String| Finding::new(verdict, check, &subject, message);
     match &node.server {
         None => vec![found(Verdict::Unchecked, "connection", "Not looked at: see the check of the secret.".to_owned())],
-        Some(Err(Unreachable { reason, text })) => {
+        Some(Err(Failure { reason, text })) => {
             let check = match reason {
                 Reason::Tls => "tls",
                 Reason::Auth => "login",

@@ -180,7 +180,7 @@ fn each_fault_of_a_quorum_is_one_finding() {
         (
             change(|quorum| {
                 let text = "the server's certificate has expired: renew it".into();
-                quorum.nodes[0].server = Some(Err(Unreachable { reason: Reason::Tls, text }));
+                quorum.nodes[0].server = Some(Err(Failure { reason: Reason::Tls, text }));
             }),
             Problem,
             "tls node default/a: a:6379: the server's certificate has expired",

@@ -13,34 +13,35 @@ use crate::clock;
 
 /// Why a connection failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub struct Failure {
+    /// The kind of failure.
     pub reason: Reason,
-    /// A sentence that follows the node's name.
+    /// A sentence that follows the node's name, and says what to do.
     pub text: String,
 }
 
 impl Failure {
-    pub fn protocol(text: impl fmt::Display) -> Self {
+    pub(super) fn protocol(text: impl fmt::Display) -> Self {
         Self { reason: Reason::Protocol, text: brief(text.to_string()) }
     }
 
     /// The operating system provides no random numbers.
-    pub fn system(error: &io::Error) -> Self {
+    pub(super) fn system(error: &io::Error) -> Self {
         Self { reason: Reason::Internal, text: format!("the operating system provides no random numbers: {error}") }
     }
 
     /// The server expects no login.
-    pub fn no_password() -> Self {
+    pub(super) fn no_password() -> Self {
         let text = "cannot connect: the server has no password: set `requirepass` on it, or remove `spec.auth` from the RedisQuorum";
         Self { reason: Reason::Auth, text: text.to_owned() }
     }
 
-    pub fn timeout(limit: Millis) -> Self {
+    pub(super) fn timeout(limit: Millis) -> Self {
         Self { reason: Reason::Timeout, text: format!("no answer within {} ms", limit.0) }
     }
 
     /// A server on a TLS port closes a connection without TLS. Adds what to do in this case.
-    pub fn hint_at_tls(mut self) -> Self {
+    pub(super) fn hint_at_tls(mut self) -> Self {
         if self.reason == Reason::Refused {
             self.text += "; if the server uses TLS on this port, set `spec.tls` in the RedisQuorum";
         }
@@ -48,14 +49,14 @@ impl Failure {
     }
 
     /// [`clock::within`] returned `error` after `limit`.
-    pub fn unanswered(doing: &str, limit: Millis, error: &io::Error) -> Self {
+    pub(super) fn unanswered(doing: &str, limit: Millis, error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::TimedOut {
             return Self { reason: Reason::Timeout, text: format!("{doing}: no answer within {} ms", limit.0) };
         }
         Self { reason: Reason::Refused, text: format!("{doing}: {error}") }
     }
 
-    pub fn of(doing: &str, error: &RedisError) -> Self {
+    pub(super) fn of(doing: &str, error: &RedisError) -> Self {
         let reason = Reason::from(error);
         let what_to_do = match reason {
             Reason::Auth if Reason::is_of_rights(error) => format!("; {RIGHTS}"),
@@ -67,7 +68,7 @@ impl Failure {
     }
 
     /// If the server permanently refuses requests: what it refuses, and what to do.
-    pub fn refusal(error: &RedisError) -> Option<Self> {
+    pub(super) fn refusal(error: &RedisError) -> Option<Self> {
         let reason = Reason::from(error);
         let what_to_do = match reason {
             Reason::Auth => RIGHTS,
@@ -80,7 +81,7 @@ impl Failure {
     }
 
     /// The server refused one command of the scripts.
-    pub fn refused_command(command: &str, error: &str) -> Self {
+    pub(super) fn refused_command(command: &str, error: &str) -> Self {
         let error = error.split(" script: ").next().unwrap_or(error);
         let error = brief(error.to_owned());
         let text = format!("the server refuses the command {command} ({error}): {REFUSING}; {RIGHTS}");

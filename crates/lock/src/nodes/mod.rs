@@ -46,13 +46,14 @@ mod trial;
 
 pub use access::Credentials;
 pub use config::{Config, NodeConfig, StartError};
+pub use failure::Failure;
 pub use handle::Nodes;
 pub(crate) use handle::WeakNodes;
 pub use keyspace::Keyspace;
 pub use message::Shown;
 pub use observer::NodesObserver;
 pub(crate) use outbox::Outbox;
-pub use probe::{Probe, Server, Unreachable};
+pub use probe::{Probe, Server};
 pub use reason::Reason;
 pub use request::Request;
 pub(crate) use request::{Ballot, Reply};

@@ -11,7 +11,7 @@ use super::client::Client;
 use super::failure::{Failure, bounded};
 use super::info;
 use super::script::{self, Script};
-use super::{Credentials, Keyspace, Misconfiguration, Reason, Tls, transport};
+use super::{Credentials, Keyspace, Misconfiguration, Tls, transport};
 use crate::clock;
 
 /// A server to examine.
@@ -54,27 +54,12 @@ pub struct Server {
     pub has_leader: Option<bool>,
 }
 
-/// Why a server cannot be examined.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreachable {
-    /// The kind of failure.
-    pub reason: Reason,
-    /// A sentence that says what to do.
-    pub text: String,
-}
-
-impl From<Failure> for Unreachable {
-    fn from(Failure { reason, text }: Failure) -> Self {
-        Self { reason, text }
-    }
-}
-
 impl Probe {
     /// Connects and examines the server.
     ///
     /// # Errors
-    /// [`Unreachable`] if there is no connection, or the server refuses INFO.
-    pub async fn run(&self) -> Result<Server, Unreachable> {
+    /// [`Failure`] if there is no connection, or the server refuses INFO.
+    pub async fn run(&self) -> Result<Server, Failure> {
         let address = Address::parse(&self.address)
             .ok_or_else(|| Failure::protocol(format!("address `{}` is not `host:port`", self.address)))?;
         let (tls, credentials) = (self.tls.as_ref(), self.credentials.as_ref());
@@ -144,12 +129,8 @@ impl Tls {
     /// Connects to `host:port` and returns the certificates that the server shows, its own first, in DER.
     ///
     /// # Errors
-    /// [`Unreachable`] if there is no TLS connection within `timeout`.
-    pub async fn server_chain(
-        &self,
-        address: &str,
-        timeout: Millis,
-    ) -> Result<Vec<CertificateDer<'static>>, Unreachable> {
+    /// [`Failure`] if there is no TLS connection within `timeout`.
+    pub async fn server_chain(&self, address: &str, timeout: Millis) -> Result<Vec<CertificateDer<'static>>, Failure> {
         let address = Address::parse(address).ok_or_else(|| Failure::protocol("the address is not `host:port`"))?;
         let tcp = bounded(timeout, "cannot connect", async { Ok(transport::tcp(&address, timeout).await?) }).await?;
         let started = clock::within(timeout, self.start(&address, tcp)).await;
