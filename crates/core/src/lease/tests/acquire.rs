@@ -75,10 +75,7 @@ fn an_attempt_fails_where_another_holds_one_of_its_keys_on_a_majority() {
 
 #[test]
 fn a_refusal_says_when_a_majority_can_be_free_of_the_term() {
-    let mut scenario = Scenario::new();
-    scenario.another_holds(0, 77, 9000);
-    scenario.another_holds(1, 77, 5000);
-    scenario.want();
+    let scenario = Scenario::refused([9000, 5000]);
     let refusal = Refusal { asked_at: Time(1_000_000), until: Time(1_005_001) };
     assert_eq!(
         scenario.lease.view().refusal,
@@ -90,10 +87,7 @@ fn a_refusal_says_when_a_majority_can_be_free_of_the_term() {
 #[test]
 fn a_refusal_is_shown_until_the_next_attempt_or_until_the_request_ends() {
     for forgets in [false, true] {
-        let mut scenario = Scenario::new();
-        scenario.another_holds(0, 77, 9000);
-        scenario.another_holds(1, 77, 9000);
-        scenario.want();
+        let mut scenario = Scenario::refused([9000, 9000]);
         assert!(scenario.lease.view().refused_by.is_some());
         if forgets {
             scenario.give(Command::Forget);
@@ -110,10 +104,7 @@ fn a_refusal_is_shown_until_the_next_attempt_or_until_the_request_ends() {
 
 #[test]
 fn a_refusal_is_forgotten_also_beside_a_term_that_was_adopted() {
-    let mut scenario = Scenario::new();
-    scenario.another_holds(0, 77, 9000);
-    scenario.another_holds(1, 77, 9000);
-    scenario.want();
+    let mut scenario = Scenario::refused([9000, 9000]);
     let term = TermId { attempt: Attempt(77), token: Token(2000), holder: Holder("another".into()) };
     scenario.links = [Link::Silent; 3];
     scenario.give(Command::Adopt(term));
@@ -207,19 +198,6 @@ fn a_slow_acquire_that_reaches_stop_at_is_released() {
     assert_eq!(*scenario.standing(), Standing::Idle);
 }
 
-#[test]
-fn a_confirm_that_is_lost_once_is_repeated() {
-    let mut scenario = Scenario::new();
-    scenario.links = [Link::Up, Link::Slow(100), Link::Down];
-    scenario.want();
-    scenario.links[1] = Link::Silent;
-    scenario.answer(1, None);
-    assert_eq!(scenario.published, [], "node 1 does not answer round 2");
-    scenario.links[1] = Link::Up;
-    scenario.pass(500);
-    assert_eq!(scenario.published.len(), 1);
-}
-
 /// An attempt that two nodes have granted. The first has confirmed it, and the second is asked.
 fn half_confirmed(second: Link) -> Scenario {
     let mut scenario = Scenario::new();
@@ -253,6 +231,11 @@ fn a_confirm_that_a_node_did_not_execute_is_repeated_at_once() {
 
 #[test]
 fn a_confirm_without_an_answer_is_repeated_once() {
+    let mut answered = half_confirmed(Link::Silent);
+    assert_eq!(answered.published, [], "node 1 does not answer round 2");
+    answered.links[1] = Link::Up;
+    answered.pass(500);
+    assert_eq!(answered.published.len(), 1);
     let mut scenario = half_confirmed(Link::Silent);
     scenario.pass(999);
     assert!(matches!(scenario.standing(), Standing::Acquiring(..)), "{:?}", scenario.standing());
@@ -274,10 +257,7 @@ fn a_grant_that_comes_after_the_term_was_taken_is_confirmed() {
 
 #[test]
 fn the_next_attempt_waits_until_a_majority_can_be_free() {
-    let mut scenario = Scenario::new();
-    scenario.another_holds(0, 77, 9000);
-    scenario.another_holds(1, 77, 5000);
-    scenario.want();
+    let scenario = Scenario::refused([9000, 5000]);
     let wait = scenario.lease.view().retry_at.unwrap().since(Time(scenario.now));
     assert!((5001..=5101).contains(&wait.0), "{wait:?}");
 }

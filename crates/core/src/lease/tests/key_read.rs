@@ -77,10 +77,7 @@ fn an_attempt_and_a_term_know_more_than_a_read() {
 
 #[test]
 fn a_read_keeps_the_refusal_by_the_same_term_only() {
-    let mut scenario = Scenario::new();
-    scenario.another_holds(0, 77, 9000);
-    scenario.another_holds(1, 77, 9000);
-    scenario.want();
+    let mut scenario = Scenario::refused([9000, 9000]);
     let refusal = scenario.lease.view().refusal;
     scenario.give(Command::ReadKeys);
     assert_eq!((refusal.is_some(), scenario.lease.view().refusal), (true, refusal));

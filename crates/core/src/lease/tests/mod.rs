@@ -126,6 +126,14 @@ impl Scenario {
         (scenario, id)
     }
 
+    /// An attempt was refused: another program holds the lease on two nodes, for so long.
+    fn refused(ttls: [u64; 2]) -> Self {
+        let mut scenario = Self::new();
+        (0..).zip(ttls).for_each(|(node, ttl)| scenario.another_holds(node, 77, ttl));
+        scenario.want();
+        scenario
+    }
+
     /// The process is started again and knows nothing of the lease.
     fn restart(&mut self, config: Config) {
         self.lease = Lease::new(config).with_mutant(self.mutant);
