@@ -7,9 +7,13 @@ fn attempt() -> Attempt {
     Attempt(0xff)
 }
 
+fn acquire(ttl: u64, holder: &str) -> Op {
+    Op::Acquire { attempt: attempt(), proposal: None, ttl: Millis(ttl), holder: Holder(holder.into()) }
+}
+
 fn ops() -> [Op; 5] {
     [
-        Op::Acquire { attempt: attempt(), proposal: None, ttl: Millis(30_000), holder: Holder("pod-a".into()) },
+        acquire(30_000, "pod-a"),
         Op::Confirm { attempt: attempt(), grant: Grant::Numbered(6), token: Token(7) },
         Op::Extend { attempt: attempt(), token: Token(7), ttl: Millis(30_000) },
         Op::Seal { attempt: attempt() },
@@ -25,26 +29,32 @@ fn words(command: &Cmd) -> Vec<String> {
     command.args_iter().map(word).collect()
 }
 
+/// The call with these requests.
+fn call<'a>(requests: impl IntoIterator<Item = (&'a [String], &'a Op), IntoIter: Clone>) -> Vec<String> {
+    words(&votes(&Keyspace::new("rl"), "3f:1:9c2b", 77, requests.into_iter()))
+}
+
+/// The keys of a lease of two locks and of a lease of one.
+fn keys() -> ([String; 2], [String; 1]) {
+    (["rl:a".to_owned(), "rl:b".to_owned()], ["rl:c".to_owned()])
+}
+
 #[test]
 fn a_call_names_its_script_by_hash() {
-    let keyspace = Keyspace::new("rl");
-    let locks = ["rl:lock:ns/a".to_owned(), "rl:lock:ns/b".to_owned()];
-    let call = words(&votes(&keyspace, "3f:1:9c2b", 77, std::iter::once((&locks[..], &ops()[1]))));
+    let call = call([(&keys().0[..], &ops()[1])]);
     assert_eq!(call[..2], ["EVALSHA", redis::Script::new(Script::Votes.source()).get_hash()]);
     let (pending, term) = (format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
-    let keys = ["4", "rl:marker", "rl:fence", "rl:lock:ns/a", "rl:lock:ns/b"];
-    assert_eq!(call[2..7], keys);
+    assert_eq!(call[2..7], ["4", "rl:marker", "rl:fence", "rl:a", "rl:b"]);
     assert_eq!(call[7..], ["3f:1:9c2b", "77", "0", "7", "2", "0", "", &pending, &term]);
     assert_eq!(words(&Script::Votes.load()), ["SCRIPT", "LOAD", Script::Votes.source()]);
 }
 
 #[test]
 fn many_extensions_are_one_call() {
-    let keyspace = Keyspace::new("rl");
-    let (two, one) = (["rl:a".to_owned(), "rl:b".to_owned()], ["rl:c".to_owned()]);
+    let (two, one) = keys();
     let of = |keys, token, ttl| Extension { keys, attempt: attempt(), token: Token(token), ttl: Millis(ttl) };
     let leases = [of(&two, 7, 30_000), of(&one, 8, 5000), of(&one, 7, 5000)];
-    let call = words(&extend(&keyspace, "3f:1:9c2b", 77, leases.into_iter()));
+    let call = words(&extend(&Keyspace::new("rl"), "3f:1:9c2b", 77, leases.into_iter()));
     let term = |token| format!("t:{HEX}:{token}:");
     let (first, second) = (term(7), term(8));
     let rest = ["6", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "rl:c", "3f:1:9c2b", "77"];
@@ -62,31 +72,25 @@ fn every_script_begins_with_its_flags() {
 
 #[test]
 fn a_keep_is_an_end_with_its_ttl() {
-    let keyspace = Keyspace::new("rl");
-    let (locks, other) = (["rl:lock:q/a".to_owned()], ["rl:lock:q/b".to_owned()]);
+    let (_, one) = keys();
     let keep = |ttl| Op::Keep { attempt: attempt(), ttl: Millis(ttl) };
     let [.., release] = ops();
-    let requests = [(&locks[..], &keep(900)), (&other[..], &keep(0)), (&locks[..], &release)];
-    let call = words(&votes(&keyspace, "3f:1:9c2b", 77, requests.into_iter()));
+    let call = call([&keep(900), &keep(0), &release].map(|op| (&one[..], op)));
     let id = format!(":{HEX}:");
     assert_eq!(call[call.len() - 9..], ["1", "900", &id, "1", "1", &id, "1", "pt", &id], "a TTL of zero is an error");
 }
 
 #[test]
 fn many_requests_of_one_kind_are_one_call() {
-    let keyspace = Keyspace::new("rl");
-    let (two, one) = (["rl:a".to_owned(), "rl:b".to_owned()], ["rl:c".to_owned()]);
+    let (two, one) = keys();
     let [acquire, confirm, _, seal, release] = ops();
-    let call = |first: &Op, second: &Op| {
-        words(&votes(&keyspace, "3f:1:9c2b", 77, [(&two[..], first), (&one[..], second)].into_iter()))
-    };
     let keys = ["5", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "3f:1:9c2b"];
-    let sent = call(&acquire, &confirm);
+    let sent = call([(&two[..], &acquire), (&one[..], &confirm)]);
     assert_eq!(sent[1], redis::Script::new(Script::Votes.source()).get_hash());
     assert_eq!(sent[2..9], keys);
     let (grants, pending, term) = (format!("{HEX}:0:"), format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
     assert_eq!(sent[9..], ["77", "1", "7", "2", "30000", "pod-a", &grants, "1", "0", "", &pending, &term]);
-    let sent = call(&seal, &release);
+    let sent = call([(&two[..], &seal), (&one[..], &release)]);
     assert_eq!(sent[1], redis::Script::new(Script::Ends.source()).get_hash());
     assert_eq!(sent[2..9], keys);
     let owner = format!(":{HEX}:");
@@ -95,18 +99,8 @@ fn many_requests_of_one_kind_are_one_call() {
 
 #[test]
 fn a_call_repeats_only_what_changes() {
-    let keyspace = Keyspace::new("rl");
-    let one = ["rl:a".to_owned()];
-    let sent = |ops: &[Op], from: usize| {
-        let call = words(&votes(&keyspace, "3f:1:9c2b", 77, ops.iter().map(|op| (&one[..], op))));
-        call[5 + ops.len() + from..].to_vec()
-    };
-    let acquire = |ttl, holder: &str| Op::Acquire {
-        attempt: attempt(),
-        proposal: None,
-        ttl: Millis(ttl),
-        holder: Holder(holder.into()),
-    };
+    let (_, one) = keys();
+    let sent = |ops: &[Op], from: usize| call(ops.iter().map(|op| (&one[..], op))).split_off(5 + ops.len() + from);
     let confirm = |token| Op::Confirm { attempt: attempt(), grant: Grant::Numbered(6), token: Token(token) };
     let (grants, pending) = (format!("{HEX}:0:"), format!("p:{HEX}:6:"));
     let term = |token| format!("t:{HEX}:{token}:");
