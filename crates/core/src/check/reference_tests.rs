@@ -34,19 +34,19 @@ impl Server {
         self.node.vote(self.now, &call)
     }
 
-    fn acquire(&mut self, keys: &[&'static str], attempt: Attempt) -> Option<Grant> {
-        match self.ask(keys, Op::Acquire { attempt, proposal: None, ttl: TTL, holder: Holder("pod".into()) }) {
+    fn granted(&mut self, keys: &[&'static str], attempt: Attempt, proposal: Option<Token>) -> Option<Grant> {
+        match self.ask(keys, Op::Acquire { attempt, proposal, ttl: TTL, holder: Holder("pod".into()) }) {
             Vote::Granted(grant) => Some(grant),
             _ => None,
         }
     }
 
+    fn acquire(&mut self, keys: &[&'static str], attempt: Attempt) -> Option<Grant> {
+        self.granted(keys, attempt, None)
+    }
+
     fn propose(&mut self, key: &'static str, token: u64) -> Option<Grant> {
-        let (proposal, holder) = (Some(Token(token)), Holder("pod".into()));
-        match self.ask(&[key], Op::Acquire { attempt: OURS, proposal, ttl: TTL, holder }) {
-            Vote::Granted(grant) => Some(grant),
-            _ => None,
-        }
+        self.granted(&[key], OURS, Some(Token(token)))
     }
 
     fn confirm(&mut self, keys: &[&'static str], grant: Grant, token: u64) -> bool {
