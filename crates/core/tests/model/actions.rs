@@ -1,13 +1,12 @@
 //! The lease model: what can happen next in a state.
 
 use redislease_core::check::Mutant;
-use redislease_core::lease::{Publication, Standing, View};
+use redislease_core::lease::{Command, Publication, Standing, View};
 use redislease_core::op::{Op, Stage};
 use redislease_core::time::Millis;
 use stateright::{Model, Property};
 
-use crate::node::NOW;
-use crate::node::{Late, Node};
+use crate::node::{Change, Late, NOW, Node};
 use crate::step::Step;
 use crate::world::{NODES, Process, Setup, World, Write, attempt, index};
 
@@ -90,14 +89,14 @@ impl Model for Setup {
             Action::LoseAnswer { node, place } => step.lose_answer(node, place),
             Action::Fail { node, place } => step.fail(node, place),
             Action::ExecuteLate { node, place } => step.execute_late(node, place),
-            Action::Vanish { node, key } => step.vanish(node, key),
+            Action::Vanish { node, key } => _ = step.change(node, Change::Vanished(key)),
             Action::ExecuteAgain { node, op } => step.execute_again(node, op),
             Action::Write { of } => step.write(of),
             Action::Published { process, of, outcome } => step.published(process, of, outcome),
             Action::SendAgain { process, of } => step.world.attempts[of].write = Write::Sent(process),
             Action::Adopt { process, of } => step.adopt(process, of),
             Action::Crash { process } => step.crash(process),
-            Action::Forget { process } => step.forget(process),
+            Action::Forget { process } => step.feed(process, Command::Forget),
             Action::NodeReturned { process } => step.node_returned(process),
             Action::Configure => step.configure(),
             Action::End { process, of, proof } => step.end(process, of, proof),

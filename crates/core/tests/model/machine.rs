@@ -33,12 +33,8 @@ pub struct Reaction {
 /// An effect that concerns the world.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// The round has its new number. `None` if the answer does not matter to the machine any more.
-    Send {
-        round: Option<Round>,
-        node: usize,
-        op: Op,
-    },
+    // The round has its new number. `None` if the answer does not matter to the machine any more.
+    Send { round: Option<Round>, node: usize, op: Op },
     Release(Attempt, Stages),
     Effect(Effect),
 }

@@ -46,7 +46,7 @@ impl Step<'_> {
         })
     }
 
-    fn change(&mut self, node: usize, change: Change) -> Option<Interned<Vote>> {
+    pub fn change(&mut self, node: usize, change: Change) -> Option<Interned<Vote>> {
         let (after, vote) = node::change(self.world.nodes[node], change);
         self.world.nodes[node] = after;
         vote
@@ -107,10 +107,6 @@ impl Step<'_> {
         self.execute(node, late.call());
     }
 
-    pub fn vanish(&mut self, node: usize, key: u8) {
-        self.change(node, Change::Vanished(key));
-    }
-
     /// An extension, a seal or a release that was sent at some time is executed.
     pub fn execute_again(&mut self, node: usize, op: Op) {
         self.execute(node, Interned::new(self.setup.call(op, Time(u64::MAX))));
@@ -123,10 +119,6 @@ impl Step<'_> {
         let (floor, proposal) = (Token(self.setup.history), self.setup.proposals[of]);
         let fresh = Fresh { attempt: attempt(of), floor, entropy: Entropy(0), jumped_at: None, proposal };
         self.feed(process, Input::Command(Command::Want(holder(of)), Some(fresh)));
-    }
-
-    pub fn forget(&mut self, process: usize) {
-        self.feed(process, Command::Forget);
     }
 
     pub fn node_returned(&mut self, process: usize) {
@@ -209,7 +201,7 @@ impl Step<'_> {
         self.world.standing(process).term().is_some_and(|term| index(term.id.attempt) == of)
     }
 
-    fn feed(&mut self, process: usize, input: impl Into<Input>) {
+    pub fn feed(&mut self, process: usize, input: impl Into<Input>) {
         self.give(process, Stimulus::Input(input.into()));
     }
 
