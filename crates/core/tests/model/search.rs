@@ -4,9 +4,10 @@
 //! itself here. This one keeps, for each state, the number of its parent and of the action: the shortest path to a state
 //! is found by replaying it. A test compares the two.
 
+use nohash_hasher::IntSet;
 use stateright::{Expectation, Model, Property};
-use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::collections::VecDeque;
+use std::hash::Hash;
 
 use crate::interned::hash_of;
 
@@ -24,24 +25,6 @@ pub struct Found<M: Model> {
     pub exhausted: bool,
 }
 
-/// Fingerprints are hashes already.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only words are hashed");
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = word;
-    }
-}
-
 /// How a state was reached: the number of its parent, and the place of the action among the actions of the parent.
 /// Initial states are their own parents, with their place among the initial states.
 #[derive(Clone, Copy)]
@@ -55,7 +38,8 @@ pub fn search<M: Model<State: Clone + Hash>>(model: &M) -> Found<M> {
     let properties = model.properties();
     let (always, mut missing): (Vec<Property<M>>, Vec<Property<M>>) =
         properties.into_iter().partition(|property| property.expectation == Expectation::Always);
-    let mut seen: HashSet<u64, BuildHasherDefault<Identity>> = HashSet::default();
+    // Fingerprints are hashes already.
+    let mut seen: IntSet<u64> = IntSet::default();
     let mut origins: Vec<Origin> = Vec::new();
     let mut frontier: VecDeque<(u32, M::State)> = VecDeque::new();
     let (mut transitions, mut actions) = (0, Vec::new());
