@@ -352,20 +352,7 @@ fn a_real_server_and_the_reference_answer_and_store_the_same() {
         panic!("{failure}");
     }
     let seen = &pair.borrow().seen;
-    let all = [
-        "granted",
-        "proposed",
-        "refused",
-        "confirmed",
-        "extended",
-        "missing",
-        "another",
-        "sealed",
-        "nothing released",
-        "released",
-        "abstained",
-    ];
-    for vote in all {
-        assert!(seen.get(vote).is_some_and(|count| *count > 10), "too tame, {vote} was rare: {seen:?}");
-    }
+    // All kinds but the vote that is not known.
+    let often = seen.values().filter(|count| **count > 10).count();
+    assert_eq!(often, 11, "too tame: {seen:?}");
 }

@@ -6,7 +6,7 @@ use redislease_core::op::{Attempt, Holder, Op, Token, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
 use redislease_lab::{Authority, Identity, RedisOptions, RedisServer, RedisTls};
-use redislease_lock::nodes::{Config, Credentials, NodeState, NodeStatus, Reason, Tls, TlsFiles};
+use redislease_lock::nodes::{Config, NodeState, NodeStatus, Reason, Tls, TlsFiles};
 
 use crate::support::{World, addresses, config, eventually, password, servers};
 
@@ -156,8 +156,7 @@ async fn the_server_name_replaces_the_host_of_the_address() {
 async fn without_certificates_nothing_is_sent() {
     let servers = servers(1);
     let tls = Tls::unavailable("spec.tls.secretRef names secret system/redis-tls, which does not exist");
-    let credentials = Some(Credentials { username: None, password: "secret".into() });
-    let config = Config { tls: Some(tls), credentials, ..config(addresses(&servers)) };
+    let config = Config { tls: Some(tls), credentials: Some(password("secret")), ..config(addresses(&servers)) };
     let (reason, message) = message(&config).await;
     assert_eq!(reason, Reason::Tls);
     assert!(
