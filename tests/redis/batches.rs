@@ -17,10 +17,11 @@ use crate::support::{
 /// A configuration for tests in which no deadline may pass.
 const LONG: Millis = Millis(20_000);
 
-async fn world(servers: &[RedisServer]) -> World {
-    let world = World::start(&Config { command_timeout: LONG, ..config(addresses(servers)) });
+async fn world() -> (Vec<RedisServer>, World) {
+    let servers = servers(1);
+    let world = World::start(&Config { command_timeout: LONG, ..config(addresses(&servers)) });
     world.up(0).await;
-    world
+    (servers, world)
 }
 
 fn key(attempt: u128) -> String {
@@ -64,8 +65,7 @@ async fn together(world: &World, send: impl FnOnce()) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn simultaneous_renewals_need_few_calls() {
-    let servers = servers(1);
-    let world = world(&servers).await;
+    let (servers, world) = world().await;
     let (missing, sealed, foreign, of_a_list) = (70, 150, 151, 152);
     terms(&servers[0], &world, 300);
     let lock = |attempt| world.lock(&key(attempt));
@@ -99,8 +99,7 @@ async fn simultaneous_renewals_need_few_calls() {
 /// earlier release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_about_one_lease_keep_their_order() {
-    let servers = servers(1);
-    let world = world(&servers).await;
+    let (servers, world) = world().await;
     terms(&servers[0], &world, 4000);
     servers[0].process().pause().unwrap();
     let votes = Votes::default();
@@ -127,8 +126,7 @@ async fn requests_about_one_lease_keep_their_order() {
 /// At most 16 calls of 100 leases are ahead of it: a few milliseconds of the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_renewals_do_not_delay_an_acquire() {
-    let servers = servers(1);
-    let world = world(&servers).await;
+    let (servers, world) = world().await;
     let count = 10_000;
     servers[0].process().pause().unwrap();
     let votes = Votes::default();
@@ -150,8 +148,7 @@ async fn ten_thousand_renewals_do_not_delay_an_acquire() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_renewal_of_a_call_gives_up_at_its_own_time() {
-    let servers = servers(1);
-    let world = world(&servers).await;
+    let (servers, world) = world().await;
     servers[0].process().pause().unwrap();
     let start = clock::now();
     let votes = Arc::new(Mutex::new(Vec::new()));
@@ -170,8 +167,7 @@ async fn each_renewal_of_a_call_gives_up_at_its_own_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flushed_scripts_are_loaded_once_for_all_requests() {
-    let servers = servers(1);
-    let world = world(&servers).await;
+    let (servers, world) = world().await;
     terms(&servers[0], &world, 500);
     let loads = || calls(&servers[0], "script|load");
     let votes = Votes::default();

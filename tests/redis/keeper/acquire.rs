@@ -5,7 +5,7 @@ use redislease_core::op::{Stage, Token};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, candidate_of, lease, patient, ready, standing_on, voters};
+use super::candidate::{Candidate, candidate_of, lease, patient, standing_on, three};
 use crate::support::{eventually, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,8 +18,8 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
     let (stop_at, valid_until) = (term.stop_at.unwrap(), term.valid_until.unwrap());
     assert_eq!(valid_until.since(stop_at), patient().stop_budget);
 
-    candidate.lease.published(term.id.attempt, Publication::Unknown);
-    candidate.lease.published(term.id.attempt, Publication::Written);
+    candidate.published(term.id.attempt, Publication::Unknown);
+    candidate.published(term.id.attempt, Publication::Written);
     candidate.held(&term.id).await;
     let mut order: Vec<&str> = candidate
         .history
@@ -38,7 +38,7 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
     order.dedup();
     assert_eq!(order, ["acquiring", "publishing", "held"]);
 
-    candidate.lease.end(term.id.clone(), true);
+    candidate.end(term.id.clone(), true);
     let next = candidate.hold("pod-2").await;
     assert!(next.token > term.id.token, "{next:?} after {term:?}");
     assert_ne!(next.attempt, term.id.attempt);
@@ -46,14 +46,13 @@ async fn a_term_is_confirmed_published_and_only_then_held() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_from_a_status_is_never_used_again() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
+    let (_servers, world) = three(&patient()).await;
     let shown = Token(4_000_000_000_000_000);
     world.nodes.raise_floor(shown);
     let candidate = Candidate::on(&world, &["k"], patient());
     let id = candidate.hold("pod-1").await;
     assert_eq!(id.token, Token(shown.0 + 1));
-    candidate.lease.end(id, true);
+    candidate.end(id, true);
     // Every node that confirmed the term raised its counter to this token.
     assert_eq!(candidate.hold("pod-2").await.token, Token(shown.0 + 2));
 }
@@ -80,8 +79,7 @@ async fn a_node_that_missed_the_acquire_is_joined_before_the_first_renewal() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_duration_of_an_acquire_counts_against_the_lease() {
-    let servers = voters(3);
-    let world = ready(&servers, &patient()).await;
+    let (servers, world) = three(&patient()).await;
     pause(&servers[1..]);
     let before = clock::now();
     let candidate = Candidate::on(&world, &["k"], patient());
@@ -98,10 +96,9 @@ async fn the_duration_of_an_acquire_counts_against_the_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_keys_are_all_or_nothing() {
-    let servers = voters(3);
     // Long enough to observe a refusal, short enough to wait for its end.
     let config = Config { ttl: Millis(5000), ..lease() };
-    let world = ready(&servers, &config).await;
+    let (servers, world) = three(&config).await;
     let other = Candidate::on(&world, &["b"], config.clone());
     let theirs = other.hold("pod-b").await;
     other.joined(&servers[2..], &theirs).await;
@@ -119,9 +116,9 @@ async fn several_keys_are_all_or_nothing() {
         assert_eq!(values[1].as_ref().unwrap().attempt, theirs.attempt);
     }
 
-    other.lease.end(theirs.clone(), true);
+    other.end(theirs.clone(), true);
     let ours = all.taken().await.id;
-    all.lease.published(ours.attempt, Publication::Written);
+    all.published(ours.attempt, Publication::Written);
     assert!(ours.token > theirs.token);
     all.joined(&servers, &ours).await;
     for key in ["a", "c"] {
@@ -129,9 +126,9 @@ async fn several_keys_are_all_or_nothing() {
         one.want("pod-one");
         let view = one.wait("refused", |view| view.refused_by.is_some()).await;
         assert_eq!(view.refused_by.unwrap().attempt, ours.attempt);
-        one.lease.forget();
+        one.forget();
     }
-    all.lease.end(ours, true);
+    all.end(ours, true);
     for server in &servers {
         eventually("all keys to be released together", || async { all.is_free(server).then_some(()) }).await;
     }

@@ -5,13 +5,12 @@ use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, candidate_of, lease, patient, ready, standing_on, voters};
+use super::candidate::{Candidate, candidate_of, lease, patient, ready, standing_on, three, voters};
 use crate::support::{eventually, kill, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_process_continues_with_the_same_token() {
-    let servers = voters(3);
-    let world = ready(&servers, &lease()).await;
+    let (servers, world) = three(&lease()).await;
     let first = Candidate::on(&world, &["k"], lease());
     let id = first.hold("pod-1").await;
     drop(first);
@@ -20,7 +19,7 @@ async fn a_restarted_process_continues_with_the_same_token() {
     let world = ready(&servers, &lease()).await;
     let second = Candidate::on(&world, &["k"], lease());
     second.want("pod-2");
-    second.lease.adopt(id.clone());
+    second.adopt(id.clone());
     second.held(&id).await;
     assert!(second.has_kept(&id));
     let times = lease().ttl.0 / lease().renew_interval.0 + 1;
@@ -37,12 +36,12 @@ async fn two_processes_may_renew_one_term_and_the_seal_of_either_ends_it() {
     let first = Candidate::on(&ours, &["k"], lease());
     let id = first.hold("pod-1").await;
     let second = Candidate::on(&theirs, &["k"], lease());
-    second.lease.adopt(id.clone());
+    second.adopt(id.clone());
     second.held(&id).await;
     tokio::join!(first.renewed(4), second.renewed(4));
     assert!(first.has_kept(&id) && second.has_kept(&id));
 
-    first.lease.end(id.clone(), false);
+    first.end(id.clone(), false);
     let loss = second.lost().await;
     assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::Misses));
     first.wait("ended", |view| view.ending.is_none() && view.standing == Standing::Idle).await;
@@ -54,7 +53,7 @@ async fn an_adopted_term_whose_keys_are_gone_is_lost_at_once() {
     let (servers, _world, candidate) = candidate_of(&patient()).await;
     let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
     let start = clock::now();
-    candidate.lease.adopt(id.clone());
+    candidate.adopt(id.clone());
     let loss = candidate.lost().await;
     assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::Misses));
     assert!(loss.at.since(start) < Millis(5000), "without waiting for an interval or a TTL");
@@ -73,18 +72,17 @@ async fn a_term_is_not_adopted_under_another_token() {
     // Nor with a prefix of the token, or a longer token with this prefix.
     for token in [id.token.0 / 10, id.token.0 + 1, id.token.0 * 2] {
         let second = Candidate::on(&theirs, &["other"], patient());
-        second.lease.adopt(TermId { token: Token(token), ..id.clone() });
+        second.adopt(TermId { token: Token(token), ..id.clone() });
         assert_eq!(second.lost().await.reason, EndReason::Misses);
     }
     let second = Candidate::on(&theirs, &["k"], patient());
-    second.lease.adopt(TermId { token: Token(id.token.0 / 10), ..id.clone() });
+    second.adopt(TermId { token: Token(id.token.0 / 10), ..id.clone() });
     assert_eq!(second.lost().await.reason, EndReason::Misses);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
-    let servers = voters(3);
-    let world = ready(&servers, &lease()).await;
+    let (servers, world) = three(&lease()).await;
     kill(&servers[1..]);
     let reached = Candidate::on(&world, &["k"], lease());
     // The nodes may be unknown, for example after the quorum was deleted.
@@ -92,13 +90,13 @@ async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
     for candidate in [&reached, &blind] {
         let id = TermId { attempt: Attempt(77), token: Token(5), holder: Holder("pod-1".into()) };
         let start = clock::now();
-        candidate.lease.adopt(id.clone());
+        candidate.adopt(id.clone());
         // A process that can confirm the term has time to do so before it is lost.
         eventually("unconfirmed", || async {
-            matches!(candidate.lease.view().standing, Standing::Uncertain(_)).then_some(())
+            matches!(candidate.view().standing, Standing::Uncertain(_)).then_some(())
         })
         .await;
-        candidate.lease.unconfirmed_shown(id.attempt);
+        candidate.unconfirmed_shown(id.attempt);
         let loss = candidate.lost().await;
         assert_eq!((&loss.term.id, loss.reason), (&id, EndReason::NeverConfirmed));
         let ends = lease().drift.most(lease().ttl);
@@ -116,15 +114,14 @@ async fn an_adopted_term_without_a_quorum_is_uncertain_then_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncertain_term_is_held_again_when_the_quorum_is_back() {
-    let servers = voters(3);
     let config = Config { ttl: Millis(10_000), ..lease() };
-    let world = ready(&servers, &config).await;
+    let (servers, world) = three(&config).await;
     let first = Candidate::on(&world, &["k"], config.clone());
     let id = first.hold("pod-1").await;
     pause(&servers[1..]);
     drop(first);
     let second = Candidate::on(&world, &["k"], config.clone());
-    second.lease.adopt(id.clone());
+    second.adopt(id.clone());
     second.wait("uncertain", |view| matches!(view.standing, Standing::Uncertain(_))).await;
     resume(&servers[1..]);
     second.held(&id).await;

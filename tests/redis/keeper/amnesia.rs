@@ -34,7 +34,7 @@ async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {
     let old = candidate.hold("pod-1").await;
     candidate.joined(&servers[2..], &old).await;
     let older = servers[2].save().unwrap();
-    candidate.lease.end(old.clone(), true);
+    candidate.end(old.clone(), true);
     candidate.free(&servers[2..]).await;
     let id = candidate.hold_on_all("pod-2", &servers).await;
 
@@ -43,13 +43,13 @@ async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {
     world.quarantined(2).await;
     // No process continues that term because of this node.
     let other = Candidate::on(&world, &["k"], config.clone());
-    other.lease.adopt(old.clone());
+    other.adopt(old.clone());
     assert_eq!(other.lost().await.term.id, old);
 
     world.up(2).await;
     candidate.joined(&servers[2..], &id).await;
-    assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
-    candidate.lease.end(id.clone(), true);
+    assert!(candidate.has_kept(&id), "{:?}", candidate.view());
+    candidate.end(id.clone(), true);
     // Its counter was lower too.
     let next = candidate.hold("pod-3").await;
     assert!(next.token > id.token);
@@ -72,7 +72,7 @@ async fn after_a_restart_of_all_nodes_empty_a_longest_lease_passes_before_the_ne
     rival.want("pod-2");
 
     let next = eventually("a holder", || async {
-        let taken = |candidate: &Candidate| match candidate.lease.view().standing {
+        let taken = |candidate: &Candidate| match candidate.view().standing {
             Standing::Publishing(term) if term.id != id => {
                 candidate.history.taken_at(term.id.attempt).map(|at| (at, term.id))
             }

@@ -50,6 +50,13 @@ pub fn admit(server: &RedisServer) {
     server.command(&["SET", "rl:marker", &marker]).unwrap();
 }
 
+/// Three servers that vote, and a process on them.
+pub async fn three(config: &Config) -> (Vec<RedisServer>, World) {
+    let servers = voters(3);
+    let world = ready(&servers, config).await;
+    (servers, world)
+}
+
 /// A process on these servers that keeps leases with `config`, which is also the longest lease.
 pub fn process(servers: &[RedisServer], config: &Config) -> World {
     World::start(&nodes::Config {
@@ -68,8 +75,7 @@ pub async fn ready(servers: &[RedisServer], config: &Config) -> World {
 
 /// A candidate for the lease `k` of a process on three servers.
 pub async fn candidate_of(config: &Config) -> (Vec<RedisServer>, World, Candidate) {
-    let servers = voters(3);
-    let world = ready(&servers, config).await;
+    let (servers, world) = three(config).await;
     let candidate = Candidate::on(&world, &["k"], config.clone());
     (servers, world, candidate)
 }
@@ -110,18 +116,34 @@ pub fn adopt_written(
 /// The keeper of the test process, for the leases of all tests.
 pub static KEEPER: LazyLock<Keeper> = LazyLock::new(|| Keeper::start(Arc::new(())).unwrap());
 
-/// A lease that contends again after a failure or a loss, until it is released or ended.
-pub struct WantedLease {
+/// A process that contends for a lease again after a failure or a loss, until it forgets or ends it.
+pub struct Candidate {
     handle: Arc<LeaseHandle>,
     views: watch::Receiver<View>,
     desired: Arc<Mutex<Option<Holder>>>,
+    pub history: History,
+    keys: Arc<[String]>,
 }
 
-impl WantedLease {
-    pub fn open(keeper: &Keeper, setup: Setup) -> Self {
-        let (handle, views) = keeper.open_watched(setup);
-        let lease = Self { handle: Arc::new(handle), views, desired: Arc::default() };
-        let (handle, mut views, desired) = (Arc::downgrade(&lease.handle), lease.views.clone(), lease.desired.clone());
+impl Candidate {
+    pub fn on(world: &World, keys: &[&str], config: Config) -> Self {
+        let keys = keys.iter().map(|key| world.lock(key)).collect();
+        Self::of(Some(world.nodes.clone()), keys, config)
+    }
+
+    pub fn of(nodes: Option<Nodes>, keys: Arc<[String]>, config: Config) -> Self {
+        let history = History::default();
+        let observer = Box::new(history.clone());
+        let setup = Setup { nodes, keys: keys.clone(), config, policy: None, jump_wait: None, observer };
+        let (handle, views) = KEEPER.open_watched(setup);
+        let candidate = Self { handle: Arc::new(handle), views, desired: Arc::default(), history, keys };
+        candidate.contend();
+        candidate
+    }
+
+    /// Makes an attempt for the desired holder whenever one is due.
+    fn contend(&self) {
+        let (handle, mut views, desired) = (Arc::downgrade(&self.handle), self.views.clone(), self.desired.clone());
         tokio::spawn(async move {
             loop {
                 let view = views.borrow_and_update().clone();
@@ -137,7 +159,6 @@ impl WantedLease {
                 }
             }
         });
-        lease
     }
 
     pub fn view(&self) -> View {
@@ -148,7 +169,8 @@ impl WantedLease {
         self.views.clone()
     }
 
-    pub fn want(&self, holder: Holder) {
+    pub fn want(&self, holder: &str) {
+        let holder = Holder(holder.into());
         let before = self.desired.lock().unwrap().replace(holder.clone());
         self.handle.command(Command::Want(holder.clone()));
         // The backoff after many attempts was for the previous holder.
@@ -157,19 +179,22 @@ impl WantedLease {
         }
     }
 
-    pub fn forget(&self) {
+    /// Gives a command after which the process contends no more.
+    fn stop(&self, command: Command) {
         *self.desired.lock().unwrap() = None;
-        self.handle.command(Command::Forget);
+        self.handle.command(command);
+    }
+
+    pub fn forget(&self) {
+        self.stop(Command::Forget);
     }
 
     pub fn end(&self, term: TermId, proof: bool) {
-        *self.desired.lock().unwrap() = None;
-        self.handle.command(Command::End { term, proof });
+        self.stop(Command::End { term, proof });
     }
 
     pub fn retire(&self) {
-        *self.desired.lock().unwrap() = None;
-        self.handle.command(Command::Retire);
+        self.stop(Command::Retire);
     }
 
     pub fn adopt(&self, term: TermId) {
@@ -194,42 +219,14 @@ impl WantedLease {
         drop(handle);
         while views.changed().await.is_ok() {}
     }
-}
-
-/// One lease of one process.
-pub struct Candidate {
-    pub lease: WantedLease,
-    pub history: History,
-    keys: Arc<[String]>,
-}
-
-impl Candidate {
-    pub fn on(world: &World, keys: &[&str], config: Config) -> Self {
-        let keys = keys.iter().map(|key| world.lock(key)).collect();
-        Self::of(Some(world.nodes.clone()), keys, config)
-    }
-
-    pub fn of(nodes: Option<Nodes>, keys: Arc<[String]>, config: Config) -> Self {
-        let history = History::default();
-        let observer = Box::new(history.clone());
-        let lease = WantedLease::open(
-            &KEEPER,
-            Setup { nodes, keys: keys.clone(), config, policy: None, jump_wait: None, observer },
-        );
-        Self { lease, history, keys }
-    }
-
-    pub fn want(&self, holder: &str) {
-        self.lease.want(Holder(holder.into()));
-    }
 
     /// Waits for a view.
     pub async fn wait(&self, what: &str, fits: impl Fn(&View) -> bool) -> View {
-        let mut watch = self.lease.watch();
+        let mut watch = self.watch();
         let waited = tokio::time::timeout(PATIENCE, watch.wait_for(|view| fits(view))).await;
         match waited {
             Ok(view) => view.unwrap_or_else(|_| panic!("the machine ended before {what}")).clone(),
-            Err(elapsed) => panic!("not {what}, {elapsed}: {:?}", self.lease.view()),
+            Err(elapsed) => panic!("not {what}, {elapsed}: {:?}", self.view()),
         }
     }
 
@@ -243,7 +240,7 @@ impl Candidate {
     pub async fn hold(&self, holder: &str) -> TermId {
         self.want(holder);
         let id = self.taken().await.id;
-        self.lease.published(id.attempt, Publication::Written);
+        self.published(id.attempt, Publication::Written);
         self.held(&id).await;
         id
     }
@@ -253,8 +250,8 @@ impl Candidate {
     pub async fn hold_on_all(&self, holder: &str, servers: &[RedisServer]) -> TermId {
         self.want(holder);
         eventually("a term on all nodes", || async {
-            match self.lease.view().standing {
-                Standing::Publishing(term) => self.lease.published(term.id.attempt, Publication::Written),
+            match self.view().standing {
+                Standing::Publishing(term) => self.published(term.id.attempt, Publication::Written),
                 Standing::Held(term) if standing_on(self, servers, &term.id) == servers.len() => return Some(term.id),
                 _ => {}
             }
@@ -290,7 +287,7 @@ impl Candidate {
     pub async fn outlives_a_ttl(&self, id: &TermId) {
         let rounds = lease().ttl.0 / lease().renew_interval.0 + 1;
         self.renewed(usize::try_from(rounds).unwrap()).await;
-        assert!(self.has_kept(id), "{:?}", self.lease.view());
+        assert!(self.has_kept(id), "{:?}", self.view());
     }
 
     /// The values of the keys on `server`.

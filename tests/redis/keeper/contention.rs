@@ -108,7 +108,7 @@ async fn compete(candidate: Arc<Candidate>, mut choices: Choices, done: Arc<Atom
     while !done.load(Ordering::Relaxed) {
         candidate.want("pod");
         let id = loop {
-            let mut watch = candidate.lease.watch();
+            let mut watch = candidate.watch();
             let any = watch.wait_for(|view| view.standing.term().is_some());
             match tokio::time::timeout(Duration::from_millis(500), any).await {
                 Ok(view) => break view.unwrap().standing.term().map(|term| term.id.clone()),
@@ -119,15 +119,15 @@ async fn compete(candidate: Arc<Candidate>, mut choices: Choices, done: Arc<Atom
         let Some(id) = id else { break };
         terms.fetch_add(1, Ordering::Relaxed);
         match choices.below(10) {
-            0 => candidate.lease.published(id.attempt, Publication::Superseded),
-            1 => candidate.lease.published(id.attempt, Publication::Unknown),
-            _ => candidate.lease.published(id.attempt, Publication::Written),
+            0 => candidate.published(id.attempt, Publication::Superseded),
+            1 => candidate.published(id.attempt, Publication::Unknown),
+            _ => candidate.published(id.attempt, Publication::Written),
         }
         choices.rest(60).await;
-        candidate.lease.end(id, choices.below(8) != 0);
+        candidate.end(id, choices.below(8) != 0);
         choices.rest(500).await;
     }
-    candidate.lease.forget();
+    candidate.forget();
 }
 
 /// Stops one server at a time, and sometimes flushes it.

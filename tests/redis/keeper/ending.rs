@@ -17,7 +17,7 @@ async fn with_proof_the_keys_are_released_at_once_and_the_next_term_begins() {
     let (servers, _world, candidate) = candidate_of(&patient()).await;
     let mut id = candidate.hold_on_all("pod-0", &servers).await;
     let (proven, deleted) = (clock::now(), deleted_on(&servers));
-    candidate.lease.end(id.clone(), true);
+    candidate.end(id.clone(), true);
     candidate.free(&servers).await;
     assert!(clock::now().since(proven) < Millis(5000), "far from the TTL of 20 s");
     assert_eq!(deleted_on(&servers), deleted + 3);
@@ -26,14 +26,14 @@ async fn with_proof_the_keys_are_released_at_once_and_the_next_term_begins() {
     for next in 1..=HANDOVERS {
         id = candidate.hold(&format!("pod-{next}")).await;
         let proven = clock::now();
-        candidate.lease.end(id.clone(), true);
+        candidate.end(id.clone(), true);
         candidate.want("pod-next");
         let term = candidate.taken().await.id;
         spans.push(candidate.history.taken_at(term.attempt).unwrap().since(proven));
         assert!(term.token > id.token);
-        candidate.lease.published(term.attempt, Publication::Written);
+        candidate.published(term.attempt, Publication::Written);
         candidate.held(&term).await;
-        candidate.lease.end(term, true);
+        candidate.end(term, true);
     }
     spans.sort_unstable();
     println!("from the proof to the next term: {spans:?}");
@@ -59,7 +59,7 @@ fn majority_free_at(candidate: &Candidate, servers: &[RedisServer]) -> Time {
 async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
     let config = Config { ttl: Millis(4000), ..lease() };
     let (servers, _world, candidate, id) = term_of(&config).await;
-    candidate.lease.end(id.clone(), false);
+    candidate.end(id.clone(), false);
     candidate.want("pod-2");
     let sealed = |view: &redislease_core::lease::View| view.ending.as_ref().is_some_and(|ending| ending.sealed);
     let ending = candidate.wait("sealed", sealed).await.ending.unwrap();
@@ -82,9 +82,9 @@ async fn without_proof_the_term_is_sealed_and_the_next_waits_for_its_keys() {
 async fn proof_that_comes_after_the_seal_releases_at_once() {
     let (_servers, _world, candidate) = candidate_of(&patient()).await;
     let id = candidate.hold("pod-1").await;
-    candidate.lease.end(id.clone(), false);
+    candidate.end(id.clone(), false);
     candidate.wait("sealed", |view| view.ending.as_ref().is_some_and(|ending| ending.sealed)).await;
-    candidate.lease.end(id.clone(), true);
+    candidate.end(id.clone(), true);
     let sealed = clock::now();
     let next = candidate.hold("pod-2").await;
     assert!(next.token > id.token);
@@ -98,7 +98,7 @@ async fn a_release_is_repeated_until_a_stopped_node_has_answered() {
     servers[2].process().pause().unwrap();
     // Requests on the open connection would be executed when the node resumes, so the release must use another one.
     world.wait(2, "down", |status| status.state == redislease_lock::nodes::NodeState::Down).await;
-    candidate.lease.end(id, true);
+    candidate.end(id, true);
     candidate.free(&servers[..2]).await;
     servers[2].process().resume().unwrap();
     candidate.free(&servers[2..]).await;
@@ -112,15 +112,15 @@ async fn a_superseded_publication_is_sealed_and_never_released() {
     let id = candidate.taken().await.id;
     candidate.joined(&servers, &id).await;
     let deleted = deleted_on(&servers);
-    candidate.lease.forget();
-    candidate.lease.published(id.attempt, Publication::Superseded);
+    candidate.forget();
+    candidate.published(id.attempt, Publication::Superseded);
     let view = candidate.wait("ending", |view| view.ending.is_some()).await;
     assert_eq!(view.ending.unwrap().reason, EndReason::Superseded);
     candidate.sealed(&servers, &id).await;
     candidate.wait("over", |view| view.ending.is_none()).await;
     candidate.free(&servers).await;
     assert_eq!(deleted_on(&servers), deleted, "the keys expired");
-    assert_eq!(candidate.lease.view().standing, Standing::Idle);
+    assert_eq!(candidate.view().standing, Standing::Idle);
     let quiet = candidate.history.attempts().len();
     tokio::time::sleep(Duration::from(lease().renew_interval)).await;
     assert_eq!(candidate.history.attempts().len(), quiet, "there is no candidate");

@@ -56,5 +56,5 @@ async fn a_rolling_restart_of_all_nodes_moves_no_lease() {
         // The saved keys expired before the end of its quarantine.
         candidate.joined(&servers[node..=node], &id).await;
     }
-    assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
+    assert!(candidate.has_kept(&id), "{:?}", candidate.view());
 }

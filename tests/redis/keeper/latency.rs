@@ -9,7 +9,7 @@ use redislease_lab::{Percentiles, RedisServer};
 use redislease_lock::keeper::{Command, Keeper, LeaseHandle};
 use tokio::sync::{oneshot, watch};
 
-use super::candidate::{Candidate, candidate_of, patient, ready, setup, voters};
+use super::candidate::{Candidate, candidate_of, patient, setup, three};
 use crate::support::PATIENCE;
 
 const BATCHES: usize = 10;
@@ -22,9 +22,9 @@ async fn acquires(candidate: &Candidate, spans: &mut Vec<Duration>) {
         candidate.want("pod");
         let id = candidate.taken().await.id;
         spans.push(start.elapsed());
-        candidate.lease.published(id.attempt, Publication::Written);
+        candidate.published(id.attempt, Publication::Written);
         candidate.held(&id).await;
-        candidate.lease.end(id, true);
+        candidate.end(id, true);
     }
 }
 
@@ -82,9 +82,8 @@ fn reads(servers: &[RedisServer]) -> u64 {
 /// behind it, and the two that granted first read a confirm. Sent one by one, there are eight writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_and_the_next_acquire_are_sent_together() {
-    let servers = voters(3);
     let config = patient();
-    let world = ready(&servers, &config).await;
+    let (servers, world) = three(&config).await;
     let keeper = Keeper::start(Arc::new(())).unwrap();
     let (lease, views) = keeper.open_watched(setup(&world, "k", config, Box::new(())));
     let before = reads(&servers);

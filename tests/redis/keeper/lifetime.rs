@@ -4,29 +4,27 @@ use redislease_core::lease::{Config, Standing};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, candidate_of, lease, patient, ready, standing_on, voters};
+use super::candidate::{Candidate, candidate_of, lease, patient, standing_on, three};
 use crate::support::{eventually, pause, resume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_keeper_releases_an_unpublished_attempt() {
-    let servers = voters(3);
     // While two nodes do not answer, the attempt has neither succeeded nor failed.
     let config = Config { command_timeout: Millis(10_000), ..patient() };
-    let world = ready(&servers, &config).await;
+    let (servers, world) = three(&config).await;
     pause(&servers[1..]);
     for by_stop in [true, false] {
         let candidate = Candidate::on(&world, &["k"], config.clone());
         candidate.want("pod-1");
         eventually("the first round to reach a node", || async { candidate.values(&servers[0])[0].as_ref().map(drop) })
             .await;
-        assert!(matches!(candidate.lease.view().standing, Standing::Acquiring(..)));
+        assert!(matches!(candidate.view().standing, Standing::Acquiring(..)));
         let keys = [world.lock("k")].into();
-        let Candidate { lease, .. } = candidate;
         if by_stop {
             // It also waits for the silent nodes, at most for one command timeout.
-            tokio::spawn(lease.close());
+            tokio::spawn(candidate.close());
         } else {
-            drop(lease);
+            drop(candidate);
         }
         Candidate::of(None, keys, config.clone()).free(&servers[..1]).await;
     }
@@ -43,11 +41,11 @@ async fn a_stopped_keeper_leaves_a_published_term_to_the_next() {
     let (servers, world, candidate) = candidate_of(&patient()).await;
     let id = candidate.hold("pod-1").await;
     let start = clock::now();
-    candidate.lease.close().await;
+    candidate.close().await;
     assert!(clock::now().since(start) < Millis(5000), "without waiting");
     let next = Candidate::on(&world, &["k"], patient());
     assert!(standing_on(&next, &servers, &id) >= 2);
-    next.lease.adopt(id.clone());
+    next.adopt(id.clone());
     next.held(&id).await;
 }
 
@@ -57,7 +55,7 @@ async fn a_stopped_keeper_leaves_a_term_whose_publication_is_pending() {
     let (servers, world, candidate) = candidate_of(&patient()).await;
     candidate.want("pod-1");
     let id = candidate.taken().await.id;
-    candidate.lease.close().await;
+    candidate.close().await;
     let next = Candidate::on(&world, &["k"], patient());
     assert!(standing_on(&next, &servers, &id) >= 2);
 }
@@ -70,39 +68,38 @@ async fn a_stopped_keeper_does_not_wait_for_a_silent_node_for_long() {
     servers[2].process().pause().unwrap();
     candidate.renewed(1).await;
     let start = clock::now();
-    candidate.lease.close().await;
+    candidate.close().await;
     let took = clock::now().since(start);
     assert!(took < config.command_timeout + Millis(2000), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retired_lease_ends_after_its_last_key() {
-    let servers = voters(3);
-    let world = ready(&servers, &lease()).await;
+    let (servers, world) = three(&lease()).await;
     let idle = Candidate::on(&world, &["idle"], lease());
-    idle.lease.retire();
-    eventually("a lease without keys to end", || async { idle.lease.has_ended().then_some(()) }).await;
+    idle.retire();
+    eventually("a lease without keys to end", || async { idle.has_ended().then_some(()) }).await;
 
     let candidate = Candidate::on(&world, &["k"], lease());
     let id = candidate.hold_on_all("pod-1", &servers).await;
-    candidate.lease.retire();
+    candidate.retire();
     candidate.renewed(2).await;
-    assert!(candidate.has_kept(&id) && !candidate.lease.has_ended(), "a term continues until it is ended");
-    candidate.lease.end(id.clone(), false);
+    assert!(candidate.has_kept(&id) && !candidate.has_ended(), "a term continues until it is ended");
+    candidate.end(id.clone(), false);
     candidate.sealed(&servers, &id).await;
     // Read before the lease is checked, so that the check is the later one.
     while servers.iter().any(|server| !candidate.is_free(server)) {
-        assert!(!candidate.lease.has_ended() || servers.iter().all(|server| candidate.is_free(server)));
+        assert!(!candidate.has_ended() || servers.iter().all(|server| candidate.is_free(server)));
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    eventually("the lease to end", || async { candidate.lease.has_ended().then_some(()) }).await;
+    eventually("the lease to end", || async { candidate.has_ended().then_some(()) }).await;
 
     let candidate = Candidate::on(&world, &["k"], lease());
     let id = candidate.hold("pod-2").await;
-    candidate.lease.end(id, true);
-    candidate.lease.retire();
+    candidate.end(id, true);
+    candidate.retire();
     let start = clock::now();
-    eventually("the lease to end", || async { candidate.lease.has_ended().then_some(()) }).await;
+    eventually("the lease to end", || async { candidate.has_ended().then_some(()) }).await;
     assert!(servers.iter().all(|server| candidate.is_free(server)));
     assert!(clock::now().since(start) < lease().ttl, "after every node has answered the release");
 }

@@ -6,7 +6,7 @@ use redislease_core::lease::{Config, EndReason};
 use redislease_core::time::Millis;
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, candidate_of, lease, ready, term_of, voters};
+use super::candidate::{Candidate, candidate_of, lease, ready, term_of, three, voters};
 use crate::support::{calls, kill, pause, resume};
 
 /// Enough runs to distinguish a late timer from one delayed thread.
@@ -14,9 +14,8 @@ const LEASES: usize = 9;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_two_killed_nodes_the_term_is_lost_at_stop_at_and_nothing_is_released() {
-    let servers = voters(3);
     let config = lease();
-    let world = ready(&servers, &config).await;
+    let (servers, world) = three(&config).await;
     let names: Vec<String> = (0..LEASES).map(|lease| format!("k{lease}")).collect();
     let candidates: Vec<_> = names.iter().map(|key| Candidate::on(&world, &[key], config.clone())).collect();
     for candidate in &candidates {
@@ -24,7 +23,7 @@ async fn with_two_killed_nodes_the_term_is_lost_at_stop_at_and_nothing_is_releas
     }
     for candidate in &candidates {
         candidate.hold_on_all("pod-1", &servers).await;
-        candidate.lease.forget();
+        candidate.forget();
     }
     let deleted = calls(&servers[0], "del");
     kill(&servers[1..]);
@@ -64,7 +63,7 @@ async fn a_quorum_that_is_back_before_stop_at_changes_nothing() {
     resume(&servers[1..]);
     candidate.renewed(2).await;
     candidate.joined(&servers, &id).await;
-    assert!(candidate.has_kept(&id), "{:?}", candidate.lease.view());
+    assert!(candidate.has_kept(&id), "{:?}", candidate.view());
     assert_eq!(candidate.held(&id).await.failed_rounds, 0);
 }
 
@@ -84,7 +83,7 @@ async fn the_next_term_begins_a_stop_budget_after_the_loss_was_reported() {
 
     pause(&servers[1..]);
     let loss = first.lost().await;
-    first.lease.forget();
+    first.forget();
     resume(&servers[1..]);
     let next = second.taken().await.id;
     let begins = second.history.taken_at(next.attempt).unwrap();
@@ -102,9 +101,9 @@ async fn a_loss_is_reported_with_the_round_that_shows_it() {
     let config = Config { renew_interval: Millis(500), ..config };
     let (servers, _world, candidate) = candidate_of(&config).await;
     candidate.hold_on_all("pod-1", &servers).await;
-    let mut watch = candidate.lease.watch();
+    let mut watch = candidate.watch();
     watch.mark_unchanged();
-    candidate.lease.forget();
+    candidate.forget();
     for server in &servers[..2] {
         candidate.del(server);
     }

@@ -36,5 +36,5 @@ async fn without_permission_to_extend_no_term_begins_and_the_nodes_report_why() 
         grant(server, &[]);
     }
     let term = candidate.taken().await;
-    assert!(matches!(candidate.lease.view().standing, Standing::Publishing(_)), "{term:?}");
+    assert!(matches!(candidate.view().standing, Standing::Publishing(_)), "{term:?}");
 }

@@ -7,7 +7,7 @@ use redislease_lock::clock;
 use redislease_lock::keeper::LeaseHandle;
 use redislease_lock::nodes::NodeState;
 
-use super::candidate::{Candidate, KEEPER, admit, adopt_written, lease, ready, voters};
+use super::candidate::{Candidate, KEEPER, admit, adopt_written, lease, three};
 use super::history::History;
 use crate::support::{World, calls, eventually, write_terms};
 
@@ -28,8 +28,7 @@ async fn comes_back_empty(servers: &[RedisServer], world: &World) -> Time {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_returns_is_joined_before_the_next_renewal_and_another_may_fail() {
-    let servers = voters(3);
-    let world = ready(&servers, &slow()).await;
+    let (servers, world) = three(&slow()).await;
     let mut held = Vec::new();
     // Their renewals are at different times: without the joins, a few of them would be joined soon, too.
     for number in 0..8 {
@@ -83,9 +82,8 @@ fn terms_of_many(server: &RedisServer, world: &World, count: usize) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_joins_of_thousands_of_leases_delay_no_other() {
     const MANY: usize = 4000;
-    let servers = voters(3);
     let often = Config { renew_interval: Millis(500), ..slow() };
-    let world = ready(&servers, &slow()).await;
+    let (servers, world) = three(&slow()).await;
     let own = Candidate::on(&world, &["own"], often.clone());
     let id = own.hold_on_all("pod-own", &servers).await;
     for server in &servers {

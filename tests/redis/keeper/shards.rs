@@ -12,7 +12,7 @@ use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer};
 use redislease_lock::nodes::{NodeState, Reason};
 use tokio::sync::watch;
 
-use super::candidate::{Candidate, adopt_written, lease, patient, process, ready, setup, voters};
+use super::candidate::{Candidate, adopt_written, lease, patient, process, setup, three, voters};
 use super::history::History;
 use crate::support::{PATIENCE, acquire, eventually, get, pause, resume, write_terms};
 
@@ -39,9 +39,8 @@ async fn hold(handle: &LeaseHandle, views: &mut watch::Receiver<View>, name: &st
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_request_is_one_attempt_with_any_outcome() {
-    let servers = voters(3);
     let config = lease();
-    let world = ready(&servers, &config).await;
+    let (servers, world) = three(&config).await;
     let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let history = History::default();
     let (handle, mut views) = keeper.open_watched(setup(&world, "k", config.clone(), Box::new(history.clone())));
@@ -53,7 +52,7 @@ async fn one_request_is_one_attempt_with_any_outcome() {
     handle.command(Command::Want(holder("pod-1")));
     let refused = wait(&mut views, "refused", |view| view.refused_by.is_some()).await;
     assert!(refused.retry_at.is_some());
-    other.lease.end(theirs, true);
+    other.end(theirs, true);
     tokio::time::sleep(Duration::from(config.ttl + config.backoff.max + config.backoff.max)).await;
     assert_eq!(history.attempts().len(), 1, "{}", history.story());
 
@@ -97,9 +96,8 @@ impl Observer for Broken {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_ends_one_lease_and_no_other() {
-    let servers = voters(3);
     let config = Config { renew_interval: Millis(400), ..patient() };
-    let world = ready(&servers, &config).await;
+    let (_servers, world) = three(&config).await;
     let panics = || world.metric(r#"redislease_panics_total{part="keeper"}"#);
     // Both leases are on one shard.
     let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
@@ -150,9 +148,8 @@ async fn a_node_task_that_panics_is_reported_and_restarted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
-    let servers = voters(3);
     let config = Config { command_timeout: Millis(10_000), ..patient() };
-    let world = ready(&servers, &config).await;
+    let (servers, world) = three(&config).await;
     let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let (held, mut held_views) = keeper.open_watched(setup(&world, "held", config.clone(), Box::new(())));
     hold(&held, &mut held_views, "pod-1").await;
@@ -180,10 +177,9 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_leases_delay_no_other() {
     const MANY: usize = 2000;
-    let servers = voters(3);
     let config = patient();
     let often = Config { renew_interval: Millis(500), ..config.clone() };
-    let world = ready(&servers, &config).await;
+    let (servers, world) = three(&config).await;
     let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let history = History::default();
     let (held, mut held_views) = keeper.open_watched(setup(&world, "held", often.clone(), Box::new(history.clone())));
