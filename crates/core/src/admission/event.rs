@@ -82,6 +82,7 @@ pub enum Effect {
 
 /// Whether the node has a vote, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Standing {
     /// No connection.
     Offline,
@@ -90,10 +91,7 @@ pub enum Standing {
     /// It is not known whether the node's clock or that of this process jumped.
     Doubted,
     /// The node waits for one longest lease.
-    Quarantined {
-        /// End of the wait.
-        until: Time,
-    },
+    Quarantined { until: Time },
     /// The wait is over. The fences of the other nodes are being read, or could not be trusted.
     Seeding(Option<Unseedable>),
     /// The node votes.

@@ -6,19 +6,13 @@ use crate::quorum::Node;
 
 /// One input of a driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Input {
     /// A command. [`Command::Want`] comes with what the attempt needs, unless no random numbers can be had: then the view is
     /// shown again, so that the caller does not wait in vain.
     Command(Command, Option<Fresh>),
     /// The answer to one [`lease::Effect::Send`].
-    Vote {
-        /// The round of the request.
-        round: Round,
-        /// The node that was asked.
-        node: Node,
-        /// Its answer.
-        vote: Vote,
-    },
+    Vote { round: Round, node: Node, vote: Vote },
     /// A node votes again and may not hold the term: the next round, which asks it, gets a turn that may come before the next
     /// renewal.
     NodeReturned,

@@ -100,26 +100,17 @@ pub struct Fresh {
 
 /// One input of a lease machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Input {
     /// A command. [`Command::Want`] makes an attempt if what it needs is there, and replaces an earlier request.
     Command(Command, Option<Fresh>),
     /// The answer to one [`Effect::Send`]. Each has exactly one, at its `give_up_at` at the latest.
-    Vote {
-        /// The round of the request.
-        round: Round,
-        /// The node that was asked.
-        node: Node,
-        /// Its answer.
-        vote: Vote,
-    },
+    Vote { round: Round, node: Node, vote: Vote },
     /// A node that did not vote votes again, and what it holds is unknown. The next round of extension begins at `ask_by`
     /// at the latest and asks the node; if it does not hold the term, it is joined. A driver of many leases spreads these
     /// rounds over time. Ignored if neither a term nor an attempt is under way, and after a round that failed: its retry
     /// asks every node, and comes soon.
-    NodeReturned {
-        /// Latest start of the next round.
-        ask_by: Time,
-    },
+    NodeReturned { ask_by: Time },
     /// The clock of this process may have stood still: see [`judge::Effect::Void`](crate::judge::Effect::Void). What began before
     /// is void: an attempt and a publication end, and a term is held again only after a round that begins now. The driver lets
     /// no attempt begin for one longest lease.

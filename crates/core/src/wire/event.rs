@@ -22,6 +22,7 @@ pub enum Answers {
 
 /// One input of a wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Input<K, R, C> {
     /// A request for a vote. Without a connection it was not executed, and has its vote at once.
     Request(Request<K>, R),
@@ -30,10 +31,7 @@ pub enum Input<K, R, C> {
     /// No other request arrives at this moment: send what is due.
     Flush,
     /// A reply had this TIME of the node, in milliseconds.
-    Clock {
-        /// The time.
-        node_time: u64,
-    },
+    Clock { node_time: u64 },
     /// A connection is open. The admission takes part in it from [`admission::Input::Connected`].
     Opened,
     /// An input of the admission, other than a marker and the end of the connection.
@@ -43,23 +41,15 @@ pub enum Input<K, R, C> {
     /// The reply to a call for votes or of the admission, as [`Wire::read`](super::Wire::read) has read it. Before come its
     /// [`Input::Clock`], and what the [judge](crate::judge) finds by that: the answers may be older than a step of the clock.
     Answered {
-        /// The number of the call.
         id: u64,
         /// Whether the clocks are known, so that votes in it count.
         counts: bool,
-        /// The answers.
         answers: Answers,
     },
     /// The server returned an error to the call, which is not that it lacks the script.
-    Refused {
-        /// The number of the call.
-        id: u64,
-    },
+    Refused { id: u64 },
     /// The server did not execute the call, because it does not have the script.
-    NotRun {
-        /// The number of the call.
-        id: u64,
-    },
+    NotRun { id: u64 },
     /// The scripts that [`Effect::Load`] asked for are loaded.
     Loaded,
     /// Time passed.
@@ -85,6 +75,7 @@ pub enum Why {
 
 /// One thing to do. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum Effect<K, R, C> {
     /// Write the call with this number behind all earlier ones.
     Send(u64),
@@ -95,12 +86,7 @@ pub enum Effect<K, R, C> {
     /// So many requests, or calls, failed.
     Failed(Why, usize),
     /// A key holds a value or has a TTL that RedisLease did not write, or the counter is at its end.
-    Foreign {
-        /// The keys of the request.
-        keys: Arc<[K]>,
-        /// What was read.
-        invalid: InvalidReply,
-    },
+    Foreign { keys: Arc<[K]>, invalid: InvalidReply },
     /// An effect of the admission, other than a call.
     Admission(admission::Effect),
     /// A call has no answer for too long: close the connection.

@@ -46,31 +46,12 @@ pub struct NodeConfig {
 
 /// Why a quorum cannot be used as it is configured.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each is named after what it is")]
 pub enum StartError {
-    /// There are no nodes, or too many.
     #[error("quorum {quorum}: {count} nodes: a quorum has 1 to {MAX_NODES}")]
-    Size {
-        /// The quorum.
-        quorum: String,
-        /// How many it names.
-        count: usize,
-    },
-    /// An address is not `host:port`.
+    Size { quorum: String, count: usize },
     #[error("quorum {quorum}: node {node}: address `{address}` is not `host:port`")]
-    Address {
-        /// The quorum.
-        quorum: String,
-        /// The node.
-        node: String,
-        /// The configured address.
-        address: String,
-    },
-    /// The operating system could not create a thread or an event queue.
+    Address { quorum: String, node: String, address: String },
     #[error("quorum {quorum}: cannot start the thread of its nodes: {source}")]
-    System {
-        /// The quorum.
-        quorum: String,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    System { quorum: String, source: io::Error },
 }
