@@ -54,11 +54,12 @@ impl Context {
         format!("node {}: ", named(&self.name, &address.to_string()))
     }
 
-    pub fn down(&self, address: &Address, reason: Reason, text: &str) {
+    /// Shows why the node has no connection.
+    pub fn stopped(&self, address: &Address, state: NodeState, reason: Option<Reason>, text: &str) {
         let message = self.about(address) + text;
         self.update(|status| {
-            status.state = NodeState::Down;
-            status.reason = Some(reason);
+            status.state = state;
+            status.reason = reason;
             status.message = message;
         });
     }

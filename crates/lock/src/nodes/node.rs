@@ -383,19 +383,18 @@ impl NodeTask {
         if matches!(&self.link, Link::Open(open) if clock::now().since(open.since) >= LASTING) {
             self.failures = 0;
         }
-        let pause = match &end {
-            End::Misconfigured(..) => HEARTBEAT,
-            End::Failure(_) => RECONNECT.delay(self.failures.saturating_add(1)),
-        };
         self.failures = self.failures.saturating_add(1);
-        let until = clock::now() + self.random.jitter(pause);
-        let suspect = match &end {
-            End::Failure(failure) => {
-                self.context.failed(failure.reason);
-                failure.reason == Reason::ReadOnly
+        let (pause, suspect, state, reason, text) = match end {
+            End::Failure(Failure { reason, text }) => {
+                self.context.failed(reason);
+                (RECONNECT.delay(self.failures), reason == Reason::ReadOnly, NodeState::Down, Some(reason), text)
             }
-            End::Misconfigured(why, _) => matches!(why, Misconfiguration::Eviction | Misconfiguration::Replica),
+            End::Misconfigured(why, sentence) => {
+                let suspect = matches!(why, Misconfiguration::Eviction | Misconfiguration::Replica);
+                (HEARTBEAT, suspect, NodeState::Misconfigured(why), None, sentence)
+            }
         };
+        let until = clock::now() + self.random.jitter(pause);
         self.context.suspect.fetch_or(suspect, Ordering::Relaxed);
         if let Link::Open(open) = std::mem::replace(&mut self.link, Link::Pause(until)) {
             drop(open);
@@ -403,16 +402,6 @@ impl NodeTask {
             self.judge_without_this_node();
         }
         self.refusal = None;
-        match end {
-            End::Failure(failure) => self.context.down(&self.address, failure.reason, &failure.text),
-            End::Misconfigured(why, sentence) => {
-                let message = self.context.about(&self.address) + &sentence;
-                self.context.update(|status| {
-                    status.state = NodeState::Misconfigured(why);
-                    status.reason = None;
-                    status.message = message;
-                });
-            }
-        }
+        self.context.stopped(&self.address, state, reason, &text);
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use super::Reason;
 use super::context::Context;
 use super::node::{NodeTask, RECONNECT};
+use super::{NodeState, Reason};
 use crate::contain::{contain_this_thread, contained_task};
 use crate::own_thread;
 
@@ -55,7 +55,7 @@ async fn keep_running(context: Arc<Context>) {
         tracing::error!(node = %context.name, "{text}");
         context.reach().set(false, false);
         context.failed(Reason::Internal);
-        context.down(&context.address(), Reason::Internal, &text);
+        context.stopped(&context.address(), NodeState::Down, Some(Reason::Internal), &text);
         // Uses the timer of tokio, because the task's own timer may be unavailable.
         tokio::time::sleep(Duration::from(RECONNECT.max)).await;
     }
