@@ -216,12 +216,17 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncWriteExt, DuplexStream};
+
+    /// A client, and the server's end of its connection.
+    fn connected(capacity: usize) -> (Client, DuplexStream) {
+        let (near, far) = tokio::io::duplex(capacity);
+        (Client::new(near), far)
+    }
 
     #[tokio::test]
     async fn replies_come_in_the_order_of_the_commands_however_they_arrive() {
-        let (near, mut far) = tokio::io::duplex(7);
-        let mut client = Client::new(near);
+        let (mut client, mut far) = connected(7);
         let server = tokio::spawn(async move {
             let mut commands = vec![0; 2 * b"*1\r\n$4\r\nPING\r\n".len()];
             far.read_exact(&mut commands).await.unwrap();
@@ -243,8 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_reply_arrives_in_parts() {
-        let (near, mut far) = tokio::io::duplex(1000);
-        let mut client = Client::new(near);
+        let (mut client, mut far) = connected(1000);
         let text = vec![b'x'; 120_000];
         let reply = [format!("*2\r\n:1\r\n${}\r\n", text.len()).as_bytes(), &text, b"\r\n:2\r\n"].concat();
         let server = tokio::spawn(async move { far.write_all(&reply).await.map(|()| far) });
@@ -260,8 +264,7 @@ mod tests {
     #[tokio::test]
     async fn an_endless_reply_ends_the_connection() {
         for (head, part) in [("*16777216\r\n", ":1\r\n"), ("$536870912\r\n", "xxxx"), ("+", "xxxx")] {
-            let (near, mut far) = tokio::io::duplex(READ);
-            let mut client = Client::new(near);
+            let (mut client, mut far) = connected(READ);
             let server = tokio::spawn(async move {
                 let mut sent = 0;
                 far.write_all(head.as_bytes()).await.unwrap();
@@ -282,8 +285,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_always_lags_behind_takes_bounded_memory() {
-        let (near, mut far) = tokio::io::duplex(READ);
-        let mut client = Client::new(near);
+        let (mut client, mut far) = connected(READ);
         let mut get = redis::cmd("GET");
         get.arg(vec![b'x'; READ]);
         let mut part = vec![0; get.get_packed_command().len()];
@@ -306,8 +308,7 @@ mod tests {
     async fn what_is_not_a_reply_ends_the_connection() {
         let deep = "*1\r\n".repeat(200);
         for bytes in ["hello\r\n", "\r\n", ":x\r\n", "$3\r\nabcd\r\n", ">2\r\n+message\r\n+k\r\n", &deep] {
-            let (near, mut far) = tokio::io::duplex(READ);
-            let mut client = Client::new(near);
+            let (mut client, mut far) = connected(READ);
             far.write_all(bytes.as_bytes()).await.unwrap();
             let error = client.answer(&redis::cmd("GET")).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Parse, "{bytes:?}: {error}");
@@ -316,8 +317,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_is_a_reply_and_a_part_of_a_reply() {
-        let (near, mut far) = tokio::io::duplex(READ);
-        let mut client = Client::new(near);
+        let (mut client, mut far) = connected(READ);
         far.write_all(b"-NOSCRIPT No matching script.\r\n*2\r\n:1\r\n-OOM no\r\n").await.unwrap();
         let error = client.answer(&redis::cmd("EVALSHA")).await.unwrap().unwrap_err();
         assert_eq!(error.code(), Some("NOSCRIPT"));
@@ -327,8 +327,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_late_reply_is_not_taken_for_another() {
-        let (near, mut far) = tokio::io::duplex(READ);
-        let mut client = Client::new(near);
+        let (mut client, mut far) = connected(READ);
         let get = redis::cmd("GET");
         {
             // It is dropped before its reply arrives, as when it takes too long.
@@ -342,8 +341,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_connection_is_an_error_after_the_last_reply() {
-        let (near, mut far) = tokio::io::duplex(64);
-        let mut client = Client::new(near);
+        let (mut client, mut far) = connected(64);
         far.write_all(b"-ERR max number of clients reached\r\n").await.unwrap();
         drop(far);
         let refused = client.query::<Value>(&redis::cmd("INFO")).await.unwrap_err();

@@ -156,9 +156,9 @@ mod tests {
     use std::io;
 
     /// The client library's error for a server's error line.
-    fn answered(line: &str) -> Reason {
+    fn answered(line: &str) -> RedisError {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        Reason::from(&value.extract_error().unwrap_err())
+        value.extract_error().unwrap_err()
     }
 
     #[test]
@@ -183,16 +183,13 @@ mod tests {
             ("WRONGTYPE Operation against a key holding the wrong kind of value", Reason::Protocol),
             ("GRANTED 7", Reason::Protocol),
         ] {
-            assert_eq!(answered(line), reason, "{line}");
+            assert_eq!(Reason::from(&answered(line)), reason, "{line}");
         }
     }
 
     #[test]
     fn a_missing_right_is_told_from_a_wrong_password() {
-        let text = |line: &str| {
-            let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-            Failure::of("observe", &value.extract_error().unwrap_err()).text
-        };
+        let text = |line: &str| Failure::of("observe", &answered(line)).text;
         for line in [
             "NOPERM this user has no permissions to run the 'evalsha' command",
             "ERR The user executing the script can't run this command or subcommand script: 3af6",
