@@ -16,7 +16,7 @@ pub enum Input {
     /// A node votes again and may not hold the term: the next round, which asks it, gets a turn that may come before the next
     /// renewal.
     NodeReturned,
-    /// A majority of the nodes votes again: see [`Driver::recovers`](super::Driver::recovers).
+    /// A majority of the nodes votes again: see `Driver::recovers`.
     MajorityReturned,
     /// See [`lease::Input::ClockJumped`].
     ClockJumped,

@@ -25,7 +25,7 @@ impl Lease {
         self.context.next_round.0 != self.context.reads
     }
 
-    /// When the next round of extension is due. A delay by [`hold`](Self::hold) is not included. `None` if no term runs, or
+    /// When the next round of extension is due. A delay by `hold` is not included. `None` if no term runs, or
     /// if a round is under way.
     pub fn next_round_at(&self) -> Option<Time> {
         self.term.as_ref().and_then(Term::next_round_at)

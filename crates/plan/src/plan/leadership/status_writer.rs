@@ -151,16 +151,16 @@ mod tests {
     }
 
     /// This status, and one event.
-    fn lost(votes: &str) -> Option<ComposedQuorum> {
+    fn lost(votes: &str) -> ComposedQuorum {
         let lost = Notice { reason: NoticeReason::QuorumLost, note: "lost".into(), on_pods: Vec::new() };
-        Some(ComposedQuorum { status: status(votes), events: vec![lost] })
+        ComposedQuorum { status: status(votes), events: vec![lost] }
     }
 
     /// The composed status with the name of this replica, if it is to be named.
-    fn named(leads: bool) -> Option<ComposedQuorum> {
+    fn named(leads: bool) -> ComposedQuorum {
         let leader = json!({"instance": "operator-0", "since": "2026-01-01T00:00:00Z", "transitions": 1});
         let status = leads.then(|| serde_json::from_value(json!({"votes": "0/3", "leader": leader})).unwrap());
-        Some(ComposedQuorum { status: status.unwrap_or_else(|| status_of_another()), events: Vec::new() })
+        ComposedQuorum { status: status.unwrap_or_else(status_of_another), events: Vec::new() }
     }
 
     fn status_of_another() -> RedisQuorumStatus {
@@ -171,7 +171,7 @@ mod tests {
     /// A write of a status and one event that ended with this outcome.
     fn written(outcome: Result<(), &CallError>) -> (QuorumStatusWriter, RedisQuorumStatus, Vec<Notice>) {
         let mut writer = QuorumStatusWriter::default();
-        let status = writer.next(Time(1), LEADS, Some(&status("3/3")), |_| lost("1/3")).unwrap();
+        let status = writer.next(Time(1), LEADS, Some(&status("3/3")), |_| Some(lost("1/3"))).unwrap();
         let events = writer.ended(Time(1), outcome);
         (writer, status, events)
     }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(writer.shown(Time(2), Some(&status)).len(), 0);
         // It conflicts with the next one, before it is seen.
         let (mut writer, status, _) = written(Err(&unanswered));
-        assert!(writer.next(Time(2000), LEADS, None, |_| lost("0/3")).is_some());
+        assert!(writer.next(Time(2000), LEADS, None, |_| Some(lost("0/3"))).is_some());
         writer.ended(Time(2000), Err(&CallError::Conflict));
         assert_eq!(writer.shown(Time(2000), Some(&status)).len(), 1);
         // What was refused is composed again.
@@ -199,20 +199,20 @@ mod tests {
     fn one_write_is_under_way_and_one_begins_in_a_second() {
         let mut writer = QuorumStatusWriter::default();
         let before = status("3/3");
-        assert!(writer.next(Time(0), LEADS, Some(&before), |_| lost("2/3")).is_some());
-        assert_eq!(writer.next(Time(5000), LEADS, Some(&before), |_| lost("1/3")), None, "one is under way");
+        assert!(writer.next(Time(0), LEADS, Some(&before), |_| Some(lost("2/3"))).is_some());
+        assert_eq!(writer.next(Time(5000), LEADS, Some(&before), |_| Some(lost("1/3"))), None, "one is under way");
         assert_eq!(writer.next_deadline(), None, "its end gives another turn");
         writer.ended(Time(5000), Ok(()));
-        assert_eq!(writer.next(Time(5999), LEADS, Some(&before), |_| lost("1/3")), None);
+        assert_eq!(writer.next(Time(5999), LEADS, Some(&before), |_| Some(lost("1/3"))), None);
         assert_eq!(writer.next_deadline(), Some(Time(6000)));
-        assert!(writer.next(Time(6000), LEADS, Some(&before), |_| lost("1/3")).is_some());
+        assert!(writer.next(Time(6000), LEADS, Some(&before), |_| Some(lost("1/3"))).is_some());
     }
 
     /// A time in the past would give it a turn at once, again and again.
     #[test]
     fn a_follower_writes_nothing_and_waits_for_no_time() {
         let (mut writer, _, _) = written(Ok(()));
-        assert_eq!(writer.next(Time(5000), FOLLOWS, Some(&status("3/3")), |_| lost("0/3")), None);
+        assert_eq!(writer.next(Time(5000), FOLLOWS, Some(&status("3/3")), |_| Some(lost("0/3"))), None);
         assert_eq!(writer.next_deadline(), None);
     }
 
@@ -222,10 +222,10 @@ mod tests {
         let mut writer = QuorumStatusWriter::default();
         for (second, votes) in (0..8).zip(["3/3", "2/3"].into_iter().cycle()) {
             let now = Time(second * 1000);
-            assert!(writer.next(now, LEADS, None, |_| lost(votes)).is_some(), "{second}");
+            assert!(writer.next(now, LEADS, None, |_| Some(lost(votes))).is_some(), "{second}");
             writer.ended(now, Ok(()));
         }
-        let again = writer.next(Time(8000), LEADS, None, |_| lost("2/3"));
+        let again = writer.next(Time(8000), LEADS, None, |_| Some(lost("2/3")));
         assert_eq!(again, None, "it was overwritten: the same one waits");
         assert!(writer.next_deadline().is_some_and(|at| at > Time(8000)));
     }
@@ -234,14 +234,18 @@ mod tests {
     #[test]
     fn a_claim_outlives_a_write_that_was_sent_before_it() {
         let mut writer = QuorumStatusWriter::default();
-        assert!(writer.next(Time(0), LEADS, Some(&status("3/3")), |_| lost("1/3")).is_some());
+        assert!(writer.next(Time(0), LEADS, Some(&status("3/3")), |_| Some(lost("1/3"))).is_some());
         writer.claim();
-        assert_eq!(writer.next(Time(1), FOLLOWS, Some(&status_of_another()), named), None, "a write is under way");
+        assert_eq!(
+            writer.next(Time(1), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))),
+            None,
+            "a write is under way"
+        );
         writer.ended(Time(10), Err(&CallError::Conflict));
-        assert!(writer.next(Time(1010), FOLLOWS, Some(&status_of_another()), named).is_some());
+        assert!(writer.next(Time(1010), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))).is_some());
         writer.ended(Time(1020), Err(&CallError::Conflict));
         assert_eq!(
-            writer.next(Time(9000), FOLLOWS, Some(&status_of_another()), named),
+            writer.next(Time(9000), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))),
             None,
             "one write for each claim"
         );
@@ -252,12 +256,13 @@ mod tests {
     fn a_claim_changes_only_the_name_of_the_leader() {
         let mut writer = QuorumStatusWriter::default();
         writer.claim();
-        let after = writer.next(Time(0), FOLLOWS, Some(&status_of_another()), named).expect("a claim");
+        let after =
+            writer.next(Time(0), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))).expect("a claim");
         assert_eq!(after.leader.as_ref().map(|leader| leader.instance.as_str()), Some("operator-0"));
         assert_eq!(RedisQuorumStatus { leader: status_of_another().leader, ..after }, status_of_another());
         writer.withdraw_claim();
         writer.ended(Time(1), Ok(()));
-        assert_eq!(writer.next(Time(9000), FOLLOWS, Some(&status_of_another()), named), None);
+        assert_eq!(writer.next(Time(9000), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))), None);
     }
 
     #[test]
@@ -266,7 +271,7 @@ mod tests {
             let mut named = None;
             let composed = |leads| {
                 named = Some(leads);
-                lost("0/3")
+                Some(lost("0/3"))
             };
             assert!(QuorumStatusWriter::default().next(Time(0), grant, Some(&status("3/3")), composed).is_some());
             assert_eq!(named, Some(names), "{grant:?}");
