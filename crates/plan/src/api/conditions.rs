@@ -191,35 +191,3 @@ reasons! {
         Starting => Unknown,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ConditionStatus::{False, True, Unknown};
-
-    fn shown<R: ConditionReason>(all: &[R]) -> Vec<(&'static str, ConditionStatus)> {
-        all.iter().map(|r| (r.as_str(), r.status())).collect()
-    }
-
-    #[test]
-    fn reasons_determine_type_and_status() {
-        assert_eq!(LeaseReady::TYPE.as_str(), "Ready");
-        assert_eq!(
-            shown(LeaseActive::ALL),
-            [
-                ("HeldHere", True),
-                ("HeldByPeerCluster", False),
-                ("Unheld", False),
-                ("Stopping", False),
-                ("LeaseLost", False),
-                ("Starting", Unknown),
-            ]
-        );
-        assert_eq!(
-            shown(LeaseCandidates::ALL),
-            [("StandbyAvailable", True), ("WorkloadAvailable", True), ("OnlyHolder", False), ("NoCandidate", False)]
-        );
-        let ready: Vec<_> = shown(LeaseReady::ALL).into_iter().filter(|(_, s)| *s == True).collect();
-        assert_eq!(ready, [("HeldHere", True), ("HeldByPeerCluster", True)]);
-    }
-}
