@@ -6,7 +6,7 @@ use redislease_lock::nodes::{NodeState, NodeStatus};
 use redislease_plan::api::conditions::QuorumReady;
 use redislease_plan::api::quorum::{NodeState as ShownState, NodeStatus as ShownNode};
 use redislease_plan::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
-use redislease_plan::status::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
+use redislease_plan::status::{ComposedQuorum, QuorumInputs, compose_quorum};
 
 use super::connection::{evaluated, mismatch};
 
@@ -25,7 +25,7 @@ pub(super) fn compose(
         return None;
     }
     let none = RedisQuorumStatus::default();
-    let reports: Vec<NodeReport<'_>> = statuses.iter().map(report).collect();
+    let reports: Vec<ShownNode> = statuses.iter().map(report).collect();
     let composed = compose_quorum(&QuorumInputs {
         previous: resource.status.as_ref().unwrap_or(&none),
         generation: resource.meta().generation,
@@ -41,18 +41,24 @@ pub(super) fn compose(
     (resource.status.as_ref() != Some(&composed.status)).then_some(composed)
 }
 
-fn report(node: &NodeStatus) -> NodeReport<'_> {
+fn report(node: &NodeStatus) -> ShownNode {
     let (state, message) = match node.state {
-        NodeState::Up => (ShownState::Up, Some(node.message.clone())),
-        NodeState::Down => (ShownState::Down, Some(node.message.clone())),
+        NodeState::Up => (ShownState::Up, node.message.clone()),
+        NodeState::Down => (ShownState::Down, node.message.clone()),
         NodeState::Quarantined { until } => {
             let until = jiff::Timestamp::try_from(clock::wall(until)).unwrap_or_default();
             let second = until.round(jiff::Unit::Second).unwrap_or(until);
-            (ShownState::Quarantined, Some(format!("{}{}{second}", node.message, ShownNode::VOTES_AGAIN)))
+            (ShownState::Quarantined, format!("{}{}{second}", node.message, ShownNode::VOTES_AGAIN))
         }
-        NodeState::Misconfigured(_) => (ShownState::Misconfigured, Some(node.message.clone())),
+        NodeState::Misconfigured(_) => (ShownState::Misconfigured, node.message.clone()),
     };
-    let version = Some(node.version.as_str()).filter(|version| !version.is_empty());
-    let last_refusal = node.last_refusal.as_deref();
-    NodeReport { name: &node.name, state, version, clock_offset_millis: node.clock_offset_ms, message, last_refusal }
+    let known = |text: String| Some(text).filter(|text| !text.is_empty());
+    ShownNode {
+        name: node.name.clone(),
+        state,
+        version: known(node.version.clone()),
+        clock_offset_millis: node.clock_offset_ms,
+        message: known(message),
+        last_refusal: node.last_refusal.clone(),
+    }
 }

@@ -39,4 +39,4 @@ pub use inputs::{HandoverOutlook, HandoverProgress, Inputs, Obstacle, QuorumOutl
 pub use lease::{Composed, compose, renewal_notice};
 pub use notice::{Importance, Notice, NoticeReason};
 pub use observed_terms::ObservedTerms;
-pub use quorum::{ComposedQuorum, NodeReport, QuorumInputs, compose_quorum};
+pub use quorum::{ComposedQuorum, QuorumInputs, compose_quorum};

@@ -19,8 +19,9 @@ pub struct QuorumInputs<'a> {
     pub now: Timestamp,
     /// The fingerprint of the configuration; `None` if there is no valid configuration.
     pub fingerprint: Option<&'a str>,
-    /// The configured nodes; empty if there is no valid configuration.
-    pub nodes: &'a [NodeReport<'a>],
+    /// The configured nodes as this process observes them; empty if there is no valid configuration. A message must not change unless
+    /// the situation changes.
+    pub nodes: &'a [NodeStatus],
     /// The number of nodes that must vote.
     pub majority: usize,
     /// Whether each node was reached or timed out at least once.
@@ -31,22 +32,6 @@ pub struct QuorumInputs<'a> {
     pub mismatch: Option<&'a str>,
     /// The name of this replica if it decides about the quorum's leases; otherwise the leader stays as it is.
     pub leader: Option<&'a str>,
-}
-
-/// The observed state of one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is named after what it is")]
-pub struct NodeReport<'a> {
-    pub name: &'a str,
-    pub state: NodeState,
-    /// The version that the Redis server reports.
-    pub version: Option<&'a str>,
-    /// The node's clock minus this process's clock, in milliseconds.
-    pub clock_offset_millis: Option<i64>,
-    /// Why the node does not vote. It must not change unless the situation changes.
-    pub message: Option<String>,
-    /// The last error with which the server refused a command.
-    pub last_refusal: Option<&'a str>,
 }
 
 /// The output of [`compose_quorum`].
@@ -98,24 +83,15 @@ fn leader(inputs: &QuorumInputs<'_>, previous: &RedisQuorumStatus, now: Timestam
     Some(Leader { instance: instance.to_owned(), since: Time(now), transitions })
 }
 
-fn node_status(node: &NodeReport<'_>, previous: &RedisQuorumStatus) -> NodeStatus {
+fn node_status(node: &NodeStatus, previous: &RedisQuorumStatus) -> NodeStatus {
     let before = previous.nodes.iter().find(|before| before.name == node.name);
     let shown = before.and_then(|before| before.clock_offset_millis);
     NodeStatus {
-        name: node.name.to_owned(),
-        state: node.state,
         // The last known version stays while the node is down.
-        version: node
-            .version
-            .filter(|version| !version.is_empty())
-            .map(str::to_owned)
-            .or_else(|| before.and_then(|before| before.version.clone())),
+        version: node.version.clone().or_else(|| before?.version.clone()),
         clock_offset_millis: node.clock_offset_millis.map_or(shown, |offset| Some(rounded_offset(offset, shown))),
-        message: node.message.clone().filter(|message| !message.is_empty()),
-        last_refusal: node
-            .last_refusal
-            .map(str::to_owned)
-            .or_else(|| before.and_then(|before| before.last_refusal.clone())),
+        last_refusal: node.last_refusal.clone().or_else(|| before?.last_refusal.clone()),
+        ..node.clone()
     }
 }
 
@@ -134,11 +110,11 @@ fn up(inputs: &QuorumInputs<'_>) -> usize {
 /// Such as `3 of 5 nodes vote (3 required). Not voting: d, e.`
 fn votes(inputs: &QuorumInputs<'_>) -> String {
     let votes = format!("{} of {} nodes vote ({} required).", up(inputs), inputs.nodes.len(), inputs.majority);
-    let others: Vec<&str> = not_voting(inputs).map(|node| node.name).collect();
+    let others: Vec<&str> = not_voting(inputs).map(|node| node.name.as_str()).collect();
     if others.is_empty() { votes } else { format!("{votes} Not voting: {}.", others.join(", ")) }
 }
 
-fn not_voting<'a>(inputs: &'a QuorumInputs<'_>) -> impl Iterator<Item = &'a NodeReport<'a>> {
+fn not_voting<'a>(inputs: &'a QuorumInputs<'_>) -> impl Iterator<Item = &'a NodeStatus> {
     inputs.nodes.iter().filter(|node| node.state != NodeState::Up)
 }
 
@@ -146,10 +122,7 @@ fn not_voting<'a>(inputs: &'a QuorumInputs<'_>) -> impl Iterator<Item = &'a Node
 /// server can present. `status.nodes` has the others.
 fn votes_and_reason(inputs: &QuorumInputs<'_>) -> String {
     let votes = votes(inputs);
-    let reason = not_voting(inputs).find_map(|node| {
-        let message = node.message.as_deref().filter(|message| !message.is_empty())?;
-        Some(named(node.name, message))
-    });
+    let reason = not_voting(inputs).find_map(|node| Some(named(&node.name, node.message.as_deref()?)));
     reason.map_or_else(|| votes.clone(), |reason| format!("{votes} {reason}"))
 }
 

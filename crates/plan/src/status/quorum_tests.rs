@@ -30,15 +30,15 @@ impl Scenario {
     }
 
     fn compose(&self) -> ComposedQuorum {
-        let report = |(name, state): (&'static str, &NodeState)| NodeReport {
-            name,
+        let report = |(name, state): (&str, &NodeState)| NodeStatus {
+            name: name.to_owned(),
             state: *state,
-            version: (*state == Up).then_some("7.0.15"),
+            version: (*state == Up).then(|| "7.0.15".to_owned()),
             clock_offset_millis: (*state == Up).then_some(self.offset),
             message: (*state != Up).then(|| format!("node {name} (10.0.0.1:6379): no answer")),
-            last_refusal: self.last_refusal,
+            last_refusal: self.last_refusal.map(str::to_owned),
         };
-        let nodes: Vec<NodeReport<'_>> = ["a", "b", "c", "d", "e"].into_iter().zip(&self.states).map(report).collect();
+        let nodes: Vec<NodeStatus> = ["a", "b", "c", "d", "e"].into_iter().zip(&self.states).map(report).collect();
         compose_quorum(&QuorumInputs {
             previous: &self.status,
             generation: Some(1),
