@@ -43,7 +43,7 @@ pub(super) fn handover_target(text: &str) -> Result<String, String> {
 
 pub(super) fn wait(text: &str) -> Result<Duration, String> {
     let parsed = api::Duration::new(text).parse();
-    parsed.map_err(|_| "the duration must be a number with a unit, such as 30s, 2m or 0s".to_owned())
+    parsed.ok_or_else(|| "the duration must be a number with a unit, such as 30s, 2m or 0s".to_owned())
 }
 
 #[cfg(test)]

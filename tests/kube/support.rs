@@ -109,7 +109,7 @@ fn admit(installation: &Installation) -> Result<()> {
     let quorum = installation.control_plane().get(&path)?.unwrap_or_default();
     let quorum: RedisQuorum = serde_json::from_value(quorum).expect("a RedisQuorum");
     let quorum = ValidQuorum::try_from(&quorum).expect("its spec is valid");
-    let membership = Membership { generation: 1, fingerprint: quorum.fingerprint().as_str().into() };
+    let membership = Membership { generation: 1, fingerprint: quorum.fingerprint().into() };
     let fence = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
     for server in installation.redis() {
         let info = server.command(&["INFO", "server"])?.text().unwrap_or_default();

@@ -156,7 +156,7 @@ async fn look_at(client: &Client, quorum: &RedisQuorum, cluster: Option<&str>) -
         Ok(valid) => valid,
         Err(invalid) => return QuorumFacts { invalid: Some(invalid.to_string()), ..facts },
     };
-    facts.fingerprint = Some(valid.fingerprint().to_string());
+    facts.fingerprint = Some(valid.fingerprint());
     let (secrets, unchecked) = read_secrets(client, &valid).await;
     facts.secret = secrets.problem().map(|problem| Obstacle { message: problem.to_owned(), unchecked });
     let login = secrets.login().filter(|_| facts.secret.is_none());

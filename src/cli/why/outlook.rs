@@ -151,12 +151,12 @@ fn stays(spec: &ValidLease, holder: &Holder, next: Option<&str>, is_blocked: boo
         "No change is due. If {pod} is deleted and its containers stop, {next} can acquire the lease at once."
     ));
     match spec.readiness {
-        Readiness::Required { unhealthy_after } => outlook.and(format!(
+        Readiness { required: true, unhealthy_after } => outlook.and(format!(
             "If {pod} is not Ready for {}, the operator ends its term, and {next} can acquire the lease at most {} later.",
             text(Millis::from(unhealthy_after)),
             text(Drift::STANDARD.most(ttl(spec)))
         )),
-        Readiness::Ignored { .. } => outlook,
+        Readiness { required: false, .. } => outlook,
     }
 }
 

@@ -58,7 +58,7 @@ impl Connection {
         renewal_metrics: &RenewalMetrics,
         unused: UnboundedSender<u64>,
     ) -> Result<Self, StartError> {
-        let fingerprint = valid.fingerprint().as_str().to_owned();
+        let fingerprint = valid.fingerprint();
         let node = |node: &ValidNode| NodeConfig { name: node.name.clone(), address: node.address.to_string() };
         let config = Config {
             quorum: valid.name.clone(),
@@ -106,7 +106,7 @@ impl Connection {
 
     /// Whether the connection was opened for this configuration.
     pub fn is_of(&self, valid: &ValidQuorum) -> bool {
-        self.quorum.fingerprint == valid.fingerprint().as_str()
+        self.quorum.fingerprint == valid.fingerprint()
     }
 
     /// Uses the credentials and certificates for new connections to the servers. A secret that is missing or cannot be

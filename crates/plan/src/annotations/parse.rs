@@ -219,7 +219,7 @@ impl Parser<'_> {
         ] {
             let Some(value) = self.annotations.get(name) else { continue };
             let text = Duration::new(value.as_str());
-            if text.parse().is_ok_and(|duration| !duration.is_zero() && duration <= MAX_LEASE) {
+            if text.parse().is_some_and(|duration| !duration.is_zero() && duration <= MAX_LEASE) {
                 *field = text;
             } else {
                 let must =
@@ -246,7 +246,7 @@ fn check(workload: &WorkloadFacts, name: &str, settings: &Settings) -> Result<()
         return Err(Problem { reason: NoticeReason::InvalidAnnotation, note });
     }
     let value = workload.annotations.get("lease-duration").map(String::as_str);
-    let (renew, grace) = (settings.renew_interval.parse().ok(), settings.grace_period.parse().ok());
+    let (renew, grace) = (settings.renew_interval.parse(), settings.grace_period.parse());
     let shortest = renew.zip(grace).and_then(|(renew, grace)| shortest_lease(renew, grace)).map(Duration::from);
     Err(invalid("lease-duration", value, &must, shortest.as_ref().map(Duration::as_str)))
 }

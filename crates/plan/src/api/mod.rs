@@ -26,11 +26,11 @@ pub mod spelling;
 pub mod validated;
 
 pub use conditions::{ConditionReason, ConditionStatus, ConditionType};
-pub use duration::{Duration, ParseDurationError};
+pub use duration::Duration;
 pub use lease::{RedisLease, RedisLeaseSpec};
 pub use lease_status::RedisLeaseStatus;
 pub use quorum::{RedisQuorum, RedisQuorumSpec, RedisQuorumStatus};
-pub use validated::{InvalidSpec, Mismatch, ValidLease, ValidQuorum};
+pub use validated::{InvalidSpec, ValidLease, ValidQuorum};
 
 #[cfg(test)]
 mod tests;

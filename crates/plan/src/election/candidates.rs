@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::api::lease_status::Holder;
 use crate::api::names;
-use crate::api::validated::{Readiness, ValidLease};
+use crate::api::validated::ValidLease;
 use crate::election::{PodFacts, WorkloadFacts};
 
 /// Why a pod is not eligible.
@@ -41,10 +41,7 @@ pub struct Eligibility {
 
 impl From<&ValidLease> for Eligibility {
     fn from(lease: &ValidLease) -> Self {
-        Self {
-            requires_ready: matches!(lease.readiness, Readiness::Required { .. }),
-            gated: lease.gated.then(|| lease.name.as_str().into()),
-        }
+        Self { requires_ready: lease.readiness.required, gated: lease.gated.then(|| lease.name.as_str().into()) }
     }
 }
 

@@ -149,12 +149,7 @@ pub struct Decision<'a> {
 /// Decides the next step.
 pub fn decide<'a>(situation: &Situation<'a>) -> Decision<'a> {
     if let Some(term) = situation.view.standing.term() {
-        return match check_holder(situation) {
-            Check::Continue { until } => Decision { step: Step::Keep, again_at: until },
-            Check::End { proof, cause } => end(&term.id, proof, cause),
-            Check::TimedOut { .. } if !situation.fresh => Decision { step: Step::LookAgain, again_at: None },
-            Check::TimedOut { cause } => end(&term.id, false, cause),
-        };
+        return check_holder(situation, &term.id);
     }
     if let Some(ending) = &situation.view.ending
         && stopped(situation.holder)
@@ -162,6 +157,10 @@ pub fn decide<'a>(situation: &Situation<'a>) -> Decision<'a> {
         return end(&ending.id, true, EndCause::HolderStopped);
     }
     Decision { step: next_holder(situation), again_at: None }
+}
+
+const fn keep<'a>(until: Option<Time>) -> Decision<'a> {
+    Decision { step: Step::Keep, again_at: until }
 }
 
 fn end<'a>(term: &TermId, proof: bool, cause: EndCause) -> Decision<'a> {
@@ -193,53 +192,39 @@ fn next_holder<'a>(situation: &Situation<'a>) -> Step<'a> {
 }
 
 /// Whether the running term continues.
-enum Check {
-    /// It continues; `until` is the next timeout.
-    Continue { until: Option<Time> },
-    /// It ends.
-    End { proof: bool, cause: EndCause },
-    /// It ends because of a timeout, if a fresh read confirms the holder's state.
-    TimedOut { cause: EndCause },
-}
-
-fn check_holder(situation: &Situation<'_>) -> Check {
+fn check_holder<'a>(situation: &Situation<'_>, term: &TermId) -> Decision<'a> {
     if let Some(cause) = situation.revoked {
-        return Check::End { proof: stopped(situation.holder), cause };
+        return end(term, stopped(situation.holder), cause);
     }
     let (sighting, candidate) = match situation.holder {
-        HolderPod::Unseen | HolderPod::Workload { candidate: true } => return Check::Continue { until: None },
-        HolderPod::Gone { stopped: true } => return Check::End { proof: true, cause: EndCause::HolderStopped },
-        HolderPod::Gone { stopped: false } => {
-            return Check::End { proof: false, cause: EndCause::HolderVanished };
-        }
-        HolderPod::Workload { candidate: false } => {
-            return Check::End { proof: false, cause: EndCause::NoLongerCandidate };
-        }
+        HolderPod::Unseen | HolderPod::Workload { candidate: true } => return keep(None),
+        HolderPod::Gone { stopped: true } => return end(term, true, EndCause::HolderStopped),
+        HolderPod::Gone { stopped: false } => return end(term, false, EndCause::HolderVanished),
+        HolderPod::Workload { candidate: false } => return end(term, false, EndCause::NoLongerCandidate),
         HolderPod::Here { sighting, candidate } => (sighting, candidate),
+    };
+    // A timeout ends the term if a fresh read confirms the holder's state.
+    let check_timeout = |at: Time, cause| match situation.now >= at {
+        false => keep(Some(at)),
+        true if situation.fresh => end(term, false, cause),
+        true => Decision { step: Step::LookAgain, again_at: None },
     };
     let pod = &sighting.facts;
     if pod.stopped {
-        Check::End { proof: true, cause: EndCause::HolderStopped }
+        end(term, true, EndCause::HolderStopped)
     } else if pod.finished {
-        Check::End { proof: false, cause: EndCause::HolderVanished }
+        end(term, false, EndCause::HolderVanished)
     } else if !candidate || pod.annotations.excludes() {
-        Check::End { proof: false, cause: EndCause::NoLongerCandidate }
+        end(term, false, EndCause::NoLongerCandidate)
     } else if let (Some(since), Some(grace)) = (sighting.terminating_since, pod.deletion_grace) {
         let allowed = Millis::from(grace) + Millis::from(situation.grace_period);
-        check_timeout(situation.now, since + allowed, EndCause::StopOverdue)
+        check_timeout(since + allowed, EndCause::StopOverdue)
     } else {
-        let (since, unhealthy_after) = match situation.readiness {
-            Readiness::Required { unhealthy_after } => (sighting.not_ready_since, unhealthy_after),
-            Readiness::Ignored { unhealthy_after } => (sighting.not_running_since, unhealthy_after),
-        };
-        since.map_or(Check::Continue { until: None }, |since| {
-            check_timeout(situation.now, since + Millis::from(unhealthy_after), EndCause::HolderUnhealthy)
-        })
+        let Readiness { required, unhealthy_after } = situation.readiness;
+        let since = if required { sighting.not_ready_since } else { sighting.not_running_since };
+        since
+            .map_or(keep(None), |since| check_timeout(since + Millis::from(unhealthy_after), EndCause::HolderUnhealthy))
     }
-}
-
-fn check_timeout(now: Time, at: Time, cause: EndCause) -> Check {
-    if now >= at { Check::TimedOut { cause } } else { Check::Continue { until: Some(at) } }
 }
 
 fn stopped(holder: HolderPod<'_>) -> bool {

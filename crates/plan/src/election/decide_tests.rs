@@ -2,7 +2,7 @@ use super::*;
 use redislease_core::lease::{EndReason, EndingView, TermView};
 use redislease_core::op::{Attempt, Holder, Token};
 
-const REQUIRED: Readiness = Readiness::Required { unhealthy_after: Duration::from_secs(30) };
+const REQUIRED: Readiness = Readiness { required: true, unhealthy_after: Duration::from_secs(30) };
 const NOW: Time = Time(1_000_000);
 
 fn term() -> TermId {
@@ -148,7 +148,7 @@ fn timeout_ends_no_term_without_a_fresh_read() {
 
 #[test]
 fn not_ready_holder_stays_if_readiness_is_ignored() {
-    let readiness = Readiness::Ignored { unhealthy_after: Duration::from_secs(30) };
+    let readiness = Readiness { required: false, unhealthy_after: Duration::from_secs(30) };
     let case = Case { readiness, ..Case::of(held()) };
     assert_eq!(
         case.here(&sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(9999), None), true),

@@ -69,7 +69,7 @@ impl SpecCache {
         }
         self.fit = fit;
         self.used.is_unfit = fit == Fit::Unfit;
-        self.used.problem = mismatch.and_then(Result::err).map(|mismatch| mismatch.to_string());
+        self.used.problem = mismatch.and_then(Result::err);
     }
 
     /// The spec in use.

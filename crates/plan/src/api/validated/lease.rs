@@ -6,11 +6,11 @@ use kube::core::Selector;
 use redislease_core::time::Drift;
 
 use super::error::{MAX_LEASE, Reader};
-use super::{InvalidSpec, Mismatch, ValidQuorum, selector};
+use super::{InvalidSpec, ValidQuorum, selector};
 use crate::api::lease::{
     ActivationSpec, CandidatesSpec, ElectionSpec, Granularity, RetrySpec, RetryStrategy, ScaleSpec, WorkloadRef,
 };
-use crate::api::{RedisLease, RedisLeaseSpec, names};
+use crate::api::{RedisLease, RedisLeaseSpec, duration, names};
 
 /// The part of the stop budget beyond the grace period: 1 s to reap the holder's processes after SIGKILL.
 pub const REAP_MARGIN: Duration = Duration::from_secs(1);
@@ -126,22 +126,16 @@ pub enum ClusterActivation {
 
 /// Whether readiness matters for elections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// Only a Ready pod can be elected. A holder that is not Ready for `unhealthy_after` loses the lease.
-    Required {
-        /// How long a holder can be not Ready.
-        unhealthy_after: Duration,
-    },
-    /// Readiness has no effect. A holder that does not run for `unhealthy_after` loses the lease.
-    Ignored {
-        /// How long a holder can be in another phase than Running.
-        unhealthy_after: Duration,
-    },
+pub struct Readiness {
+    /// Whether only a Ready pod can be elected. Otherwise readiness has no effect.
+    pub required: bool,
+    /// How long a holder can be not Ready, or in another phase than Running if readiness has no effect, before it loses the lease.
+    pub unhealthy_after: Duration,
 }
 
 impl Readiness {
     /// While the spec is not known, no holder is unhealthy.
-    pub const UNKNOWN: Self = Self::Ignored { unhealthy_after: Duration::MAX };
+    pub const UNKNOWN: Self = Self { required: false, unhealthy_after: Duration::MAX };
 }
 
 impl TryFrom<&RedisLease> for ValidLease {
@@ -238,25 +232,28 @@ impl ValidLease {
     /// Checks the two rules that compare fields of the lease with fields of the quorum.
     ///
     /// # Errors
-    /// The first rule that is violated.
-    pub fn check_against(&self, quorum: &ValidQuorum) -> Result<(), Mismatch> {
-        let lease = || format!("{}/{}", self.namespace, self.name);
-        let on = || format!("{}/{}", quorum.namespace, quorum.name);
-        if self.lease_duration > quorum.max_lease {
-            return Err(Mismatch::LeaseTooLong {
-                lease: lease(),
-                lease_duration: self.lease_duration,
-                quorum: on(),
-                max_lease: quorum.max_lease,
-            });
+    /// The first rule that is violated, as a sentence.
+    pub fn check_against(&self, quorum: &ValidQuorum) -> Result<(), String> {
+        let Self { namespace, name, lease_duration, renew_interval, .. } = self;
+        let ValidQuorum { namespace: quorum_namespace, name: quorum_name, max_lease, command_timeout, .. } = quorum;
+        let shown = |duration: &Duration| duration::Duration::from(*duration);
+        // A restarted node could lose a key of the lease and vote again while the lease is still valid.
+        if lease_duration > max_lease {
+            return Err(format!(
+                "RedisLease {namespace}/{name}: spec.leaseDuration ({}) must be at most spec.maxLeaseDuration ({}) of RedisQuorum \
+                 {quorum_namespace}/{quorum_name}: use a shorter leaseDuration or another quorum",
+                shown(lease_duration),
+                shown(max_lease)
+            ));
         }
-        if self.renew_interval < 2 * quorum.command_timeout {
-            return Err(Mismatch::RenewalTooFrequent {
-                lease: lease(),
-                renew_interval: self.renew_interval,
-                quorum: on(),
-                command_timeout: quorum.command_timeout,
-            });
+        // A failed renewal must fit into an interval together with its retry.
+        if *renew_interval < 2 * *command_timeout {
+            return Err(format!(
+                "RedisLease {namespace}/{name}: spec.renewInterval ({}) must be at least 2 * spec.commandTimeout ({}) of RedisQuorum \
+                 {quorum_namespace}/{quorum_name}: use a longer renewInterval or a shorter commandTimeout",
+                shown(renew_interval),
+                shown(command_timeout)
+            ));
         }
         Ok(())
     }
@@ -432,9 +429,5 @@ fn readiness(read: &Reader, spec: &ElectionSpec, unhealthy_after: Duration) -> R
         None => unhealthy_after,
         Some(text) => read.duration_up_to(MAX_UNHEALTHY, "spec.election.unhealthyAfter", text)?,
     };
-    Ok(if spec.require_ready {
-        Readiness::Required { unhealthy_after }
-    } else {
-        Readiness::Ignored { unhealthy_after }
-    })
+    Ok(Readiness { required: spec.require_ready, unhealthy_after })
 }

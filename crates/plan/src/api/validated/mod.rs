@@ -8,11 +8,11 @@ mod lease;
 mod quorum;
 mod selector;
 
-pub use error::{InvalidSpec, MAX_LEASE, Mismatch};
+pub use error::{InvalidSpec, MAX_LEASE};
 pub use lease::{
     Candidates, ClusterActivation, REAP_MARGIN, Readiness, Retry, ValidLease, Workload, WorkloadKind, shortest_lease,
 };
-pub use quorum::{Address, Fingerprint, ValidNode, ValidQuorum, ValidTls};
+pub use quorum::{Address, ValidNode, ValidQuorum, ValidTls};
 pub use selector::keys as selector_keys;
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use redislease_core::marker::fingerprint;
 use redislease_core::time::Millis;
 
 use super::InvalidSpec;
-use super::error::Reader;
+use super::error::{MAX_LEASE, Reader};
 use super::selector;
 use crate::api::names;
-use crate::api::quorum::QuorumNode;
+use crate::api::quorum::{QuorumNode, QuorumTls};
 use crate::api::{RedisQuorum, RedisQuorumSpec};
 
 const MAX_NODES: usize = 9;
@@ -81,37 +81,20 @@ impl fmt::Display for Address {
     }
 }
 
-/// The fingerprint of a quorum's configuration: 16 hexadecimal digits. Each node's marker key contains it.
-///
-/// It stands for the node names, the majority, the longest lease and the prefix of all keys. A quorum that was created again with
-/// another prefix has other keys, so a term on the old ones must not be looked for there. The fingerprint detects mistakes, not
-/// attacks: an attacker who can write markers can do anything.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Fingerprint(String);
-
-impl Fingerprint {
-    /// The 16 hexadecimal digits.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl ValidQuorum {
     /// The number of nodes that make a majority of the configured nodes, whether they are reachable or not.
     pub fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
 
-    /// The fingerprint of this configuration.
-    pub fn fingerprint(&self) -> Fingerprint {
+    /// The fingerprint of this configuration: 16 hexadecimal digits. Each node's marker key contains it.
+    ///
+    /// It stands for the node names, the majority, the longest lease and the prefix of all keys. A quorum that was created again with
+    /// another prefix has other keys, so a term on the old ones must not be looked for there. The fingerprint detects mistakes, not
+    /// attacks: an attacker who can write markers can do anything.
+    pub fn fingerprint(&self) -> String {
         let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-        Fingerprint(fingerprint(&names, self.majority(), Millis::from(self.max_lease), &self.key_prefix))
+        fingerprint(&names, self.majority(), Millis::from(self.max_lease), &self.key_prefix)
     }
 }
 
@@ -123,16 +106,19 @@ impl TryFrom<&RedisQuorum> for ValidQuorum {
         let name = quorum.name_any();
         let read = Reader::new("RedisQuorum", &namespace, &name);
         let spec = &quorum.spec;
+        let (auth, allowed) = (spec.auth.as_ref(), spec.allowed_namespaces.as_ref());
         Ok(Self {
             nodes: nodes(&read, spec)?,
             key_prefix: key_prefix(&read, spec)?,
-            max_lease: read.duration_from(LEAST_LEASE, "spec.maxLeaseDuration", &spec.max_lease_duration)?,
+            max_lease: max_lease(&read, spec)?,
             command_timeout: read
                 .duration("spec.commandTimeout", &spec.command_timeout)?
                 .clamp(LEAST_TIMEOUT, MOST_TIMEOUT),
-            secret: secret(&read, spec)?,
-            tls: tls(&read, spec)?,
-            allowed_namespaces: allowed_namespaces(&read, spec)?,
+            secret: auth.map(|auth| secret(&read, "spec.auth.secretRef.name", &auth.secret_ref.name)).transpose()?,
+            tls: spec.tls.as_ref().map(|spec| tls(&read, spec)).transpose()?,
+            allowed_namespaces: allowed
+                .map(|labels| selector::parse(&read, "spec.allowedNamespaces", labels))
+                .transpose()?,
             namespace,
             name,
         })
@@ -234,35 +220,29 @@ fn key_prefix(read: &Reader, spec: &RedisQuorumSpec) -> Result<String, InvalidSp
     Ok(prefix.clone())
 }
 
-fn secret(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<String>, InvalidSpec> {
-    let Some(auth) = &spec.auth else {
-        return Ok(None);
-    };
-    let name = &auth.secret_ref.name;
-    if !names::is_object_name(name) {
-        return Err(read.invalid("spec.auth.secretRef.name", name, "be the name of a Secret"));
-    }
-    Ok(Some(name.clone()))
+fn max_lease(read: &Reader, spec: &RedisQuorumSpec) -> Result<Duration, InvalidSpec> {
+    let text = &spec.max_lease_duration;
+    text.parse().filter(|duration| (LEAST_LEASE..=MAX_LEASE).contains(duration)).ok_or_else(|| {
+        let must = "be a duration from 1s to 1h, written in h, m, s and ms, such as 30s, 1m30s or 2s500ms";
+        read.invalid("spec.maxLeaseDuration", text, must)
+    })
 }
 
-fn tls(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<ValidTls>, InvalidSpec> {
-    let Some(tls) = &spec.tls else {
-        return Ok(None);
-    };
-    let secret = &tls.secret_ref.name;
-    if !names::is_object_name(secret) {
-        return Err(read.invalid("spec.tls.secretRef.name", secret, "be the name of a Secret"));
+fn secret(read: &Reader, field: &str, name: &str) -> Result<String, InvalidSpec> {
+    if names::is_object_name(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(read.invalid(field, name, "be the name of a Secret"))
     }
+}
+
+fn tls(read: &Reader, tls: &QuorumTls) -> Result<ValidTls, InvalidSpec> {
+    let secret = secret(read, "spec.tls.secretRef.name", &tls.secret_ref.name)?;
     if let Some(name) = &tls.server_name
         && !is_host(name)
         && name.parse::<core::net::IpAddr>().is_err()
     {
         return Err(read.invalid("spec.tls.serverName", name, "be a DNS name or an IP address, without a port"));
     }
-    Ok(Some(ValidTls { secret: secret.clone(), server_name: tls.server_name.clone() }))
-}
-
-fn allowed_namespaces(read: &Reader, spec: &RedisQuorumSpec) -> Result<Option<Selector>, InvalidSpec> {
-    let labels = spec.allowed_namespaces.as_ref();
-    labels.map(|labels| selector::parse(read, "spec.allowedNamespaces", labels)).transpose()
+    Ok(ValidTls { secret, server_name: tls.server_name.clone() })
 }
