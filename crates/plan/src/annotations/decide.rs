@@ -8,8 +8,8 @@ use crate::index::WorkloadKey;
 use crate::status::NoticeReason;
 use serde_json::{Value, json};
 
-use super::facts::{LeaseFacts, Settings, WorkloadFacts, title};
-use super::parse::{self, Desired, Parsed, Request, parse};
+use super::facts::{LeaseFacts, WorkloadFacts, title};
+use super::parse::{Desired, Parsed, Request, parse};
 use super::problem::Problem;
 
 /// One change of a lease.
@@ -104,10 +104,10 @@ fn apply(workload: &WorkloadFacts, desired: &Desired, lease: Option<&LeaseFacts>
         None if lease.has_owner => return Next::Report(taken(workload, lease)),
         None => true,
     };
-    if lease.settings.quorum != desired.settings.quorum {
+    if lease.spec.quorum_ref.name != desired.spec.quorum_ref.name {
         return Next::Report(quorum_changed(desired, lease));
     }
-    if lease.settings == desired.settings && !adopts {
+    if lease.spec == desired.spec && !adopts {
         return Next::Done;
     }
     Next::Change(patch(workload, desired, lease, adopts))
@@ -166,20 +166,19 @@ fn quorum_changed(desired: &Desired, lease: &LeaseFacts) -> Problem {
     let note = format!(
         "Annotation {ANNOTATION_PREFIX}quorum is {:?} and must stay {:?}, because the quorum of a lease cannot be changed: \
          remove {ANNOTATION_PREFIX}lease, wait until RedisLease {}/{} is deleted and one lease duration more, and add it again.",
-        desired.settings.quorum, lease.settings.quorum, lease.namespace, lease.name
+        desired.spec.quorum_ref.name, lease.spec.quorum_ref.name, lease.namespace, lease.name
     );
     Problem { reason: NoticeReason::InvalidAnnotation, note }
 }
 
 fn delete(workload: &WorkloadKey, lease: &LeaseFacts) -> (String, Change) {
-    (lease.settings.quorum.clone(), Change::Delete { workload: workload.clone(), lease: Box::new(lease.clone()) })
+    (lease.spec.quorum_ref.name.clone(), Change::Delete { workload: workload.clone(), lease: Box::new(lease.clone()) })
 }
 
 /// The lease to create. `blockOwnerDeletion` stays false: setting it needs a right on the finalizers of the workload where
 /// the admission plugin `OwnerReferencesPermissionEnforcement` runs, and the deletion of a workload need not wait.
 fn object(workload: &WorkloadFacts, desired: &Desired) -> RedisLease {
-    let spec: RedisLeaseSpec = parse::spec(&desired.settings);
-    let mut lease = RedisLease::new(&desired.name, spec);
+    let mut lease = RedisLease::new(&desired.name, desired.spec.clone());
     let metadata = &mut lease.metadata;
     metadata.namespace = Some(workload.key.0.to_string());
     metadata.labels = Some([(MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned())].into());
@@ -200,8 +199,8 @@ fn owner(workload: &WorkloadFacts) -> Value {
 }
 
 fn patch(workload: &WorkloadFacts, desired: &Desired, lease: &LeaseFacts, adopts: bool) -> Change {
-    let Settings { quorum: _, candidates, lease_duration, renew_interval, grace_period, granularity, activation } =
-        &desired.settings;
+    let RedisLeaseSpec { candidates, lease_duration, renew_interval, grace_period, granularity, activation, .. } =
+        &desired.spec;
     let mut metadata = json!({"uid": lease.uid, "resourceVersion": lease.version});
     if adopts {
         metadata["ownerReferences"] = json!([owner(workload)]);

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::lease::{ActivationSpec, CandidatesSpec, Granularity};
+use crate::api::lease::{ActivationSpec, ElectionSpec, RetrySpec};
 use crate::api::names::{self, ANNOTATION_PREFIX, cut};
 use crate::api::spelling::WORKLOAD_ANNOTATIONS;
 use crate::api::validated::{Workload, WorkloadKind};
-use crate::api::{Duration, RedisLease, RedisLeaseSpec};
+use crate::api::{RedisLease, RedisLeaseSpec};
 use crate::index::WorkloadKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -63,39 +63,6 @@ pub struct Controller {
     pub uid: String,
 }
 
-/// The fields of a lease that annotations set.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// The name of the RedisQuorum.
-    pub quorum: String,
-    /// The candidates.
-    pub candidates: CandidatesSpec,
-    /// `spec.leaseDuration`.
-    pub lease_duration: Duration,
-    /// `spec.renewInterval`.
-    pub renew_interval: Duration,
-    /// `spec.gracePeriod`.
-    pub grace_period: Duration,
-    /// `spec.granularity`.
-    pub granularity: Granularity,
-    /// `spec.activation`.
-    pub activation: Option<ActivationSpec>,
-}
-
-impl From<&RedisLeaseSpec> for Settings {
-    fn from(spec: &RedisLeaseSpec) -> Self {
-        Self {
-            quorum: spec.quorum_ref.name.clone(),
-            candidates: spec.candidates.clone(),
-            lease_duration: spec.lease_duration.clone(),
-            renew_interval: spec.renew_interval.clone(),
-            grace_period: spec.grace_period.clone(),
-            granularity: spec.granularity,
-            activation: spec.activation.filter(|activation| *activation != ActivationSpec::default()),
-        }
-    }
-}
-
 /// The facts about a lease.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is named after what it is")]
@@ -114,8 +81,8 @@ pub struct LeaseFacts {
     pub controller: Option<Controller>,
     /// Whether it has any owner.
     pub has_owner: bool,
-    /// What annotations set.
-    pub settings: Settings,
+    /// Its spec, as far as annotations set it: the other fields have their defaults.
+    pub spec: RedisLeaseSpec,
 }
 
 impl From<&RedisLease> for LeaseFacts {
@@ -135,7 +102,14 @@ impl From<&RedisLease> for LeaseFacts {
             created_for: names::created_for(metadata).cloned(),
             controller,
             has_owner: !owners.is_empty(),
-            settings: Settings::from(&lease.spec),
+            spec: RedisLeaseSpec {
+                keys: None,
+                retry: RetrySpec::default(),
+                election: ElectionSpec::default(),
+                activation: lease.spec.activation.filter(|activation| *activation != ActivationSpec::default()),
+                suspend: false,
+                ..lease.spec.clone()
+            },
         }
     }
 }

@@ -11,11 +11,10 @@ use crate::api::spelling::{WORKLOAD_ANNOTATIONS, is_meant_as_name};
 use crate::api::validated::{MAX_LEASE, shortest_lease};
 use crate::api::{Duration, InvalidSpec, RedisLease, RedisLeaseSpec, ValidLease};
 use crate::status::NoticeReason;
-use kube::core::ObjectMeta;
 use serde_json::json;
 
-use super::facts::{Settings, WorkloadFacts};
-use super::parser::{Parser, UNCHANGED, invalid};
+use super::facts::WorkloadFacts;
+use super::parser::{Parser, UNCHANGED};
 use super::problem::{Place, Problem};
 use super::{suggest, ways};
 
@@ -24,7 +23,7 @@ use super::{suggest, ways};
 #[expect(missing_docs, reason = "each is named after what it is")]
 pub struct Desired {
     pub name: String,
-    pub settings: Settings,
+    pub spec: RedisLeaseSpec,
 }
 
 /// The request of a workload.
@@ -53,16 +52,15 @@ pub struct Parsed {
 pub fn parse(workload: &WorkloadFacts) -> Parsed {
     let mut parser = Parser { annotations: &workload.annotations, problems: Vec::new() };
     let is_unclear = parser.unknown() | parser.activated_by();
-    let mut settings = defaults(workload);
-    parser.quorum(&mut settings);
-    let quorum = settings.quorum.clone();
+    let mut spec = defaults(workload);
+    parser.quorum(&mut spec);
+    let quorum = spec.quorum_ref.name.clone();
     if !is_unclear && matches!(parser.value("lease"), None | Some("false")) {
         parser.without_effect();
         return parser.done(Request::None, quorum);
     }
-    parser.durations(&mut settings);
-    let (granularity, activation) = ways::parse(&mut parser, workload.key.1.kind);
-    (settings.granularity, settings.activation) = (granularity, activation);
+    parser.durations(&mut spec);
+    (spec.granularity, spec.activation) = ways::parse(&mut parser, workload.key.1.kind);
     let name = match parser.value("lease") {
         None => return parser.done(Request::Invalid, quorum),
         Some("false") => return parser.done(Request::None, quorum),
@@ -72,13 +70,9 @@ pub fn parse(workload: &WorkloadFacts) -> Parsed {
     let Some(name) = name.filter(|_| parser.problems.is_empty()) else {
         return parser.done(Request::Invalid, quorum);
     };
-    match check(workload, &name, &settings) {
-        Ok(()) => parser.done(Request::Lease(Box::new(Desired { name, settings })), quorum),
-        Err(problem) => {
-            parser.problems.push(problem);
-            parser.done(Request::Invalid, quorum)
-        }
-    }
+    parser.rules(workload, &name, &spec);
+    let is_valid = parser.problems.is_empty();
+    parser.done(if is_valid { Request::Lease(Box::new(Desired { name, spec })) } else { Request::Invalid }, quorum)
 }
 
 /// A lease without optional fields: the defaults are those of the API.
@@ -91,7 +85,8 @@ pub fn default_quorum() -> &'static str {
     &DEFAULTS.quorum_ref.name
 }
 
-fn defaults(workload: &WorkloadFacts) -> Settings {
+/// The spec of a lease for this workload without other annotations.
+fn defaults(workload: &WorkloadFacts) -> RedisLeaseSpec {
     let target = &workload.key.1;
     let candidates = CandidatesSpec {
         selector: None,
@@ -101,20 +96,7 @@ fn defaults(workload: &WorkloadFacts) -> Settings {
             name: target.name.clone(),
         }),
     };
-    Settings { candidates, ..Settings::from(&*DEFAULTS) }
-}
-
-/// The spec of a lease with these settings.
-pub fn spec(settings: &Settings) -> RedisLeaseSpec {
-    let mut spec = DEFAULTS.clone();
-    spec.quorum_ref.name.clone_from(&settings.quorum);
-    spec.candidates = settings.candidates.clone();
-    spec.lease_duration = settings.lease_duration.clone();
-    spec.renew_interval = settings.renew_interval.clone();
-    spec.grace_period = settings.grace_period.clone();
-    spec.granularity = settings.granularity;
-    spec.activation = settings.activation;
-    spec
+    RedisLeaseSpec { candidates, ..DEFAULTS.clone() }
 }
 
 impl Parser<'_> {
@@ -200,53 +182,49 @@ impl Parser<'_> {
         None
     }
 
-    fn quorum(&mut self, settings: &mut Settings) {
+    fn quorum(&mut self, spec: &mut RedisLeaseSpec) {
         let Some(value) = self.value("quorum") else { return };
         if is_object_name(value) {
-            value.clone_into(&mut settings.quorum);
+            value.clone_into(&mut spec.quorum_ref.name);
         } else {
             let instead = suggest::object_name(value, 253);
             let instead = instead.as_deref().unwrap_or(default_quorum());
-            self.invalid("quorum", value, "be the name of a RedisQuorum", Some(instead));
+            self.invalid("quorum", value, "be the name of a RedisQuorum", instead);
         }
     }
 
-    fn durations(&mut self, settings: &mut Settings) {
+    fn durations(&mut self, spec: &mut RedisLeaseSpec) {
         for (name, field) in [
-            ("lease-duration", &mut settings.lease_duration),
-            ("renew-interval", &mut settings.renew_interval),
-            ("grace-period", &mut settings.grace_period),
+            ("lease-duration", &mut spec.lease_duration),
+            ("renew-interval", &mut spec.renew_interval),
+            ("grace-period", &mut spec.grace_period),
         ] {
-            let Some(value) = self.annotations.get(name) else { continue };
-            let text = Duration::new(value.as_str());
+            let Some(value) = self.value(name) else { continue };
+            let text = Duration::new(value);
             if text.parse().is_some_and(|duration| !duration.is_zero() && duration <= MAX_LEASE) {
                 *field = text;
             } else {
                 let must =
                     "be a duration longer than 0s and at most 1h, written in h, m, s and ms, such as 30s or 1m30s";
-                self.invalid(name, value, must, Some(&suggest::duration(value, field.as_str())));
+                self.invalid(name, value, must, suggest::duration(value, field.as_str()).as_str());
             }
         }
     }
-}
 
-/// Checks the rules that the API server has for the spec of a lease.
-fn check(workload: &WorkloadFacts, name: &str, settings: &Settings) -> Result<(), Problem> {
-    let mut lease = RedisLease::new(name, spec(settings));
-    lease.metadata = ObjectMeta {
-        namespace: Some(workload.key.0.to_string()),
-        name: Some(name.to_owned()),
-        ..ObjectMeta::default()
-    };
-    let Err(InvalidSpec { field, must, .. }) = ValidLease::try_from(&lease) else { return Ok(()) };
-    if field != "spec.leaseDuration" {
-        // The parts were checked before: only rules about several fields are left, and these are about the duration.
-        let note =
-            format!("The annotations {ANNOTATION_PREFIX}* request a lease whose {field} must {must}. {UNCHANGED}");
-        return Err(Problem { reason: NoticeReason::InvalidAnnotation, note });
+    /// Checks the rules that the API server has for the spec of a lease.
+    fn rules(&mut self, workload: &WorkloadFacts, name: &str, spec: &RedisLeaseSpec) {
+        let mut lease = RedisLease::new(name, spec.clone());
+        lease.metadata.namespace = Some(workload.key.0.to_string());
+        let Err(InvalidSpec { field, must, .. }) = ValidLease::try_from(&lease) else { return };
+        if field != "spec.leaseDuration" {
+            // The parts were checked before: only rules about several fields are left, and these are about the duration.
+            let note =
+                format!("The annotations {ANNOTATION_PREFIX}* request a lease whose {field} must {must}. {UNCHANGED}");
+            self.problems.push(Problem { reason: NoticeReason::InvalidAnnotation, note });
+            return;
+        }
+        let durations = spec.renew_interval.parse().zip(spec.grace_period.parse());
+        let shortest = durations.and_then(|(renew, grace)| shortest_lease(renew, grace)).map(Duration::from);
+        self.invalid("lease-duration", self.value("lease-duration"), &must, shortest.as_ref().map(Duration::as_str));
     }
-    let value = workload.annotations.get("lease-duration").map(String::as_str);
-    let (renew, grace) = (settings.renew_interval.parse(), settings.grace_period.parse());
-    let shortest = renew.zip(grace).and_then(|(renew, grace)| shortest_lease(renew, grace)).map(Duration::from);
-    Err(invalid("lease-duration", value, &must, shortest.as_ref().map(Duration::as_str)))
 }

@@ -7,7 +7,7 @@ use crate::status::NoticeReason::{self, InvalidAnnotation, UnknownAnnotation};
 use serde_json::json;
 
 use super::facts::WorkloadFacts;
-use super::parse::{self, Request, parse};
+use super::parse::{Request, parse};
 
 fn workload(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
     let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -42,7 +42,7 @@ fn annotations_become_the_spec_of_a_lease() {
     ));
     let Request::Lease(desired) = &parsed.request else { panic!("{parsed:?}") };
     assert_eq!((desired.name.as_str(), parsed.quorum.as_str(), &parsed.problems), ("billing", "west", &vec![]));
-    let spec = serde_json::to_value(parse::spec(&desired.settings)).unwrap();
+    let spec = serde_json::to_value(&desired.spec).unwrap();
     for (field, wanted) in [
         ("quorumRef", json!({"name": "west"})),
         ("candidates", json!({"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}})),
@@ -55,8 +55,7 @@ fn annotations_become_the_spec_of_a_lease() {
 
     let parsed = parse(&workload("billing", &[("lease", "invoices")]));
     let Request::Lease(desired) = &parsed.request else { panic!("{parsed:?}") };
-    let durations =
-        [&desired.settings.lease_duration, &desired.settings.renew_interval, &desired.settings.grace_period];
+    let durations = [&desired.spec.lease_duration, &desired.spec.renew_interval, &desired.spec.grace_period];
     assert_eq!((desired.name.as_str(), parsed.quorum.as_str()), ("invoices", "default"));
     assert_eq!(durations.map(Duration::as_str), ["30s", "5s", "10s"], "the defaults of the API");
 
@@ -272,7 +271,7 @@ fn the_ways_of_activation_are_a_list() {
     ] {
         let (request, notes) = parsed(value, more);
         let Request::Lease(desired) = request else { panic!("{value:?}: {notes:?}") };
-        let spec = serde_json::to_value(parse::spec(&desired.settings)).unwrap();
+        let spec = serde_json::to_value(&desired.spec).unwrap();
         assert_eq!(spec["activation"]["schedulingGate"] == true, gate, "{value:?}: {spec}");
         assert_eq!(spec["activation"].is_null(), !gate, "{value:?}: {spec}");
     }
@@ -322,7 +321,7 @@ fn a_cluster_holds_the_lease_of_a_workload_that_is_switched() {
     ] {
         let parsed = parse(&switched(kind, &annotations));
         let Request::Lease(desired) = parsed.request else { panic!("{annotations:?}: {:?}", parsed.problems) };
-        let spec = parse::spec(&desired.settings);
+        let spec = desired.spec;
         assert_eq!(spec.granularity, crate::api::lease::Granularity::Cluster);
         assert_eq!(spec.activation, Some(serde_json::from_value(wanted).unwrap()), "{annotations:?}");
     }

@@ -17,15 +17,14 @@ impl<'a> Parser<'a> {
         self.annotations.get(name).map(String::as_str)
     }
 
-    pub fn invalid(&mut self, name: &str, value: &str, must: &str, instead: Option<&str>) {
-        self.problems.push(invalid(name, Some(value), must, instead));
+    /// Reports an invalid value, or that a value is missing.
+    pub fn invalid<'v>(
+        &mut self,
+        name: &str,
+        value: impl Into<Option<&'v str>>,
+        must: &str,
+        instead: impl Into<Option<&'v str>>,
+    ) {
+        self.problems.push(Problem::invalid(name, value.into(), must, instead.into(), UNCHANGED));
     }
-
-    pub fn report(&mut self, name: &str, value: Option<&str>, must: &str, instead: &str) {
-        self.problems.push(invalid(name, value, must, Some(instead)));
-    }
-}
-
-pub(super) fn invalid(name: &str, value: Option<&str>, must: &str, instead: Option<&str>) -> Problem {
-    Problem::invalid(name, value, must, instead, UNCHANGED)
 }

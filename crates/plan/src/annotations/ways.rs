@@ -3,7 +3,7 @@
 use crate::api::lease::{ActivationSpec, Granularity, ScaleSpec};
 use crate::api::validated::WorkloadKind;
 
-use super::parser::{Parser, UNCHANGED, invalid};
+use super::parser::{Parser, UNCHANGED};
 use super::problem::Problem;
 use super::suggest;
 
@@ -40,7 +40,7 @@ pub fn parse(parser: &mut Parser<'_>, kind: WorkloadKind) -> (Granularity, Optio
         Some("cluster") => Some(Granularity::Cluster),
         Some(other) => {
             let instead = suggest::nearest(&other.to_ascii_lowercase(), &["pod", "cluster"]).unwrap_or("pod");
-            parser.report("granularity", Some(other), "be \"pod\" or \"cluster\"", instead);
+            parser.invalid("granularity", other, "be \"pod\" or \"cluster\"", instead);
             return Default::default();
         }
     };
@@ -51,7 +51,7 @@ pub fn parse(parser: &mut Parser<'_>, kind: WorkloadKind) -> (Granularity, Optio
     match granularity {
         Some(Granularity::Pod) if switches && switch_of(kind).is_some() => {
             let must = "be \"cluster\", because redislease.io/activation contains scale or suspend";
-            parser.report("granularity", Some("pod"), must, "cluster");
+            parser.invalid("granularity", "pod", must, "cluster");
             Default::default()
         }
         Some(Granularity::Pod) if switches => of_cluster(parser, value, &items, kind),
@@ -81,10 +81,10 @@ fn of_cluster(
         if has(SCALE) || has(SUSPEND) {
             let must = "not contain scale or suspend, which need a Deployment, a StatefulSet or a CronJob";
             let instead = nearest(items, kind);
-            parser.report("activation", value, must, &instead);
+            parser.invalid("activation", value, must, instead.as_str());
         } else {
             let must = "be \"pod\": only a Deployment, a StatefulSet or a CronJob can run in one cluster only";
-            parser.report("granularity", parser.value("granularity"), must, "pod");
+            parser.invalid("granularity", parser.value("granularity"), must, "pod");
         }
         return Default::default();
     };
@@ -102,7 +102,7 @@ fn of_cluster(
         let scale = if has(SCALE) { replicas(parser) } else { None };
         return (Granularity::Cluster, Some(ActivationSpec { scheduling_gate: false, scale, suspend: has(SUSPEND) }));
     };
-    parser.report("activation", value, must, way);
+    parser.invalid("activation", value, must, way);
     Default::default()
 }
 
@@ -112,7 +112,7 @@ fn replicas(parser: &mut Parser<'_>) -> Option<ScaleSpec> {
     if replicas.is_none() {
         let must = "be the number of replicas where the workload is active, a whole number from 1 to 10000";
         let instead = value.and_then(nearest_replicas);
-        parser.problems.push(invalid(REPLICAS, value, must, instead.as_deref()));
+        parser.invalid(REPLICAS, value, must, instead.as_deref());
     }
     replicas.map(|replicas| ScaleSpec { replicas })
 }
@@ -127,7 +127,7 @@ fn nearest_replicas(value: &str) -> Option<String> {
 fn of_pod(parser: &mut Parser<'_>, value: Option<&str>, items: &[&str], kind: WorkloadKind) -> Option<ActivationSpec> {
     if parser.value(REPLICAS).is_some() && switch_of(kind) == Some(SCALE) {
         let must = "contain scale, because redislease.io/active-replicas is set";
-        parser.report("activation", value, must, SCALE);
+        parser.invalid("activation", value, must, SCALE);
         return None;
     }
     value?;
@@ -139,7 +139,7 @@ fn of_pod(parser: &mut Parser<'_>, value: Option<&str>, items: &[&str], kind: Wo
         let gate = items.contains(&GATE);
         return gate.then_some(ActivationSpec { scheduling_gate: true, scale: None, suspend: false });
     };
-    parser.report("activation", value, must, &nearest(items, kind));
+    parser.invalid("activation", value, must, nearest(items, kind).as_str());
     None
 }
 

@@ -21,11 +21,11 @@ fn a_lease_follows_its_annotation() {
     world.show();
     world.apply(workload("a", &[("lease", "true"), ("lease-duration", "40s")]));
     assert_eq!(world.written(), ["patch a"]);
-    assert_eq!(world.leases["a"].settings.lease_duration.as_str(), "40s");
+    assert_eq!(world.leases["a"].spec.lease_duration.as_str(), "40s");
     for (ways, gated) in [("label, gate", true), ("label", false)] {
         world.apply(workload("a", &[("lease", "true"), ("lease-duration", "40s"), ("activation", ways)]));
         assert_eq!(world.written(), ["patch a"]);
-        assert_eq!(world.leases["a"].settings.activation.is_some(), gated);
+        assert_eq!(world.leases["a"].spec.activation.is_some(), gated);
     }
     // A problem changes nothing, and is reported once.
     for _ in 0..3 {
@@ -64,12 +64,12 @@ fn the_report_of_a_mistake_that_does_not_exist_any_more_is_withdrawn() {
 fn a_change_by_hand_of_an_annotated_field_is_reverted() {
     let mut world = World::new();
     world.apply(workload("a", &[("lease", "true")]));
-    world.leases.get_mut("a").unwrap().settings.lease_duration = crate::api::Duration::new("50s");
+    world.leases.get_mut("a").unwrap().spec.lease_duration = crate::api::Duration::new("50s");
     world.leases.get_mut("a").unwrap().version = Some("50".into());
     world.version = 50;
     world.show();
     assert_eq!(world.written(), ["create a", "patch a"]);
-    assert_eq!(world.leases["a"].settings.lease_duration.as_str(), "30s");
+    assert_eq!(world.leases["a"].spec.lease_duration.as_str(), "30s");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_lease_that_is_changed_back_each_time_is_written_with_growing_pauses() {
     world.written();
     let changes_back = |world: &mut World| {
         let lease = world.leases.get_mut("billing").unwrap();
-        lease.settings.lease_duration = crate::api::Duration::new("1m");
+        lease.spec.lease_duration = crate::api::Duration::new("1m");
         lease.version = Some(format!("changed-{}", world.now.0));
         let lease = lease.clone();
         world.state.lease(Watched::Seen(Box::new(lease)));

@@ -105,7 +105,7 @@ impl World {
             created_for: None,
             controller: None,
             has_owner: false,
-            settings: desired.settings,
+            spec: desired.spec,
         };
         self.leases.insert(name.to_owned(), lease);
     }
@@ -162,9 +162,9 @@ impl World {
                 }
                 lease.version = version;
                 let duration = patch["spec"]["leaseDuration"].as_str().expect("a duration");
-                lease.settings.lease_duration = crate::api::Duration::new(duration);
-                lease.settings.granularity = serde_json::from_value(patch["spec"]["granularity"].clone()).unwrap();
-                lease.settings.activation = serde_json::from_value(patch["spec"]["activation"].clone()).unwrap();
+                lease.spec.lease_duration = crate::api::Duration::new(duration);
+                lease.spec.granularity = serde_json::from_value(patch["spec"]["granularity"].clone()).unwrap();
+                lease.spec.activation = serde_json::from_value(patch["spec"]["activation"].clone()).unwrap();
                 if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {
                     let text = |field: &str| owner[field].as_str().expect("a text").to_owned();
                     let name = format!("{}/{}", text("kind"), text("name"));
