@@ -85,7 +85,8 @@ pub(super) struct Leases {
     /// Leases that exist and could not be read.
     pub unreadable: BTreeSet<Name>,
     pub listed: bool,
-    list: Listing<Name, Arc<RedisLease>>,
+    /// The list in progress. It shows leases in an older version than the known one.
+    pub list: Listing<Name, Arc<RedisLease>>,
 }
 
 impl Leases {
@@ -143,23 +144,10 @@ impl Leases {
         self.entries.remove(&id)
     }
 
-    pub fn list_begins(&mut self) {
-        self.list.begins();
-    }
-
     /// Records that the list in progress contains the lease. Returns whether a list is in progress.
     pub fn name_listed(&mut self, metadata: &ObjectMeta) -> bool {
         self.list.contains([name_of(metadata)]);
         self.list.is_in_progress()
-    }
-
-    /// Keeps a listed lease that is older than the known version until the list is complete.
-    pub fn keep_older(&mut self, lease: Arc<RedisLease>) {
-        self.list.shows_older(lease);
-    }
-
-    pub fn read_during_list(&mut self, metadata: &ObjectMeta) {
-        self.list.answered(name_of(metadata));
     }
 
     pub fn unlisted(&mut self, namespace: &str) {

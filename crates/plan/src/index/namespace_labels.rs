@@ -35,14 +35,10 @@ impl From<ObjectMeta> for NamespaceFacts {
 #[derive(Debug, Default)]
 pub(super) struct NamespaceLabels {
     known: BTreeMap<Arc<str>, Labels>,
-    list: Listing<Arc<str>>,
+    pub list: Listing<Arc<str>>,
 }
 
 impl NamespaceLabels {
-    pub fn list_begins(&mut self) {
-        self.list.begins();
-    }
-
     /// A namespace exists. Returns whether its labels have changed.
     pub fn seen(&mut self, facts: NamespaceFacts) -> bool {
         let NamespaceFacts { name, labels } = facts;

@@ -35,7 +35,6 @@ struct QuorumEntry {
 pub(super) struct Quorums {
     namespace: String,
     entries: BTreeMap<String, QuorumEntry>,
-    by_lease: BTreeMap<LeaseId, String>,
     /// Whether every RedisQuorum that existed at the start has been read.
     read: bool,
     raised: BTreeSet<String>,
@@ -47,7 +46,6 @@ impl Quorums {
         Self {
             namespace: namespace.to_owned(),
             entries: BTreeMap::new(),
-            by_lease: BTreeMap::new(),
             read: false,
             raised: BTreeSet::new(),
             implausible: BTreeSet::new(),
@@ -55,20 +53,16 @@ impl Quorums {
     }
 
     pub fn join(&mut self, quorum: &str, lease: LeaseId) {
-        self.leave(lease);
         self.entries.entry(quorum.to_owned()).or_default().leases.insert(lease);
-        self.by_lease.insert(lease, quorum.to_owned());
     }
 
     /// Removes a lease. A quorum that does not exist is forgotten with the last lease that names it.
-    pub fn leave(&mut self, lease: LeaseId) {
-        let Some(quorum) = self.by_lease.remove(&lease) else { return };
-        if let Some(entry) = self.entries.get_mut(&quorum) {
-            entry.leases.remove(&lease);
-            if entry.leases.is_empty() && entry.facts.is_none() {
-                self.entries.remove(&quorum);
-                self.raised.remove(&quorum);
-            }
+    pub fn leave(&mut self, quorum: &str, lease: LeaseId) {
+        let Some(entry) = self.entries.get_mut(quorum) else { return };
+        entry.leases.remove(&lease);
+        if entry.leases.is_empty() && entry.facts.is_none() {
+            self.entries.remove(quorum);
+            self.raised.remove(quorum);
         }
     }
 

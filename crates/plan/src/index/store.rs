@@ -77,7 +77,7 @@ impl Index {
         match self.leases.current(&lease.metadata) {
             None => return Some(self.add(lease, now)),
             Some(id) if listed && self.leases.get(id).is_some_and(|entry| entry.is_newer_than(&lease)) => {
-                self.leases.keep_older(lease);
+                self.leases.list.shows_older(lease);
             }
             Some(id) => self.renew(id, lease, now),
         }
@@ -112,7 +112,7 @@ impl Index {
         let Some(entry) = self.leases.get(id) else { return };
         let same = lease.metadata.uid.as_deref() == Some(&entry.uid) && entry.object.is_some();
         if same && !entry.is_newer_than(&lease) {
-            self.leases.read_during_list(&lease.metadata);
+            self.leases.list.answered(leases::name_of(&lease.metadata));
             self.renew(id, lease, now);
         }
     }
@@ -162,7 +162,7 @@ impl Index {
         self.set_holder(id, None);
         self.leave_candidates(id);
         let Some(entry) = self.leases.remove(id) else { return };
-        self.quorums.leave(id);
+        self.quorums.leave(&entry.quorum, id);
         self.pods.remove_name(&entry.namespace, &entry.name, id);
     }
 

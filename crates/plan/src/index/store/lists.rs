@@ -7,7 +7,7 @@ use super::Index;
 impl Index {
     /// A list of leases begins.
     pub fn lease_list_begins(&mut self) {
-        self.leases.list_begins();
+        self.leases.list.begins();
     }
 
     /// The list in progress lacks this namespace: its leases stay.
@@ -50,7 +50,7 @@ impl Index {
 
     /// A list of namespaces begins.
     pub fn namespace_list_begins(&mut self) {
-        self.namespace_labels.list_begins();
+        self.namespace_labels.list.begins();
     }
 
     /// Handles the end of a list of namespaces.
