@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
-use redislease_core::op::Token;
+use redislease_core::op::{Attempt, Token};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -102,6 +102,12 @@ impl RedisLeaseStatus {
     /// Whether the term that status names may continue. If status does not say so, its operator may have ended it.
     pub fn may_continue(&self) -> bool {
         [ConditionStatus::True, ConditionStatus::Unknown].iter().any(|status| self.says(ConditionType::Active, *status))
+    }
+
+    /// The attempt of the term that status names. A term without its holder or token is none: no process can continue it.
+    pub fn named_attempt(&self) -> Option<Attempt> {
+        let is_whole = self.holder.is_some() && self.fencing_token.is_some();
+        self.attempt.as_deref().filter(|_| is_whole)?.parse().ok()
     }
 
     /// The token of the latest term; 0 before the first one, and if no Redis node can have given the token that status shows: somebody

@@ -22,7 +22,7 @@ impl<'a> Recorded<'a> {
     pub fn of(lease: &'a RedisLease) -> Option<Self> {
         let status = lease.status.as_ref()?;
         Some(Self {
-            attempt: status.attempt.as_ref()?.parse().ok()?,
+            attempt: status.named_attempt()?,
             token: Token(u64::try_from(status.fencing_token?).ok()?),
             holder: status.holder.as_ref()?,
             active: status.may_continue(),

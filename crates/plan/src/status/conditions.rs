@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::{ConditionReason, ConditionType};
+use crate::status::{Notice, NoticeReason};
 
 /// The previous conditions of one resource, and the new ones as far as they are set.
 #[derive(Debug)]
@@ -55,16 +56,13 @@ impl<'a> Conditions<'a> {
         exists
     }
 
-    /// Compares the new condition with the previous one; `None` if no new condition is set.
-    pub fn change(&self, type_: ConditionType) -> Option<Change<'_>> {
-        let after = self.next.iter().find(|condition| condition.type_ == type_.as_str())?;
-        let before = self.previous(type_);
-        Some(Change {
-            reason: &after.reason,
-            message: &after.message,
-            reason_changed: before.is_none_or(|before| before.reason != after.reason),
-            message_changed: before.is_none_or(|before| before.message != after.message),
-        })
+    /// The event for a new condition with this reason, if its reason or its message has changed.
+    pub fn notice(&self, type_: ConditionType, reason: NoticeReason) -> Option<Notice> {
+        let is_it = |one: &&Condition| one.type_ == type_.as_str() && one.reason == reason.as_str();
+        let after = self.next.iter().find(is_it)?;
+        let is_same = |before: &Condition| before.reason == after.reason && before.message == after.message;
+        let is_new = !self.previous(type_).is_some_and(is_same);
+        is_new.then(|| Notice { reason, note: after.message.clone(), on_pods: Vec::new() })
     }
 
     /// The new conditions in the order of their types, followed by conditions that other writers have added.
@@ -75,12 +73,4 @@ impl<'a> Conditions<'a> {
         self.next.extend(added_by_others.cloned());
         self.next
     }
-}
-
-/// A new condition, compared with the previous one.
-pub(super) struct Change<'a> {
-    pub reason: &'a str,
-    pub message: &'a str,
-    pub reason_changed: bool,
-    pub message_changed: bool,
 }

@@ -30,7 +30,7 @@ impl LeaseConditions<'_> {
                 self.conditions.set(LeaseActive::Starting, self.unconfirmed());
             }
             // The process that ended the term first knew the reason.
-            TermState::Ending(_) if self.was_inactive() => {
+            TermState::Ending(_) if self.inputs.previous.says(ConditionType::Active, ConditionStatus::False) => {
                 self.conditions.keep(ConditionType::Active);
             }
             TermState::Ending(end) => {
@@ -189,31 +189,23 @@ impl LeaseConditions<'_> {
         }
     }
 
-    /// The events for conditions whose reason has changed; for some reasons, also when only the message has changed.
+    /// The events for conditions that have changed. Without a candidate, a change of the message alone is none.
     pub fn notices(&self) -> Vec<Notice> {
         let reported = [
-            (ConditionType::Ready, NoticeReason::NoCandidate, false),
-            (ConditionType::Ready, NoticeReason::InvalidReference, true),
-            (ConditionType::Ready, NoticeReason::InvalidSpec, true),
-            (ConditionType::Ready, NoticeReason::KeyHeldByOtherLease, true),
-            (ConditionType::QuorumHealthy, NoticeReason::ClusterNameConflict, true),
+            (ConditionType::Ready, NoticeReason::NoCandidate),
+            (ConditionType::Ready, NoticeReason::InvalidReference),
+            (ConditionType::Ready, NoticeReason::InvalidSpec),
+            (ConditionType::Ready, NoticeReason::KeyHeldByOtherLease),
+            (ConditionType::QuorumHealthy, NoticeReason::ClusterNameConflict),
         ];
-        let notice = |(type_, reason, each_message): (ConditionType, NoticeReason, bool)| {
-            let change = self.conditions.change(type_).filter(|change| change.reason == reason.as_str())?;
-            let is_new = change.reason_changed || (each_message && change.message_changed);
-            is_new.then(|| Notice { reason, note: change.message.into(), on_pods: Vec::new() })
-        };
-        reported.into_iter().filter_map(notice).collect()
+        let had_none = self.conditions.had_reason(LeaseReady::NoCandidate);
+        let notices = reported.into_iter().filter_map(|(type_, reason)| self.conditions.notice(type_, reason));
+        notices.filter(|notice| notice.reason != NoticeReason::NoCandidate || !had_none).collect()
     }
 
     /// Whether the operator has never known the state of this lease.
     fn is_new(&self) -> bool {
         self.conditions.previous(ConditionType::Ready).is_none() || self.conditions.had_reason(LeaseReady::Starting)
-    }
-
-    fn was_inactive(&self) -> bool {
-        let before = self.conditions.previous(ConditionType::Active);
-        before.is_some_and(|active| active.status == ConditionStatus::False.as_str())
     }
 
     fn quorum_is_lost(&self) -> bool {

@@ -60,7 +60,8 @@ pub fn compose_quorum(inputs: &QuorumInputs<'_>) -> ComposedQuorum {
     ready(inputs, &mut conditions);
     let health = health(inputs, &mut conditions);
     let mut events = node_events(&nodes, previous);
-    events.extend(obstacle_event(&conditions));
+    let invalid = [NoticeReason::InvalidReference, NoticeReason::InvalidSpec].into_iter();
+    events.extend(invalid.filter_map(|reason| conditions.notice(ConditionType::Ready, reason)));
     events.extend(health.and_then(|health| health_event(health, inputs, &conditions)));
     let status = RedisQuorumStatus {
         observed_generation: generation,
@@ -187,14 +188,6 @@ fn node_events(nodes: &[NodeStatus], previous: &RedisQuorumStatus) -> Vec<Notice
         (!known).then_some(Notice { reason, note, on_pods: Vec::new() })
     };
     nodes.iter().filter_map(event).collect()
-}
-
-fn obstacle_event(conditions: &Conditions<'_>) -> Option<Notice> {
-    let change = conditions.change(ConditionType::Ready)?;
-    let invalid = [NoticeReason::InvalidReference, NoticeReason::InvalidSpec];
-    let reason = invalid.into_iter().find(|reason| reason.as_str() == change.reason)?;
-    let is_new = change.reason_changed || change.message_changed;
-    is_new.then(|| Notice { reason, note: change.message.into(), on_pods: Vec::new() })
 }
 
 /// The greater, the worse.

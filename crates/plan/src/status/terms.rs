@@ -42,8 +42,9 @@ impl<'a> TermState<'a> {
     }
 
     fn from_view(inputs: &Inputs<'a>) -> Self {
-        let in_status = attempt_in(inputs.previous);
-        let inactive = is_inactive(inputs.previous);
+        let in_status = inputs.previous.named_attempt();
+        // It was ended or lost, or may have been.
+        let inactive = !inputs.previous.may_continue();
         let Some(view) = inputs.view else {
             return match in_status {
                 None => Self::NoTerm,
@@ -79,19 +80,8 @@ impl<'a> TermState<'a> {
         if observed.knows(attempt) {
             return Self::Ended(observed.end(attempt));
         }
-        if is_inactive(inputs.previous) { Self::Ending(TermEnd::Unobserved) } else { Self::Adopting }
+        if inputs.previous.may_continue() { Self::Adopting } else { Self::Ending(TermEnd::Unobserved) }
     }
-}
-
-/// The attempt of the term in status. A term without its holder or token is none: no process can continue it.
-fn attempt_in(status: &RedisLeaseStatus) -> Option<Attempt> {
-    let is_whole = status.holder.is_some() && status.fencing_token.is_some();
-    status.attempt.as_deref().filter(|_| is_whole)?.parse().ok()
-}
-
-/// Whether the term in the status was ended or lost, or may have been.
-fn is_inactive(status: &RedisLeaseStatus) -> bool {
-    !status.may_continue()
 }
 
 /// Whether the status has shown a token that is not smaller than the token of `id`.
@@ -125,8 +115,8 @@ pub(super) fn update(
             record_end(status, (end, true), inputs, now, &mut changes);
             remove_holder(status, &mut changes);
         }
-        TermState::Held(id) if attempt_in(status) != Some(id.attempt) => {
-            if let Some(before) = attempt_in(status) {
+        TermState::Held(id) if status.named_attempt() != Some(id.attempt) => {
+            if let Some(before) = status.named_attempt() {
                 record_end(status, (inputs.observed_terms.end(before), true), inputs, now, &mut changes);
                 remove_holder(status, &mut changes);
             }
