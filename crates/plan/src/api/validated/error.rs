@@ -48,6 +48,17 @@ impl Reader {
         InvalidSpec { object: self.object.clone(), field: field.into(), value: value.to_string(), must: must.into() }
     }
 
+    /// Returns the error about a field unless it `is_valid`.
+    pub(super) fn require(
+        &self,
+        is_valid: bool,
+        field: &str,
+        value: impl fmt::Display,
+        must: impl Into<String>,
+    ) -> Result<(), InvalidSpec> {
+        if is_valid { Ok(()) } else { Err(self.invalid(field, value, must)) }
+    }
+
     /// Parses a duration longer than 0 s and at most 1 h.
     pub(super) fn duration(&self, field: &str, text: &duration::Duration) -> Result<Duration, InvalidSpec> {
         self.duration_up_to(MAX_LEASE, field, text)

@@ -145,18 +145,12 @@ impl TryFrom<&RedisLease> for ValidLease {
         let namespace = lease.namespace().unwrap_or_default();
         let name = lease.name_any();
         let read = Reader::new("RedisLease", &namespace, &name);
-        if name.is_empty() || name.len() > names::MAX_LEASE_NAME {
-            return Err(read.invalid(
-                "metadata.name",
-                &name,
-                "have 1 to 63 characters, because it becomes part of a pod label key",
-            ));
-        }
+        let fits = (1..=names::MAX_LEASE_NAME).contains(&name.len());
+        let must = "have 1 to 63 characters, because it becomes part of a pod label key";
+        read.require(fits, "metadata.name", &name, must)?;
         let spec = &lease.spec;
         let quorum = &spec.quorum_ref.name;
-        if !names::is_object_name(quorum) {
-            return Err(read.invalid("spec.quorumRef.name", quorum, "be the name of a RedisQuorum"));
-        }
+        read.require(names::is_object_name(quorum), "spec.quorumRef.name", quorum, "be the name of a RedisQuorum")?;
         let lease_duration = read.duration("spec.leaseDuration", &spec.lease_duration)?;
         let gated = spec.activation.is_some_and(|activation| activation.scheduling_gate);
         let cluster = cluster_activation(&read, spec)?;
@@ -176,26 +170,15 @@ impl TryFrom<&RedisLease> for ValidLease {
             name,
         };
         let [for_three, for_two] = shortest_durations(valid.renew_interval, valid.stop_budget());
-        if valid.lease_duration < for_three {
-            return Err(read.invalid(
-                "spec.leaseDuration",
-                &spec.lease_duration,
-                format!(
-                    "be at least 3 * renewInterval ({}) + gracePeriod ({}) + 1s: the old holder must stop before another pod starts",
-                    spec.renew_interval, spec.grace_period
-                ),
-            ));
-        }
-        if valid.lease_duration < for_two {
-            return Err(read.invalid(
-                "spec.leaseDuration",
-                &spec.lease_duration,
-                format!(
-                    "be, minus 1 % and 52 ms for clocks, at least 2 * renewInterval ({}) + gracePeriod ({}) + 1s: otherwise the lease is lost between two renewals",
-                    spec.renew_interval, spec.grace_period
-                ),
-            ));
-        }
+        let (renew, grace) = (&spec.renew_interval, &spec.grace_period);
+        let must = format!(
+            "be at least 3 * renewInterval ({renew}) + gracePeriod ({grace}) + 1s: the old holder must stop before another pod starts"
+        );
+        read.require(valid.lease_duration >= for_three, "spec.leaseDuration", &spec.lease_duration, must)?;
+        let must = format!(
+            "be, minus 1 % and 52 ms for clocks, at least 2 * renewInterval ({renew}) + gracePeriod ({grace}) + 1s: otherwise the lease is lost between two renewals"
+        );
+        read.require(valid.lease_duration >= for_two, "spec.leaseDuration", &spec.lease_duration, must)?;
         Ok(valid)
     }
 }
@@ -263,10 +246,10 @@ impl ValidLease {
 fn cluster_activation(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<ClusterActivation>, InvalidSpec> {
     let ActivationSpec { scheduling_gate, scale, suspend } = spec.activation.unwrap_or_default();
     if spec.granularity == Granularity::Pod {
-        if scale.is_some() || suspend {
-            let must = "be absent, or granularity be Cluster: scale and suspend start and stop the whole workload of a cluster";
-            return Err(read.invalid("spec.activation", if suspend { "suspend" } else { "scale" }, must));
-        }
+        let must =
+            "be absent, or granularity be Cluster: scale and suspend start and stop the whole workload of a cluster";
+        let field = if suspend { "suspend" } else { "scale" };
+        read.require(scale.is_none() && !suspend, "spec.activation", field, must)?;
         return Ok(None);
     }
     let kind = spec.candidates.workload_ref.as_ref().map_or("", |workload| workload.kind.as_str());
@@ -274,23 +257,18 @@ fn cluster_activation(read: &Reader, spec: &RedisLeaseSpec) -> Result<Option<Clu
         ("spec.election.unhealthyAfter", spec.election.unhealthy_after.is_some()),
         ("spec.activation.schedulingGate", scheduling_gate),
     ] {
-        if is_set {
-            return Err(read.invalid(field, "set", "be absent with granularity Cluster, which elects no pod"));
-        }
+        read.require(!is_set, field, "set", "be absent with granularity Cluster, which elects no pod")?;
     }
     let of_kind = |kinds: &[&str], activation| {
-        if kinds.contains(&kind) {
-            return Ok(Some(activation));
-        }
         let must = format!("have the kind {}", kinds.join(" or "));
-        Err(read.invalid("spec.candidates.workloadRef", if kind.is_empty() { "none" } else { kind }, must))
+        let named = if kind.is_empty() { "none" } else { kind };
+        read.require(kinds.contains(&kind), "spec.candidates.workloadRef", named, must)?;
+        Ok(Some(activation))
     };
     match (scale, suspend) {
-        (Some(ScaleSpec { replicas }), false) if replicas >= 1 => {
-            of_kind(&["Deployment", "StatefulSet"], ClusterActivation::Scale(replicas))
-        }
         (Some(ScaleSpec { replicas }), false) => {
-            Err(read.invalid("spec.activation.scale.replicas", replicas, "be at least 1"))
+            read.require(replicas >= 1, "spec.activation.scale.replicas", replicas, "be at least 1")?;
+            of_kind(&["Deployment", "StatefulSet"], ClusterActivation::Scale(replicas))
         }
         (None, true) => of_kind(&["CronJob"], ClusterActivation::Suspend),
         (Some(_), true) | (None, false) => Err(read.invalid(
@@ -305,20 +283,14 @@ fn keys(read: &Reader, spec: &RedisLeaseSpec, name: &str) -> Result<Vec<String>,
     let Some(keys) = &spec.keys else {
         return Ok(vec![name.to_owned()]);
     };
-    if keys.is_empty() || keys.len() > MAX_KEYS {
-        return Err(read.invalid("spec.keys", keys.join(", "), "have 1 to 8 entries, or be absent"));
-    }
-    if let Some(key) = keys.iter().find(|key| !is_key(key)) {
-        return Err(read.invalid(
-            "spec.keys",
-            key,
-            "consist of 1 to 128 letters, digits, '.', '_', ':' and '-'; '/' is not allowed",
-        ));
+    let all = keys.join(", ");
+    read.require((1..=MAX_KEYS).contains(&keys.len()), "spec.keys", &all, "have 1 to 8 entries, or be absent")?;
+    for key in keys {
+        let must = "consist of 1 to 128 letters, digits, '.', '_', ':' and '-'; '/' is not allowed";
+        read.require(is_key(key), "spec.keys", key, must)?;
     }
     let unique: BTreeSet<&String> = keys.iter().collect();
-    if unique.len() < keys.len() {
-        return Err(read.invalid("spec.keys", keys.join(", "), "be unique"));
-    }
+    read.require(unique.len() == keys.len(), "spec.keys", all, "be unique")?;
     Ok(unique.into_iter().cloned().collect())
 }
 
@@ -327,33 +299,24 @@ fn is_key(key: &str) -> bool {
 }
 
 fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, InvalidSpec> {
+    let field = "spec.candidates.selector";
     match (&spec.selector, &spec.workload_ref) {
         (Some(labels), None) => {
-            let selector = selector::parse(read, "spec.candidates.selector", labels)?;
-            if selector.selects_all() {
-                return Err(read.invalid(
-                    "spec.candidates.selector",
-                    selector,
-                    "have matchLabels or matchExpressions: an empty selector selects every pod of the namespace",
-                ));
-            }
-            if let Some(key) = selector::keys(labels).find(|key| names::is_ours(key)) {
-                return Err(read.invalid(
-                    "spec.candidates.selector",
-                    key,
-                    "not use a label key under redislease.io: the operator writes these labels, so its own writes would change \
-                     which pods are candidates",
-                ));
+            let selector = selector::parse(read, field, labels)?;
+            let must = "have matchLabels or matchExpressions: an empty selector selects every pod of the namespace";
+            read.require(!selector.selects_all(), field, &selector, must)?;
+            for key in selector::keys(labels) {
+                let must = "not use a label key under redislease.io: the operator writes these labels, so its own writes would change \
+                            which pods are candidates";
+                read.require(!names::is_ours(key), field, key, must)?;
             }
             Ok(Candidates::Selector(selector))
         }
         (None, Some(workload)) => workload_ref(read, workload).map(Candidates::Workload),
-        (Some(_), Some(_)) => Err(read.invalid(
-            "spec.candidates",
-            "selector and workloadRef",
-            "have exactly one of selector and workloadRef",
-        )),
-        (None, None) => Err(read.invalid("spec.candidates", "", "have exactly one of selector and workloadRef")),
+        (selector, _) => {
+            let named = if selector.is_some() { "selector and workloadRef" } else { "" };
+            Err(read.invalid("spec.candidates", named, "have exactly one of selector and workloadRef"))
+        }
     }
 }
 
@@ -368,9 +331,8 @@ fn workload_ref(read: &Reader, workload: &WorkloadRef) -> Result<Workload, Inval
                 "be a Deployment, StatefulSet, DaemonSet or ReplicaSet of apps/v1 or a Job or CronJob of batch/v1",
             )
         })?;
-    if !names::is_object_name(&workload.name) {
-        return Err(read.invalid("spec.candidates.workloadRef.name", &workload.name, "be the name of a workload"));
-    }
+    let field = "spec.candidates.workloadRef.name";
+    read.require(names::is_object_name(&workload.name), field, &workload.name, "be the name of a workload")?;
     Ok(Workload { kind, name: workload.name.clone() })
 }
 
@@ -382,37 +344,21 @@ const LEAST_MAX_DELAY: Duration = Duration::from_secs(1);
 fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
     let min_delay = read.duration("spec.retry.minDelay", &spec.min_delay)?;
     let max_delay = read.duration("spec.retry.maxDelay", &spec.max_delay)?;
-    if min_delay < LEAST_MIN_DELAY {
-        return Err(read.invalid("spec.retry.minDelay", &spec.min_delay, "be at least 50ms"));
+    read.require(min_delay >= LEAST_MIN_DELAY, "spec.retry.minDelay", &spec.min_delay, "be at least 50ms")?;
+    read.require(max_delay >= LEAST_MAX_DELAY, "spec.retry.maxDelay", &spec.max_delay, "be at least 1s")?;
+    let must = format!("be at most retry.maxDelay ({})", spec.max_delay);
+    read.require(min_delay <= max_delay, "spec.retry.minDelay", &spec.min_delay, must)?;
+    let mut limit = None;
+    if let Some(number) = spec.limit {
+        limit = u32::try_from(number).ok().filter(|limit| *limit >= 1);
+        read.require(limit.is_some(), "spec.retry.limit", number, "be at least 1, or absent")?;
     }
-    if max_delay < LEAST_MAX_DELAY {
-        return Err(read.invalid("spec.retry.maxDelay", &spec.max_delay, "be at least 1s"));
+    if spec.strategy == RetryStrategy::None {
+        let once = limit.unwrap_or(1);
+        let must = "be absent or 1 if retry.strategy is None, because None pauses after each attempt";
+        read.require(once == 1, "spec.retry.limit", once, must)?;
+        limit = Some(1);
     }
-    if min_delay > max_delay {
-        return Err(read.invalid(
-            "spec.retry.minDelay",
-            &spec.min_delay,
-            format!("be at most retry.maxDelay ({})", spec.max_delay),
-        ));
-    }
-    let limit = match spec.limit.map(|limit| (limit, u32::try_from(limit))) {
-        None => None,
-        Some((_, Ok(limit @ 1..))) => Some(limit),
-        Some((limit, _)) => {
-            return Err(read.invalid("spec.retry.limit", limit, "be at least 1, or absent"));
-        }
-    };
-    let limit = match (spec.strategy, limit) {
-        (RetryStrategy::None, Some(limit @ 2..)) => {
-            return Err(read.invalid(
-                "spec.retry.limit",
-                limit,
-                "be absent or 1 if retry.strategy is None, because None pauses after each attempt",
-            ));
-        }
-        (RetryStrategy::None, _) => Some(1),
-        (RetryStrategy::Exponential | RetryStrategy::Linear, limit) => limit,
-    };
     let jitter_percent = u8::try_from(spec.jitter)
         .ok()
         .filter(|percent| *percent <= 100)

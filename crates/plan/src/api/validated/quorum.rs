@@ -127,55 +127,28 @@ impl TryFrom<&RedisQuorum> for ValidQuorum {
 
 fn nodes(read: &Reader, spec: &RedisQuorumSpec) -> Result<Vec<ValidNode>, InvalidSpec> {
     let count = spec.nodes.len();
-    if !(1..=MAX_NODES).contains(&count) {
-        return Err(read.invalid("spec.nodes", format!("{count} nodes"), "have 1 to 9 entries"));
-    }
-    if count == 1 && !spec.allow_single_node {
-        return Err(read.invalid(
-            "spec.nodes",
-            "1 node",
-            "have three entries, because one node tolerates no failure; for tests set allowSingleNode: true",
-        ));
-    }
-    let mut nodes = Vec::with_capacity(count);
-    for node in &spec.nodes {
-        nodes.push(valid_node(read, node)?);
-    }
+    let fits = (1..=MAX_NODES).contains(&count);
+    read.require(fits, "spec.nodes", format!("{count} nodes"), "have 1 to 9 entries")?;
+    let must = "have three entries, because one node tolerates no failure; for tests set allowSingleNode: true";
+    read.require(count > 1 || spec.allow_single_node, "spec.nodes", "1 node", must)?;
+    let mut nodes = spec.nodes.iter().map(|node| valid_node(read, node)).collect::<Result<Vec<_>, _>>()?;
     nodes.sort();
-    let distinct = |key: fn(&ValidNode) -> String| nodes.iter().map(key).collect::<BTreeSet<_>>().len() == count;
-    if !distinct(|node| node.name.clone()) {
-        return Err(read.invalid("spec.nodes", listed(&nodes), "have unique names"));
-    }
-    if !distinct(|node| node.address.to_string()) {
-        return Err(read.invalid(
-            "spec.nodes",
-            listed(&nodes),
-            "have unique addresses: two nodes on one server fail together",
-        ));
-    }
+    let all = nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect::<Vec<_>>().join(", ");
+    let names: BTreeSet<_> = nodes.iter().map(|node| &node.name).collect();
+    read.require(names.len() == count, "spec.nodes", &all, "have unique names")?;
+    let addresses: BTreeSet<_> = nodes.iter().map(|node| &node.address).collect();
+    let must = "have unique addresses: two nodes on one server fail together";
+    read.require(addresses.len() == count, "spec.nodes", all, must)?;
     Ok(nodes)
 }
 
-fn listed(nodes: &[ValidNode]) -> String {
-    let nodes: Vec<_> = nodes.iter().map(|node| format!("{}={}", node.name, node.address)).collect();
-    nodes.join(", ")
-}
-
 fn valid_node(read: &Reader, node: &QuorumNode) -> Result<ValidNode, InvalidSpec> {
-    if !names::is_dns_label(&node.name) {
-        return Err(read.invalid(
-            "spec.nodes[].name",
-            &node.name,
-            "consist of lower-case letters, digits and '-', at most 63 of them, and begin and end with a letter or digit",
-        ));
-    }
-    let address = parse_address(&node.address).ok_or_else(|| {
-        read.invalid(
-            "spec.nodes[].address",
-            &node.address,
-            "be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535",
-        )
-    })?;
+    let must =
+        "consist of lower-case letters, digits and '-', at most 63 of them, and begin and end with a letter or digit";
+    read.require(names::is_dns_label(&node.name), "spec.nodes[].name", &node.name, must)?;
+    let must = "be host:port, such as redis-0.redis:6379 or [fd00::1]:6379, with a port from 1 to 65535";
+    let address =
+        parse_address(&node.address).ok_or_else(|| read.invalid("spec.nodes[].address", &node.address, must))?;
     Ok(ValidNode { name: node.name.clone(), address })
 }
 
@@ -210,13 +183,9 @@ fn key_prefix(read: &Reader, spec: &RedisQuorumSpec) -> Result<String, InvalidSp
     let plain = prefix.len() <= 63
         && begins_and_ends_with(prefix, |b| b.is_ascii_alphanumeric())
         && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-    if !plain {
-        return Err(read.invalid(
-            "spec.keyPrefix",
-            prefix,
-            "consist of letters, digits, '.', '_' and '-', at most 63 of them, and begin and end with a letter or digit",
-        ));
-    }
+    let must =
+        "consist of letters, digits, '.', '_' and '-', at most 63 of them, and begin and end with a letter or digit";
+    read.require(plain, "spec.keyPrefix", prefix, must)?;
     Ok(prefix.clone())
 }
 
@@ -229,20 +198,15 @@ fn max_lease(read: &Reader, spec: &RedisQuorumSpec) -> Result<Duration, InvalidS
 }
 
 fn secret(read: &Reader, field: &str, name: &str) -> Result<String, InvalidSpec> {
-    if names::is_object_name(name) {
-        Ok(name.to_owned())
-    } else {
-        Err(read.invalid(field, name, "be the name of a Secret"))
-    }
+    read.require(names::is_object_name(name), field, name, "be the name of a Secret")?;
+    Ok(name.to_owned())
 }
 
 fn tls(read: &Reader, tls: &QuorumTls) -> Result<ValidTls, InvalidSpec> {
     let secret = secret(read, "spec.tls.secretRef.name", &tls.secret_ref.name)?;
-    if let Some(name) = &tls.server_name
-        && !is_host(name)
-        && name.parse::<core::net::IpAddr>().is_err()
-    {
-        return Err(read.invalid("spec.tls.serverName", name, "be a DNS name or an IP address, without a port"));
+    if let Some(name) = &tls.server_name {
+        let is_valid = is_host(name) || name.parse::<core::net::IpAddr>().is_ok();
+        read.require(is_valid, "spec.tls.serverName", name, "be a DNS name or an IP address, without a port")?;
     }
     Ok(ValidTls { secret, server_name: tls.server_name.clone() })
 }
