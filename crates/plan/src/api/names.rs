@@ -198,19 +198,3 @@ pub fn is_lease_name(name: &str) -> bool {
 pub fn names_a_lease(value: &str) -> bool {
     is_lease_name(value) && !["true", "false", "yes", "no", "on", "off", "1", "0"].contains(&value)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn label_and_annotation_keys_contain_the_lease_name() {
-        assert_eq!(role_label("billing"), "lease.redislease.io/billing");
-        assert_eq!(token_annotation("billing"), "token.redislease.io/billing");
-        assert_eq!(lease_of_role_label(&role_label("billing")), Some("billing"));
-        assert_eq!(lease_of_token_annotation(&token_annotation("billing")), Some("billing"));
-        assert_eq!(lease_of_role_label("app.kubernetes.io/name"), None);
-        assert_eq!(PodRole::Active.as_str(), "active");
-        assert_eq!(PodRole::Standby.as_str(), "standby");
-    }
-}
