@@ -97,7 +97,7 @@ fn apply(workload: &WorkloadFacts, desired: &Desired, lease: Option<&LeaseFacts>
         return Next::Report(taken(workload, lease));
     }
     let adopts = match &lease.controller {
-        Some(owner) if owner.uid == workload.uid => false,
+        Some(owner) if *owner == workload.uid => false,
         // The garbage collector deletes the lease of an earlier workload with this name.
         Some(_) => return Next::Wait,
         // Its earlier workload was deleted with `--cascade=orphan`.

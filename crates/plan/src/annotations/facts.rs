@@ -54,15 +54,6 @@ impl WorkloadFacts {
     }
 }
 
-/// The owner of an object that manages it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Controller {
-    /// Kind and name, such as `Deployment/billing`.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-}
-
 /// The facts about a lease.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is named after what it is")]
@@ -77,8 +68,8 @@ pub struct LeaseFacts {
     /// The workload for which this operator created it, such as `Deployment/billing`. `None` for all other leases, which
     /// the operator neither changes nor deletes.
     pub created_for: Option<String>,
-    /// Its managing owner.
-    pub controller: Option<Controller>,
+    /// The UID of its managing owner.
+    pub controller: Option<String>,
     /// Whether it has any owner.
     pub has_owner: bool,
     /// Its spec, as far as annotations set it: the other fields have their defaults.
@@ -89,10 +80,7 @@ impl From<&RedisLease> for LeaseFacts {
     fn from(lease: &RedisLease) -> Self {
         let metadata = &lease.metadata;
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
-        let controller = owners
-            .iter()
-            .find(|owner| owner.controller == Some(true))
-            .map(|owner| Controller { name: format!("{}/{}", owner.kind, owner.name), uid: owner.uid.clone() });
+        let controller = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
         Self {
             namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
             name: metadata.name.clone().unwrap_or_default(),
@@ -117,7 +105,7 @@ impl From<&RedisLease> for LeaseFacts {
 impl LeaseFacts {
     /// Whether this operator created it for this workload, and the workload still owns it.
     pub fn is_owned_by(&self, workload: &WorkloadFacts) -> bool {
-        self.is_created_for(&workload.key.1) && self.controller.as_ref().is_some_and(|owner| owner.uid == workload.uid)
+        self.is_created_for(&workload.key.1) && self.controller.as_ref() == Some(&workload.uid)
     }
 
     /// Whether this operator created it for a workload of this kind and name.

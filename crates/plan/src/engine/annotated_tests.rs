@@ -171,7 +171,7 @@ fn a_workload_created_again_waits_for_the_collector_or_adopts_its_orphan() {
     world.state.lease(Watched::Deleted(Box::new(lease)));
     world.work();
     assert_eq!(world.written(), ["create a"]);
-    assert_eq!(world.leases["a"].controller.as_ref().unwrap().uid, "another");
+    assert_eq!(world.leases["a"].controller.as_deref(), Some("another"));
 
     // `kubectl delete --cascade=orphan` removes the owner.
     let orphan =
@@ -184,7 +184,7 @@ fn a_workload_created_again_waits_for_the_collector_or_adopts_its_orphan() {
     assert!(world.written().is_empty());
     world.apply(WorkloadFacts { uid: "third".into(), ..workload("a", &[("lease", "true")]) });
     assert_eq!(world.written(), ["patch a"]);
-    assert_eq!(world.leases["a"].controller.as_ref().unwrap().uid, "third");
+    assert_eq!(world.leases["a"].controller.as_deref(), Some("third"));
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::annotations::decide::is_unwanted;
-use crate::annotations::facts;
 use crate::annotations::parse::{Request, parse};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::status::NoticeReason;
@@ -166,9 +165,8 @@ impl World {
                 lease.spec.granularity = serde_json::from_value(patch["spec"]["granularity"].clone()).unwrap();
                 lease.spec.activation = serde_json::from_value(patch["spec"]["activation"].clone()).unwrap();
                 if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {
-                    let text = |field: &str| owner[field].as_str().expect("a text").to_owned();
-                    let name = format!("{}/{}", text("kind"), text("name"));
-                    (lease.controller, lease.has_owner) = (Some(facts::Controller { name, uid: text("uid") }), true);
+                    lease.controller = Some(owner["uid"].as_str().expect("a UID").to_owned());
+                    lease.has_owner = true;
                 }
                 Changed::Written(Box::new(lease.clone()))
             }
