@@ -90,19 +90,13 @@ impl Namespace {
             }
         }
         let (before, now) = (old.as_ref().map(|old| roles(&old.facts)).unwrap_or_default(), roles(facts));
-        for (lease, role) in &before {
-            if now.get(lease) != Some(role) {
+        for lease in before.keys().chain(now.keys().filter(|lease| !before.contains_key(*lease))) {
+            if changed || before.get(lease) != now.get(lease) {
                 concerned.extend(self.names.get(*lease));
             }
             if !now.contains_key(lease) {
                 remove_from(&mut self.carriers, *lease, &uid);
-            }
-        }
-        for (lease, role) in &now {
-            if changed || before.get(lease) != Some(role) {
-                concerned.extend(self.names.get(*lease));
-            }
-            if !before.contains_key(lease) {
+            } else if !before.contains_key(lease) {
                 self.carriers.entry((*lease).to_owned()).or_default().insert(uid.clone());
             }
         }
