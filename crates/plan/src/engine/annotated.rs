@@ -8,6 +8,7 @@ use crate::annotations::decide::{Change, Decision, changed_back, decide, judge_e
 use crate::annotations::facts::{LeaseFacts, WorkloadFacts};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::engine::input::Watched;
+use crate::engine::timers::Timers;
 use crate::index::{Listing, WorkloadChange, WorkloadKey, is_older};
 use crate::plan::calls::Changed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -47,7 +48,6 @@ struct WorkloadEntry {
     writes: u32,
     written_at: Option<Time>,
     not_before: Option<Time>,
-    again_at: Option<Time>,
 }
 
 impl WorkloadEntry {
@@ -95,7 +95,8 @@ pub struct AnnotatedWorkloads {
     entries: BTreeMap<WorkloadKey, WorkloadEntry>,
     leases: BTreeMap<(Arc<str>, String), LeaseFacts>,
     due: Due,
-    again: BTreeSet<(Time, WorkloadKey)>,
+    /// When a decision is made again without an event.
+    again: Timers<WorkloadKey>,
     /// The kinds of workloads of which a complete list is known.
     listed: BTreeSet<WorkloadKind>,
     leases_listed: bool,
@@ -296,8 +297,7 @@ impl AnnotatedWorkloads {
 
     /// Takes the workloads that need a decision.
     pub fn take_due(&mut self, now: Time) -> Vec<WorkloadKey> {
-        while let Some((at, key)) = self.again.first().cloned().filter(|(at, _)| *at <= now) {
-            self.again.remove(&(at, key.clone()));
+        while let Some(key) = self.again.expired(now) {
             self.due.insert(key);
         }
         if self.leases_listed { self.due.take(&self.listed) } else { Vec::new() }
@@ -305,16 +305,15 @@ impl AnnotatedWorkloads {
 
     /// The decision about this workload panicked. Its next event, or the end of the pause, begins another one.
     pub fn panicked(&mut self, now: Time, key: &WorkloadKey) {
-        self.decide_again(key, now + AGAIN.max);
+        self.again.set(key.clone(), Some(now + AGAIN.max));
     }
 
     /// Decides about one workload that was due. `leads` says whether this replica may act for a quorum.
     pub fn decide(&mut self, now: Time, key: &WorkloadKey, leads: impl Fn(&str) -> bool) -> Vec<Effect> {
         let mut effects = Vec::new();
         let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.busy.is_none()) else { return effects };
-        if let Some(at) = entry.again_at.take() {
-            self.again.remove(&(at, key.clone()));
-        }
+        self.again.set(key.clone(), None);
+        let mut again_at = None;
         let lease = |name: &str| self.leases.get(&(key.0.clone(), name.to_owned()));
         let created: Vec<&LeaseFacts> = entry.leases.iter().filter_map(|name| lease(name)).collect();
         let Decision { mut change, mut problems } = decide(key, entry.workload.as_ref(), &created, lease);
@@ -328,7 +327,7 @@ impl AnnotatedWorkloads {
             }
             if let Some(at) = entry.not_before.filter(|at| now < *at) {
                 change = None;
-                entry.again_at = Some(at);
+                again_at = Some(at);
             }
         } else if entry.written_at.is_some_and(|at| now >= at + SETTLED) {
             entry.settle();
@@ -337,7 +336,7 @@ impl AnnotatedWorkloads {
             problems.push((quorum.clone(), problem.clone()));
             if now < *until {
                 change = None;
-                entry.again_at = Some(*until);
+                again_at = Some(*until);
             }
         }
         let uid = entry.workload.as_ref().map(|workload| workload.uid.clone()).unwrap_or_default();
@@ -350,7 +349,7 @@ impl AnnotatedWorkloads {
                 effects.push(Effect::Report(key.clone(), uid.clone(), reported.1.clone()));
                 current.insert(reported);
             } else {
-                entry.again_at = Some(now + FOLLOW);
+                again_at = Some(now + FOLLOW);
             }
         }
         let corrected = entry.reported.difference(&current).cloned();
@@ -361,12 +360,10 @@ impl AnnotatedWorkloads {
                 (entry.busy, entry.answer_is_old) = (Some(quorum), false);
                 effects.push(Effect::Change(key.clone(), change));
             }
-            Some(_) => entry.again_at = Some(now + FOLLOW),
+            Some(_) => again_at = Some(now + FOLLOW),
             None => {}
         }
-        if let Some(at) = entry.again_at {
-            self.again.insert((at, key.clone()));
-        }
+        self.again.set(key.clone(), again_at);
         effects
     }
 
@@ -417,23 +414,14 @@ impl AnnotatedWorkloads {
             }
             Changed::Outdated | Changed::Unanswered => {
                 let at = repeat();
-                self.decide_again(key, at);
+                self.again.set(key.clone(), Some(at));
             }
         }
     }
 
-    /// Makes the workload due at `at`, and not at an earlier chosen time.
-    fn decide_again(&mut self, key: &WorkloadKey, at: Time) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        if let Some(before) = entry.again_at.replace(at) {
-            self.again.remove(&(before, key.clone()));
-        }
-        self.again.insert((at, key.clone()));
-    }
-
     /// When a decision must be made again without an event.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.again.first().map(|(at, _)| *at)
+        self.again.first()
     }
 
     /// Whether no workload is in memory.

@@ -70,7 +70,7 @@ pub struct Engine<M: Machine> {
     config: Config<M>,
     index: Index,
     leases: BTreeMap<LeaseId, Lease<M>>,
-    timers: Timers,
+    timers: Timers<LeaseId>,
     /// Leases that need a turn after the next answer of the API server.
     awaiting: BTreeSet<LeaseId>,
     permits: Permits<LeaseId>,

@@ -1,32 +1,36 @@
-//! When each lease must have its next turn.
+//! When each lease must have its next turn, and each annotated workload its next decision.
 
 use redislease_core::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::index::LeaseId;
-
-/// One deadline for each lease.
-#[derive(Debug, Default)]
-pub(super) struct Timers {
-    queue: BTreeSet<(Time, LeaseId)>,
-    by_lease: BTreeMap<LeaseId, Time>,
+/// One deadline for each key.
+#[derive(Debug)]
+pub(super) struct Timers<K> {
+    queue: BTreeSet<(Time, K)>,
+    by_key: BTreeMap<K, Time>,
 }
 
-impl Timers {
-    /// Sets the deadline of a lease; `None` removes it.
-    pub fn set(&mut self, lease: LeaseId, at: Option<Time>) {
+impl<K> Default for Timers<K> {
+    fn default() -> Self {
+        Self { queue: BTreeSet::new(), by_key: BTreeMap::new() }
+    }
+}
+
+impl<K: Clone + Ord> Timers<K> {
+    /// Sets the deadline of a key; `None` removes it.
+    pub fn set(&mut self, key: K, at: Option<Time>) {
         let before = match at {
-            Some(at) => self.by_lease.insert(lease, at),
-            None => self.by_lease.remove(&lease),
+            Some(at) => self.by_key.insert(key.clone(), at),
+            None => self.by_key.remove(&key),
         };
         if before == at {
             return;
         }
         if let Some(before) = before {
-            self.queue.remove(&(before, lease));
+            self.queue.remove(&(before, key.clone()));
         }
         if let Some(at) = at {
-            self.queue.insert((at, lease));
+            self.queue.insert((at, key));
         }
     }
 
@@ -35,20 +39,22 @@ impl Timers {
         self.queue.first().map(|(at, _)| *at)
     }
 
-    /// Returns a lease whose deadline has passed, and removes the deadline.
-    pub fn expired(&mut self, now: Time) -> Option<LeaseId> {
-        let (at, lease) = *self.queue.first()?;
-        if now < at {
+    /// Returns a key whose deadline has passed, and removes the deadline.
+    pub fn expired(&mut self, now: Time) -> Option<K> {
+        let (at, key) = self.queue.first()?;
+        if now < *at {
             return None;
         }
-        self.set(lease, None);
-        Some(lease)
+        let key = key.clone();
+        self.set(key.clone(), None);
+        Some(key)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::LeaseId;
 
     #[test]
     fn the_last_deadline_of_a_lease_counts() {
@@ -62,6 +68,6 @@ mod tests {
         assert_eq!((timers.first(), timers.expired(Time(99))), (None, None));
         timers.set(LeaseId(1), Some(Time(5)));
         timers.set(LeaseId(1), None);
-        assert!(timers.queue.is_empty() && timers.by_lease.is_empty());
+        assert!(timers.queue.is_empty() && timers.by_key.is_empty());
     }
 }
