@@ -8,96 +8,65 @@ use kube::core::{Expression, Selector};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupId(pub u32);
 
-/// The index entry of a selector: one label that every matching pod has.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Anchor {
-    /// A label with this key and one of these values.
-    Values(String, Vec<String>),
-    /// A label with this key.
-    Key(String),
-    /// No label is required.
-    Anything,
-}
+/// The index entry of a selector: every matching pod has a label with this key and one of these values; `None` is any value.
+type Anchor = (String, Vec<Option<String>>);
 
 /// The selectors of one namespace, indexed by the labels they require.
 #[derive(Debug, Default)]
 pub(super) struct Selectors {
-    by_value: BTreeMap<String, BTreeMap<String, Vec<GroupId>>>,
-    by_key: BTreeMap<String, Vec<GroupId>>,
+    by_label: BTreeMap<String, BTreeMap<Option<String>, Vec<GroupId>>>,
+    /// Those that require no label.
     rest: Vec<GroupId>,
+    /// The entry of each selector that requires a label.
     anchors: BTreeMap<GroupId, Anchor>,
 }
 
 impl Selectors {
     pub fn insert(&mut self, id: GroupId, selector: &Selector) {
-        let anchor = self.anchor(selector);
-        match &anchor {
-            Anchor::Values(key, values) => {
-                let by_value = self.by_value.entry(key.clone()).or_default();
-                for value in values {
-                    by_value.entry(value.clone()).or_default().push(id);
-                }
-            }
-            Anchor::Key(key) => self.by_key.entry(key.clone()).or_default().push(id),
-            Anchor::Anything => self.rest.push(id),
+        let Some((key, values)) = self.anchor(selector) else { return self.rest.push(id) };
+        let by_value = self.by_label.entry(key.clone()).or_default();
+        for value in &values {
+            by_value.entry(value.clone()).or_default().push(id);
         }
-        self.anchors.insert(id, anchor);
+        self.anchors.insert(id, (key, values));
     }
 
     pub fn remove(&mut self, id: GroupId) {
-        match self.anchors.remove(&id) {
-            Some(Anchor::Values(key, values)) => {
-                if let Some(by_value) = self.by_value.get_mut(&key) {
-                    for value in values {
-                        remove_from(by_value, &value, id);
-                    }
-                    if by_value.is_empty() {
-                        self.by_value.remove(&key);
-                    }
-                }
+        let Some((key, values)) = self.anchors.remove(&id) else { return self.rest.retain(|other| *other != id) };
+        let Some(by_value) = self.by_label.get_mut(&key) else { return };
+        for value in values {
+            let Some(groups) = by_value.get_mut(&value) else { continue };
+            groups.retain(|other| *other != id);
+            if groups.is_empty() {
+                by_value.remove(&value);
             }
-            Some(Anchor::Key(key)) => remove_from(&mut self.by_key, &key, id),
-            Some(Anchor::Anything) => self.rest.retain(|other| *other != id),
-            None => {}
+        }
+        if by_value.is_empty() {
+            self.by_label.remove(&key);
         }
     }
 
     /// The selectors that may match a pod with these labels. Each appears at most once.
     pub fn candidates<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> impl Iterator<Item = GroupId> + 'a {
-        let by_label = labels.iter().flat_map(|(key, value)| {
-            let with_value = self.by_value.get(key).and_then(|by_value| by_value.get(value));
-            with_value.into_iter().chain(self.by_key.get(key)).flatten()
-        });
-        by_label.chain(&self.rest).copied()
+        let by_label = labels.iter().filter_map(|(key, value)| Some((self.by_label.get(key)?, value)));
+        let anchored = by_label.flat_map(|(by_value, value)| [by_value.get(&Some(value.clone())), by_value.get(&None)]);
+        anchored.flatten().flatten().chain(&self.rest).copied()
     }
 
     /// The rarest of the labels that the selector requires.
-    fn anchor(&self, selector: &Selector) -> Anchor {
-        let cost = |anchor: &Anchor| match anchor {
-            Anchor::Values(key, values) => {
-                let by_value = self.by_value.get(key);
-                let filed = |value| by_value.and_then(|by_value| by_value.get(value)).map_or(0, Vec::len);
-                values.iter().map(filed).max().unwrap_or(0)
-            }
-            Anchor::Key(key) => self.by_key.get(key).map_or(0, Vec::len),
-            Anchor::Anything => usize::MAX,
+    fn anchor(&self, selector: &Selector) -> Option<Anchor> {
+        let cost = |(key, values): &Anchor| {
+            let by_value = self.by_label.get(key);
+            let filed = |value| by_value.and_then(|by_value| by_value.get(value)).map_or(0, Vec::len);
+            values.iter().map(filed).max()
         };
         let anchors = selector.clone().into_iter().filter_map(|expression| match expression {
-            Expression::Equal(key, value) => Some(Anchor::Values(key, vec![value])),
-            Expression::In(key, values) => Some(Anchor::Values(key, values.into_iter().collect())),
-            Expression::Exists(key) => Some(Anchor::Key(key)),
+            Expression::Equal(key, value) => Some((key, vec![Some(value)])),
+            Expression::In(key, values) => Some((key, values.into_iter().map(Some).collect())),
+            Expression::Exists(key) => Some((key, vec![None])),
             Expression::NotIn(..) | Expression::NotEqual(..) | Expression::DoesNotExist(_) => None,
         });
-        anchors.min_by_key(cost).unwrap_or(Anchor::Anything)
-    }
-}
-
-fn remove_from(groups: &mut BTreeMap<String, Vec<GroupId>>, key: &str, id: GroupId) {
-    if let Some(ids) = groups.get_mut(key) {
-        ids.retain(|other| *other != id);
-        if ids.is_empty() {
-            groups.remove(key);
-        }
+        anchors.min_by_key(cost)
     }
 }
 
@@ -129,6 +98,6 @@ mod tests {
         for id in 0..5 {
             selectors.remove(GroupId(id));
         }
-        assert!(selectors.by_value.is_empty() && selectors.by_key.is_empty() && selectors.rest.is_empty());
+        assert!(selectors.by_label.is_empty() && selectors.anchors.is_empty() && selectors.rest.is_empty());
     }
 }
