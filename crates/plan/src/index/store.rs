@@ -1,6 +1,7 @@
 //! All facts from the watches: which leases each of them concerns.
 
 mod lists;
+pub(super) mod orphans;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use redislease_core::time::Time;
 use super::ids::LeaseId;
 use super::leases::{self, LeaseEntry, Leases};
 use super::namespace_labels::{NamespaceFacts, NamespaceLabels};
-use super::orphans::{self, Orphan};
 use super::pods::{ListCount, Pods};
 use super::quorums::{ImplausibleToken, Quorums};
 use super::workloads::{Concerned, WorkloadChange, Workloads};
@@ -220,22 +220,6 @@ impl Index {
         let before = std::mem::replace(&mut entry.holder, holder.map(Into::into));
         let pods = self.pods.namespace_mut(&entry.namespace);
         pods.move_holder(id, before.as_deref(), holder);
-    }
-
-    /// Pods and workloads that carry a mark of a lease that does not exist or could not be read.
-    pub fn orphans(&self) -> Vec<Orphan> {
-        let names = orphans::names(&self.pods, &self.workloads);
-        names.into_iter().flat_map(|(namespace, lease)| self.orphans_of(namespace, lease)).collect()
-    }
-
-    /// Those of this lease.
-    pub fn orphans_of(&self, namespace: &Arc<str>, lease: &str) -> Vec<Orphan> {
-        orphans::of((namespace, lease), &self.pods, &self.workloads, &self.leases)
-    }
-
-    /// The mark that this object still carries for a lease that does not exist or could not be read.
-    pub fn orphan(&self, namespace: &Arc<str>, lease: &str, uid: &str) -> Option<Orphan> {
-        self.orphans_of(namespace, lease).into_iter().find(|orphan| orphan.object.object().uid == uid)
     }
 
     /// Namespace, name and UID of a lease.
