@@ -112,25 +112,6 @@ fn every_field_has_a_description() {
     }
 }
 
-#[test]
-fn printer_columns_are_as_documented() {
-    let columns = |crd: CustomResourceDefinition, wide: bool| -> Vec<String> {
-        crd.spec.versions[0]
-            .additional_printer_columns
-            .iter()
-            .flatten()
-            .filter(|column| (column.priority.unwrap_or(0) > 0) == wide)
-            .map(|column| column.name.to_uppercase())
-            .collect()
-    };
-    assert_eq!(columns(crd::redis_lease(), false), ["ACTIVE", "HOLDER", "CLUSTER", "TOKEN", "SINCE", "READY", "AGE"]);
-    assert_eq!(
-        columns(crd::redis_lease(), true),
-        ["REASON", "LAST END", "QUORUM", "CANDIDATES", "TRANSITIONS", "NODE", "MESSAGE"]
-    );
-    assert_eq!(columns(crd::redis_quorum(), false), ["READY", "HEALTH", "VOTES", "LONGEST", "LEADER", "AGE"]);
-}
-
 /// Collects the messages of all rules; for a computed message, the text before the first value.
 fn sentences(schema: &Value, found: &mut Vec<String>) {
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
