@@ -30,6 +30,14 @@ fn sighting(pod: PodFacts, not_ready: Option<u64>, terminating: Option<u64>) -> 
     }
 }
 
+fn a() -> PodFacts {
+    PodFacts::running("a")
+}
+
+fn not_ready() -> PodFacts {
+    PodFacts { ready: false, ..a() }
+}
+
 struct Case {
     view: View,
     electorate: Vec<PodFacts>,
@@ -83,9 +91,9 @@ impl Case {
 
 #[test]
 fn holder_pod_state_determines_the_step() {
-    let graceful = PodFacts { deletion_grace: Some(Duration::from_secs(30)), ready: false, ..PodFacts::running("a") };
+    let graceful = PodFacts { deletion_grace: Some(Duration::from_secs(30)), ready: false, ..a() };
     let table = [
-        ("is running", sighting(PodFacts::running("a"), None, None), "keep"),
+        ("is running", sighting(a(), None, None), "keep"),
         ("is deleted gracefully", sighting(graceful.clone(), Some(99), Some(1)), "keep, again in 39000 ms"),
         ("is deleted and does not stop in time", sighting(graceful.clone(), Some(99), Some(40)), "seal StopOverdue"),
         (
@@ -95,25 +103,17 @@ fn holder_pod_state_determines_the_step() {
         ),
         (
             "is finished, but not proven to have stopped",
-            sighting(PodFacts { finished: true, ..PodFacts::running("a") }, None, None),
+            sighting(PodFacts { finished: true, ..a() }, None, None),
             "seal HolderVanished",
         ),
-        (
-            "is not Ready, for less than unhealthyAfter",
-            sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(29), None),
-            "keep, again in 1000 ms",
-        ),
-        (
-            "is not Ready for unhealthyAfter",
-            sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(30), None),
-            "seal HolderUnhealthy",
-        ),
+        ("is not Ready, for less than unhealthyAfter", sighting(not_ready(), Some(29), None), "keep, again in 1000 ms"),
+        ("is not Ready for unhealthyAfter", sighting(not_ready(), Some(30), None), "seal HolderUnhealthy"),
         (
             "is excluded",
             sighting(
                 PodFacts {
                     annotations: [("redislease.io/exclude".into(), "true".into())].into_iter().collect(),
-                    ..PodFacts::running("a")
+                    ..a()
                 },
                 None,
                 None,
@@ -124,7 +124,7 @@ fn holder_pod_state_determines_the_step() {
     for (what, sighting, step) in table {
         assert_eq!(Case::of(held()).here(&sighting, true), step, "holder {what}");
     }
-    assert_eq!(Case::of(held()).here(&sighting(PodFacts::running("a"), None, None), false), "seal NoLongerCandidate");
+    assert_eq!(Case::of(held()).here(&sighting(a(), None, None), false), "seal NoLongerCandidate");
 }
 
 #[test]
@@ -138,11 +138,8 @@ fn missing_holder_is_released_on_proof_only() {
 #[test]
 fn timeout_ends_no_term_without_a_fresh_read() {
     let case = Case { fresh: false, ..Case::of(held()) };
-    assert_eq!(
-        case.here(&sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(99), None), true),
-        "look again"
-    );
-    let graceful = PodFacts { deletion_grace: Some(Duration::ZERO), ..PodFacts::running("a") };
+    assert_eq!(case.here(&sighting(not_ready(), Some(99), None), true), "look again");
+    let graceful = PodFacts { deletion_grace: Some(Duration::ZERO), ..a() };
     assert_eq!(case.here(&sighting(graceful, None, Some(99)), true), "look again");
 }
 
@@ -150,11 +147,8 @@ fn timeout_ends_no_term_without_a_fresh_read() {
 fn not_ready_holder_stays_if_readiness_is_ignored() {
     let readiness = Readiness { required: false, unhealthy_after: Duration::from_secs(30) };
     let case = Case { readiness, ..Case::of(held()) };
-    assert_eq!(
-        case.here(&sighting(PodFacts { ready: false, ..PodFacts::running("a") }, Some(9999), None), true),
-        "keep"
-    );
-    let pending = PodFacts { ready: false, running: false, ..PodFacts::running("a") };
+    assert_eq!(case.here(&sighting(not_ready(), Some(9999), None), true), "keep");
+    let pending = PodFacts { ready: false, running: false, ..a() };
     assert_eq!(case.here(&sighting(pending.clone(), Some(29), None), true), "keep, again in 1000 ms");
     assert_eq!(case.here(&sighting(pending, Some(30), None), true), "seal HolderUnhealthy", "it cannot be scheduled");
 }
@@ -162,7 +156,7 @@ fn not_ready_holder_stays_if_readiness_is_ignored() {
 #[test]
 fn revoked_term_is_released_on_proof_only() {
     let case = Case { revoked: Some(EndCause::Suspended), may_begin: false, ..Case::of(held()) };
-    assert_eq!(case.here(&sighting(PodFacts::running("a"), None, None), true), "seal Suspended");
+    assert_eq!(case.here(&sighting(a(), None, None), true), "seal Suspended");
     assert_eq!(case.decide(HolderPod::Gone { stopped: true }), "release Suspended");
     assert_eq!(case.decide(HolderPod::Unseen), "seal Suspended");
 }

@@ -239,63 +239,32 @@ mod tests {
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
     }
 
-    fn terminated(name: &str) -> Value {
-        json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0,
-               "state": {"terminated": {"exitCode": 0}}})
-    }
-
-    fn running(name: &str) -> Value {
-        json!({"name": name, "image": "", "imageID": "", "ready": true, "restartCount": 0,
-               "state": {"running": {}}})
-    }
-
     fn spec() -> Value {
         json!({"nodeName": "node-1", "containers": [{"name": "app"}], "initContainers": [{"name": "sidecar"}]})
     }
 
     #[test]
     fn proof_needs_a_final_phase_and_all_containers_terminated() {
-        let both = json!([terminated("app")]);
-        let sidecar = json!([terminated("sidecar")]);
+        let (ended, runs) = (json!({"terminated": {"exitCode": 0}}), json!({"running": {}}));
+        let of = |phase: &str, app: &Value, sidecar: &Value| {
+            json!({"phase": phase, "containerStatuses": [{"name": "app", "state": app}],
+                "initContainerStatuses": [{"name": "sidecar", "state": sidecar}]})
+        };
+        let disrupted = |reason: &str| {
+            let mut status = of("Failed", &ended, &ended);
+            status["conditions"] = json!([{"type": "DisruptionTarget", "status": "True", "reason": reason}]);
+            status
+        };
+        let without = json!({"phase": "Failed", "containerStatuses": [{"name": "app", "state": ended}]});
         let table = [
-            (
-                "the kubelet reports all containers as terminated",
-                json!({"phase": "Succeeded", "containerStatuses": both, "initContainerStatuses": sidecar}),
-                true,
-            ),
-            (
-                "phase Failed is final too",
-                json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar}),
-                true,
-            ),
-            (
-                "the pod is running",
-                json!({"phase": "Running", "containerStatuses": both, "initContainerStatuses": sidecar}),
-                false,
-            ),
-            (
-                "a sidecar is still running",
-                json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": [running("sidecar")]}),
-                false,
-            ),
-            ("a container has no status", json!({"phase": "Failed", "containerStatuses": both}), false),
-            (
-                "the pod garbage collector wrote the phase",
-                json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar,
-                "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}]}),
-                false,
-            ),
-            (
-                "the kubelet completed an eviction",
-                json!({"phase": "Failed", "containerStatuses": both, "initContainerStatuses": sidecar,
-                "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]}),
-                true,
-            ),
-            (
-                "garbage-collected with old container statuses",
-                json!({"phase": "Failed", "containerStatuses": [running("app")], "initContainerStatuses": sidecar}),
-                false,
-            ),
+            ("the kubelet reports all containers as terminated", of("Succeeded", &ended, &ended), true),
+            ("phase Failed is final too", of("Failed", &ended, &ended), true),
+            ("the pod is running", of("Running", &ended, &ended), false),
+            ("a sidecar is still running", of("Failed", &ended, &runs), false),
+            ("a container has no status", without, false),
+            ("the pod garbage collector wrote the phase", disrupted("DeletionByPodGC"), false),
+            ("the kubelet completed an eviction", disrupted("EvictionByEvictionAPI"), true),
+            ("garbage-collected with old container statuses", of("Failed", &runs, &ended), false),
             ("the pod has no status", json!({}), false),
         ];
         for (what, status, proof) in table {
