@@ -1,34 +1,36 @@
 //! The roles of leases that do not exist.
 
 use crate::api::validated::{Workload, WorkloadKind};
-use crate::election::WorkloadFacts;
+use crate::election::{PodFacts, WorkloadFacts};
 use crate::index::{WorkloadFound, WorkloadKey};
 use crate::plan::{Allowed, Altered};
 
 use super::*;
 
+/// The pod `p` with a role and a token of this lease.
+fn carrier(lease: &str, role: &str) -> PodFacts {
+    let mut pod = pod("p");
+    pod.labels.insert(format!("lease.redislease.io/{lease}"), role.to_owned());
+    pod.annotations.set(&format!("token.redislease.io/{lease}"), Some("7"));
+    pod
+}
+
 #[test]
 fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     let mut world = World::new();
-    let labelled = |lease: &str, role: &str| {
-        let mut pod = pod("p");
-        pod.labels.insert(format!("lease.redislease.io/{lease}"), role.to_owned());
-        pod.annotations = [(format!("token.redislease.io/{lease}"), "7".to_owned())].into_iter().collect();
-        pod
-    };
     world.take(Input::Lease(Watched::ListBegins));
     for name in ["broken", "broken-of-its-template"] {
         world.take(Input::Lease(Watched::Unreadable(Box::new(lease("n", name).metadata))));
     }
     world.take(Input::Pod(Watched::ListBegins));
-    let mut carrier = labelled("gone", "standby");
-    carrier.labels.extend(labelled("broken", "active").labels);
-    carrier.annotations.set("token.redislease.io/broken", Some("8"));
+    let mut pod = carrier("gone", "standby");
+    pod.labels.extend(carrier("broken", "active").labels);
+    pod.annotations.set("token.redislease.io/broken", Some("8"));
     // Labels of its template.
     for lease in ["of-its-template", "broken-of-its-template"] {
-        carrier.labels.extend(labelled(lease, "active").labels);
+        pod.labels.extend(carrier(lease, "active").labels);
     }
-    world.take(Input::Pod(Watched::Seen(Box::new(carrier))));
+    world.take(Input::Pod(Watched::Seen(Box::new(pod))));
     world.take(Input::Pod(Watched::ListEnds));
     assert_eq!(world.done(), [""; 0], "leases are not listed");
     world.take(Input::Lease(Watched::ListEnds));
@@ -97,10 +99,7 @@ fn a_mark_that_others_write_again_and_again_is_removed_less_and_less_often() {
     let mut removed = 0;
     for _ in 0..60_000 {
         world.state.now += Millis(10);
-        let mut carrier = pod("p");
-        carrier.labels.insert("lease.redislease.io/gone".to_owned(), "active".to_owned());
-        carrier.annotations.set("token.redislease.io/gone", Some("7"));
-        world.take(Input::Pod(Watched::Seen(Box::new(carrier))));
+        world.take(Input::Pod(Watched::Seen(Box::new(carrier("gone", "active")))));
         world.engine.sweep(world.state.now, true);
         world.take(Input::Wake);
         for _ in world.done().iter().filter(|done| *done == "gone on p: None None") {
@@ -119,10 +118,7 @@ fn marks_that_stayed_behind_when_a_lease_was_forgotten_are_removed_by_the_leader
     for leads in [true, false] {
         let mut world = World::listed();
         world.lead(Some(if leads { Authority::Lead } else { Authority::Follow }));
-        let mut carrier = pod("p");
-        carrier.labels.insert("lease.redislease.io/gone".to_owned(), "active".to_owned());
-        carrier.annotations.set("token.redislease.io/gone", Some("7"));
-        world.take(Input::Pod(Watched::Seen(Box::new(carrier))));
+        world.take(Input::Pod(Watched::Seen(Box::new(carrier("gone", "active")))));
         world.lease("n", "gone");
         script("gone", |script| script.finished = true);
         world.work();
