@@ -1,11 +1,15 @@
 //! Objects for tests.
 
+use std::collections::BTreeSet;
+
 use redislease_core::quorum::Quorum;
 use redislease_core::time::Millis;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::annotations::facts::WorkloadFacts;
 use crate::api::names::PodRole;
+use crate::api::validated::{Workload, WorkloadKind};
 use crate::api::{RedisLease, RedisQuorum, ValidQuorum};
 use crate::plan::{OpenQuorum, PodChange, Priority, RoleWrite};
 
@@ -14,11 +18,22 @@ pub fn lease(namespace: &str, name: &str, spec: &Value) -> RedisLease {
     object("RedisLease", namespace, name, json!({"candidates": {"selector": {"matchLabels": {"app": "a"}}}}), spec)
 }
 
+/// The Deployment `name` in the namespace `shop` with these annotations under `redislease.io/`.
+pub fn annotated(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
+    let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let key = ("shop".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() });
+    WorkloadFacts { key, uid: format!("uid-{name}"), annotations, owners: BTreeSet::new(), deleting: false }
+}
+
 /// The quorum `default` with this spec, and with three nodes unless it has others.
-pub fn valid_quorum(spec: &Value) -> ValidQuorum {
+pub fn quorum(spec: &Value) -> RedisQuorum {
     let nodes = ["a", "b", "c"].map(|name| json!({"name": name, "address": format!("{name}:6379")}));
-    let quorum: RedisQuorum = object("RedisQuorum", "redislease-system", "default", json!({"nodes": nodes}), spec);
-    ValidQuorum::try_from(&quorum).unwrap()
+    object("RedisQuorum", "redislease-system", "default", json!({"nodes": nodes}), spec)
+}
+
+/// As [`quorum`], validated.
+pub fn valid_quorum(spec: &Value) -> ValidQuorum {
+    ValidQuorum::try_from(&quorum(spec)).unwrap()
 }
 
 /// The quorum `default` with three nodes, as leases use it.

@@ -3,6 +3,7 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::samples::annotated as workload;
 use crate::status::NoticeReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::Entropy;
@@ -10,8 +11,6 @@ use redislease_core::time::Millis;
 
 use super::*;
 use world::{World, key};
-
-use world::workload;
 
 #[test]
 fn a_lease_follows_its_annotation() {

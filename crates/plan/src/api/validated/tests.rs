@@ -4,51 +4,22 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::RedisLease;
 use crate::api::lease::RetryStrategy;
-use crate::api::{RedisLease, RedisQuorum};
+use crate::samples::{self, quorum, valid_quorum};
 
 fn lease(spec: &Value) -> RedisLease {
-    let mut whole =
-        json!({"candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"}}});
-    overwrite(&mut whole, spec);
-    serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1", "kind": "RedisLease",
-        "metadata": {"name": "billing", "namespace": "shop"}, "spec": whole,
-    }))
-    .expect("the test's lease reads")
-}
-
-fn quorum(spec: &Value) -> RedisQuorum {
-    let mut whole = json!({"nodes": [
-        {"name": "c", "address": "redis-c:6379"},
-        {"name": "a", "address": "redis-a:6379"},
-        {"name": "b", "address": "[FD00::0:1]:6379"},
-    ]});
-    overwrite(&mut whole, spec);
-    serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1", "kind": "RedisQuorum",
-        "metadata": {"name": "main", "namespace": "redislease"}, "spec": whole,
-    }))
-    .expect("the test's quorum reads")
-}
-
-fn overwrite(whole: &mut Value, fields: &Value) {
-    for (name, value) in fields.as_object().expect("fields of a spec") {
-        whole[name] = value.clone();
-    }
+    samples::lease("shop", "billing", spec)
 }
 
 fn valid_lease(spec: &Value) -> ValidLease {
     ValidLease::try_from(&lease(spec)).expect("the lease is valid")
 }
 
-fn valid_quorum(spec: &Value) -> ValidQuorum {
-    ValidQuorum::try_from(&quorum(spec)).expect("the quorum is valid")
-}
-
 #[test]
 fn absent_fields_have_their_defaults() {
-    let lease = valid_lease(&json!({}));
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing"});
+    let lease = valid_lease(&json!({"candidates": {"workloadRef": deployment}}));
     assert_eq!(
         lease,
         ValidLease {
@@ -114,7 +85,11 @@ fn present_fields_are_parsed() {
 
 #[test]
 fn nodes_are_sorted_and_addresses_normalized() {
-    let quorum = valid_quorum(&json!({}));
+    let quorum = valid_quorum(&json!({"nodes": [
+        {"name": "c", "address": "redis-c:6379"},
+        {"name": "a", "address": "redis-a:6379"},
+        {"name": "b", "address": "[FD00::0:1]:6379"},
+    ]}));
     let nodes: Vec<_> = quorum.nodes.iter().map(|node| format!("{} {}", node.name, node.address)).collect();
     assert_eq!(nodes, ["a redis-a:6379", "b [fd00::1]:6379", "c redis-c:6379"]);
     assert_eq!(quorum.nodes[1].address.host, "fd00::1");
@@ -212,7 +187,7 @@ fn invalid_quorum_error_names_field_and_valid_values() {
         ),
     ] {
         let error = ValidQuorum::try_from(&quorum(&spec)).expect_err("an invalid quorum");
-        assert_eq!(error.to_string(), format!("RedisQuorum redislease/main: {says}"));
+        assert_eq!(error.to_string(), format!("RedisQuorum redislease-system/default: {says}"));
     }
 }
 
@@ -226,7 +201,7 @@ fn lease_is_checked_against_its_quorum() {
     assert_eq!(
         longer.check_against(&quorum),
         Err("RedisLease shop/billing: spec.leaseDuration (1m1ms) must be at most spec.maxLeaseDuration (1m) of \
-             RedisQuorum redislease/main: use a shorter leaseDuration or another quorum"
+             RedisQuorum redislease-system/default: use a shorter leaseDuration or another quorum"
             .into())
     );
 
@@ -236,7 +211,7 @@ fn lease_is_checked_against_its_quorum() {
     assert_eq!(
         often.check_against(&slow),
         Err("RedisLease shop/billing: spec.renewInterval (3s999ms) must be at least 2 * spec.commandTimeout (2s) of \
-             RedisQuorum redislease/main: use a longer renewInterval or a shorter commandTimeout"
+             RedisQuorum redislease-system/default: use a longer renewInterval or a shorter commandTimeout"
             .into())
     );
 }

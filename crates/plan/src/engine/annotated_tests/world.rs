@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::annotations::decide::is_unwanted;
 use crate::annotations::parse::{Request, parse};
 use crate::api::validated::{Workload, WorkloadKind};
+use crate::samples::annotated as workload;
 use crate::status::NoticeReason;
 use kube::ResourceExt;
 use redislease_core::backoff::Entropy;
@@ -16,11 +17,6 @@ use crate::engine::annotated::*;
 
 pub fn key(name: &str) -> WorkloadKey {
     ("shop".into(), Workload { kind: WorkloadKind::Deployment, name: name.into() })
-}
-
-pub fn workload(name: &str, annotations: &[(&str, &str)]) -> WorkloadFacts {
-    let annotations = annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    WorkloadFacts { key: key(name), uid: format!("uid-{name}"), annotations, owners: BTreeSet::new(), deleting: false }
 }
 
 /// The API server, as far as leases are concerned, and the controller's state.

@@ -9,20 +9,15 @@ use super::*;
 use crate::api::conditions::LeaseReady;
 use crate::election::Electorate;
 use crate::plan::CandidateFacts;
+use crate::samples;
 
 const NOW: Time = Time(1000);
 
 fn lease(namespace: &str, name: &str, version: u64, candidates: &serde_json::Value) -> RedisLease {
-    serde_json::from_value(json!({
-        "apiVersion": "redislease.io/v1alpha1",
-        "kind": "RedisLease",
-        "metadata": {
-            "namespace": namespace, "name": name, "uid": format!("uid-{namespace}-{name}"),
-            "resourceVersion": version.to_string(), "generation": version,
-        },
-        "spec": {"quorumRef": {"name": "default"}, "candidates": candidates},
-    }))
-    .unwrap()
+    let mut lease = samples::lease(namespace, name, &json!({"candidates": candidates}));
+    lease.metadata.resource_version = Some(version.to_string());
+    lease.metadata.generation = version.try_into().ok();
+    lease
 }
 
 fn app(app: &str) -> serde_json::Value {

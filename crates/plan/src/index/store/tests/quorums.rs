@@ -1,7 +1,6 @@
 //! What the index says about the quorum of a lease.
 
 use super::*;
-use crate::samples;
 
 #[test]
 fn a_lease_gets_only_relevant_changes_of_its_quorum() {
