@@ -152,11 +152,12 @@ fn valid_node(read: &Reader, node: &QuorumNode) -> Result<ValidNode, InvalidSpec
     Ok(ValidNode { name: node.name.clone(), address })
 }
 
-fn begins_and_ends_with(text: &str, allowed: impl Fn(u8) -> bool) -> bool {
-    match (text.bytes().next(), text.bytes().next_back()) {
-        (Some(first), Some(last)) => allowed(first) && allowed(last),
-        _ => false,
-    }
+/// Whether a text consists of letters, digits and `others`, and begins and ends with a letter or digit.
+fn is_plain(text: &str, others: &[u8]) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || others.contains(byte))
 }
 
 fn parse_address(text: &str) -> Option<Address> {
@@ -174,18 +175,14 @@ fn parse_address(text: &str) -> Option<Address> {
 }
 
 fn is_host(host: &str) -> bool {
-    begins_and_ends_with(host, |b| b.is_ascii_alphanumeric())
-        && host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+    is_plain(host, b"-.")
 }
 
 fn key_prefix(read: &Reader, spec: &RedisQuorumSpec) -> Result<String, InvalidSpec> {
     let prefix = &spec.key_prefix;
-    let plain = prefix.len() <= 63
-        && begins_and_ends_with(prefix, |b| b.is_ascii_alphanumeric())
-        && prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     let must =
         "consist of letters, digits, '.', '_' and '-', at most 63 of them, and begin and end with a letter or digit";
-    read.require(plain, "spec.keyPrefix", prefix, must)?;
+    read.require(prefix.len() <= 63 && is_plain(prefix, b"-._"), "spec.keyPrefix", prefix, must)?;
     Ok(prefix.clone())
 }
 
