@@ -73,7 +73,7 @@ impl PodObject {
 }
 
 /// The facts about a pod, taken from one watch event or one read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent fact about the pod")]
 #[expect(missing_docs, reason = "each is named after what it is")]
 pub struct PodFacts {
@@ -114,18 +114,10 @@ impl PodFacts {
             namespace: "n".into(),
             name: name.into(),
             uid: format!("uid-{name}"),
-            resource_version: None,
-            labels: BTreeMap::new(),
-            annotations: Annotations::default(),
-            gates: Box::default(),
-            created: None,
             node: Some("node-1".into()),
             ready: true,
             running: true,
-            finished: false,
-            deletion_grace: None,
-            stopped: false,
-            released: false,
+            ..Self::default()
         }
     }
 }

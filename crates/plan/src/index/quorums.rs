@@ -31,7 +31,7 @@ struct QuorumEntry {
 }
 
 /// The quorums by name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Quorums {
     namespace: String,
     entries: BTreeMap<String, QuorumEntry>,
@@ -43,13 +43,7 @@ pub(super) struct Quorums {
 
 impl Quorums {
     pub fn new(namespace: &str) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            entries: BTreeMap::new(),
-            read: false,
-            raised: BTreeSet::new(),
-            implausible: BTreeSet::new(),
-        }
+        Self { namespace: namespace.to_owned(), ..Self::default() }
     }
 
     pub fn join(&mut self, quorum: &str, lease: LeaseId) {
@@ -143,18 +137,15 @@ impl Quorums {
 
     pub fn note_token(&mut self, lease: Option<&RedisLease>) {
         let Some(lease) = lease else { return };
-        let token =
-            lease.status.as_ref().and_then(|status| status.fencing_token).and_then(|token| token.try_into().ok());
-        let quorum = &lease.spec.quorum_ref.name;
-        let token = token.map(Token);
-        if let Some(token) = token.filter(|token| !token.is_plausible()) {
+        let shown = lease.status.as_ref().and_then(|status| status.fencing_token);
+        let Some(token) = shown.and_then(|token| token.try_into().ok()).map(Token) else { return };
+        if !token.is_plausible() {
             let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
             self.implausible.insert(ImplausibleToken { namespace, name, token });
             return;
         }
-        if let (Some(token), Some(entry)) = (token, self.entries.get_mut(quorum))
-            && token > entry.floor
-        {
+        let quorum = &lease.spec.quorum_ref.name;
+        if let Some(entry) = self.entries.get_mut(quorum).filter(|entry| token > entry.floor) {
             entry.floor = token;
             self.raised.insert(quorum.clone());
         }

@@ -23,7 +23,7 @@ use crate::plan::calls::{Asked, WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::plan::{Facts, FairQueue, PodKnowledge, QuorumFacts};
 
 /// All facts from the watches.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Index {
     leases: Leases,
     pods: Pods,
@@ -36,14 +36,7 @@ pub struct Index {
 impl Index {
     /// Creates an empty index. RedisQuorums are read from `system_namespace`.
     pub fn new(system_namespace: &str) -> Self {
-        Self {
-            leases: Leases::default(),
-            pods: Pods::default(),
-            workloads: Workloads::default(),
-            quorums: Quorums::new(system_namespace),
-            namespace_labels: NamespaceLabels::default(),
-            due: FairQueue::default(),
-        }
+        Self { quorums: Quorums::new(system_namespace), ..Self::default() }
     }
 
     /// The next lease that is due for a turn.

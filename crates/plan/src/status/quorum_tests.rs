@@ -2,6 +2,7 @@ use super::*;
 use NodeState::{Down, Misconfigured, Quarantined, Up};
 
 /// A quorum with nodes a, b, c ... in these states, and its status as the API server has it.
+#[derive(Default)]
 struct Scenario {
     states: Vec<NodeState>,
     offset: i64,
@@ -18,14 +19,9 @@ impl Scenario {
     fn of(states: &[NodeState]) -> Self {
         Self {
             states: states.to_vec(),
-            offset: 0,
-            last_refusal: None,
             evaluated: true,
-            obstacle: None,
-            mismatch: None,
-            leader: None,
-            status: RedisQuorumStatus::default(),
             now: "2026-11-21T08:00:00.25Z".parse().unwrap(),
+            ..Self::default()
         }
     }
 

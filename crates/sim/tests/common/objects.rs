@@ -189,18 +189,12 @@ pub fn pod(pod: u32, place: usize, gated: bool, now: u64) -> PodFacts {
         namespace: namespace(place).into(),
         name: pod_name(pod),
         uid: pod_uid(pod),
-        resource_version: None,
         labels: BTreeMap::from([(APP.to_owned(), lease_name(place))]),
-        annotations: Annotations::default(),
-        gates: Box::default(),
         created: Some(timestamp(now)),
         node: Some(format!("node-{pod}")),
         ready: true,
         running: true,
-        finished: false,
-        deletion_grace: None,
-        stopped: false,
-        released: false,
+        ..PodFacts::default()
     };
     if !gated {
         return running;

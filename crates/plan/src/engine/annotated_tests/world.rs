@@ -20,6 +20,7 @@ pub fn key(name: &str) -> WorkloadKey {
 }
 
 /// The API server, as far as leases are concerned, and the controller's state.
+#[derive(Default)]
 pub struct World {
     pub state: AnnotatedWorkloads,
     pub leases: BTreeMap<String, LeaseFacts>,
@@ -41,17 +42,7 @@ impl World {
     }
 
     pub fn unlisted() -> Self {
-        Self {
-            state: AnnotatedWorkloads::default(),
-            leases: BTreeMap::new(),
-            workloads: BTreeMap::new(),
-            now: Time(1000),
-            version: 1,
-            reports: Vec::new(),
-            withdrawn: Vec::new(),
-            writes: Vec::new(),
-            leads: RefCell::new(["default".to_owned()].into()),
-        }
+        Self { now: Time(1000), version: 1, leads: RefCell::new(["default".to_owned()].into()), ..Self::default() }
     }
 
     pub fn list_workloads(&mut self) {

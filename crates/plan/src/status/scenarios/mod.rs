@@ -63,6 +63,7 @@ fn pod(name: &str, ready: bool) -> PodFacts {
 }
 
 /// The inputs for one lease, and its status as the API server has it.
+#[derive(Default)]
 struct Scenario {
     status: RedisLeaseStatus,
     now: Timestamp,
@@ -83,18 +84,12 @@ impl Scenario {
     /// A new RedisLease with two Ready pods and a healthy quorum.
     fn new() -> Self {
         Self {
-            status: RedisLeaseStatus::default(),
             now: "2026-11-21T08:00:00.25Z".parse().unwrap(),
             view: Some(View::default()),
-            observed_terms: ObservedTerms::default(),
-            withheld: false,
             reads_keys: true,
-            is_quorum_unused: false,
-            obstacle: None,
             pods: Some(vec![pod("a", true), pod("b", true)]),
             up: Some(3),
-            mismatch: None,
-            leaderless: None,
+            ..Self::default()
         }
     }
 
