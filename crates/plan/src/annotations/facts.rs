@@ -33,6 +33,7 @@ impl WorkloadFacts {
     /// Reads the facts from the metadata of a workload of this kind.
     pub fn of(kind: WorkloadKind, metadata: ObjectMeta) -> Self {
         let mut unknown = 0;
+        let key = key_of(kind, &metadata);
         let annotations = metadata.annotations.unwrap_or_default();
         let owners =
             annotations.keys().filter_map(|key| names::lease_of_workload_mark(key)).map(str::to_owned).collect();
@@ -42,10 +43,7 @@ impl WorkloadFacts {
             (WORKLOAD_ANNOTATIONS.contains(&name) || unknown <= MOST_UNKNOWN).then(|| (name.to_owned(), cut(&value)))
         };
         Self {
-            key: (
-                metadata.namespace.unwrap_or_default().into(),
-                Workload { kind, name: metadata.name.unwrap_or_default() },
-            ),
+            key,
             uid: metadata.uid.unwrap_or_default(),
             annotations: annotations.into_iter().filter_map(ours).collect(),
             owners,
@@ -119,6 +117,12 @@ impl LeaseFacts {
         let kind = WorkloadKind::ALL.into_iter().find(|known| known.as_str() == kind)?;
         Some((self.namespace.clone(), Workload { kind, name: name.to_owned() }))
     }
+}
+
+/// Namespace, kind and name of the workload of this kind with this metadata.
+pub fn key_of(kind: WorkloadKind, metadata: &ObjectMeta) -> WorkloadKey {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    (namespace.into(), Workload { kind, name: metadata.name.clone().unwrap_or_default() })
 }
 
 /// Kind and name of a workload, such as `Deployment/billing`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::annotations::Problem;
 use crate::annotations::decide::{Change, Decision, changed_back, decide, judge_existing, refused};
-use crate::annotations::facts::{LeaseFacts, WorkloadFacts};
+use crate::annotations::facts::{LeaseFacts, WorkloadFacts, key_of};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::engine::input::Watched;
 use crate::engine::timers::Timers;
@@ -104,16 +104,12 @@ pub struct AnnotatedWorkloads {
     lease_list: Listing<(Arc<str>, String)>,
 }
 
-fn key_of(kind: WorkloadKind, metadata: ObjectMeta) -> WorkloadKey {
-    (metadata.namespace.unwrap_or_default().into(), Workload { kind, name: metadata.name.unwrap_or_default() })
-}
-
 /// The workload that an event of the watch is about, and the leases for which the operator has written it.
 pub fn changed(kind: WorkloadKind, event: &Watched<WorkloadFacts>) -> Option<WorkloadChange> {
     match event {
         Watched::Seen(workload) | Watched::Deleted(workload) => Some((workload.key.clone(), workload.owners.clone())),
         Watched::Unreadable(metadata) | Watched::DeletedUnreadable(metadata) => {
-            Some((key_of(kind, (**metadata).clone()), BTreeSet::new()))
+            Some((key_of(kind, metadata), BTreeSet::new()))
         }
         Watched::ListBegins | Watched::Unlisted(_) | Watched::ListEnds => None,
     }
@@ -134,8 +130,8 @@ impl AnnotatedWorkloads {
                 self.take_workload(*workload);
             }
             Watched::Deleted(workload) => self.forget_workload(&workload.key),
-            Watched::Unreadable(metadata) => self.keep_workload(kind, *metadata),
-            Watched::DeletedUnreadable(metadata) => self.forget_workload(&key_of(kind, *metadata)),
+            Watched::Unreadable(metadata) => self.keep_workload(kind, &metadata),
+            Watched::DeletedUnreadable(metadata) => self.forget_workload(&key_of(kind, &metadata)),
             Watched::Unlisted(namespace) => {
                 let kept = self.entries.keys().filter(|key| *key.0 == *namespace).cloned();
                 self.lists.entry(kind).or_default().contains(kept);
@@ -169,11 +165,10 @@ impl AnnotatedWorkloads {
     }
 
     /// The workload could not be read. Its last facts stay, unless they are those of a deleted workload of the same name.
-    fn keep_workload(&mut self, kind: WorkloadKind, metadata: ObjectMeta) {
-        let uid = metadata.uid.clone();
+    fn keep_workload(&mut self, kind: WorkloadKind, metadata: &ObjectMeta) {
         let key = key_of(kind, metadata);
         let known = self.entries.get(&key).and_then(|entry| entry.workload.as_ref());
-        if known.is_some_and(|known| uid.is_some_and(|uid| uid != known.uid)) {
+        if known.is_some_and(|known| metadata.uid.as_ref().is_some_and(|uid| *uid != known.uid)) {
             self.forget_workload(&key);
         }
         self.lists.entry(kind).or_default().contains([key]);
