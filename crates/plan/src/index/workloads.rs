@@ -113,24 +113,22 @@ pub(super) struct Workloads {
 }
 
 impl Workloads {
-    pub fn join(&mut self, key: &WorkloadKey, lease: LeaseId, is_candidate: bool, now: Time) -> &Known {
+    pub fn join(&mut self, key: &WorkloadKey, lease: LeaseId, is_candidate: bool, now: Time) {
         let entry = self.entries.entry(key.clone()).or_default();
         let is_new = entry.leases.is_empty() && entry.read_at.is_none();
+        let is_first = is_candidate && entry.candidacies.is_empty();
         entry.leases.insert(lease);
+        if is_candidate {
+            entry.candidacies.insert(lease);
+        }
         if is_new {
             self.schedule(key, now);
         }
-        let entry = self.entries.entry(key.clone()).or_default();
-        if is_candidate {
-            let is_first = entry.candidacies.is_empty();
-            entry.candidacies.insert(lease);
-            if is_first {
-                self.candidates += 1;
-                // An earlier read did not keep its facts.
-                self.read_again(key, now);
-            }
+        if is_first {
+            self.candidates += 1;
+            // An earlier read did not keep its facts.
+            self.read_again(key, now);
         }
-        self.known(key)
     }
 
     pub fn object(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadFacts>> {
