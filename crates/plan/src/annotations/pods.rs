@@ -68,9 +68,10 @@ mod tests {
     #[test]
     fn a_problem_names_the_annotation_its_value_and_the_nearest_right_one() {
         let itself = "write it into the metadata of the Deployment, StatefulSet, DaemonSet, CronJob or Job itself, not into its \
-                      pod template. The operator ignores it until this is corrected.";
+                      pod template";
         let unknown = |key: &str, value: &str, rest: &str| {
-            (UnknownAnnotation, format!("Annotation redislease.io/{key} (value {value:?}) {rest}"))
+            let ignored = "The operator ignores it until this is corrected.";
+            (UnknownAnnotation, format!("Annotation redislease.io/{key} (value {value:?}) {rest}. {ignored}"))
         };
         let invalid = |key: &str, value: &str, rest: &str| {
             (InvalidAnnotation, format!("Annotation redislease.io/{key} is {value:?} and must {rest}"))
@@ -84,29 +85,16 @@ mod tests {
             format!("be \"true\" or \"false\": use {use_:?}. The pod can be elected until this is corrected.")
         };
         for (reason, note) in [
-            unknown(
-                "priorty",
-                "100",
-                "is unknown: use redislease.io/priority. The operator ignores it until this is corrected.",
-            ),
-            unknown(
-                "Exclude",
-                "true",
-                "is unknown: use redislease.io/exclude. The operator ignores it until this is corrected.",
-            ),
+            unknown("priorty", "100", "is unknown: use redislease.io/priority"),
+            unknown("Exclude", "true", "is unknown: use redislease.io/exclude"),
             unknown("lease", "true", &format!("has no effect on a pod: {itself}")),
             unknown("grace-period", "5s", &format!("has no effect on a pod: {itself}")),
             unknown("lease-duraton", "5s", &format!("is unknown: use redislease.io/lease-duration, and {itself}")),
-            unknown(
-                "handover-to",
-                "billing-0",
-                "has no effect on a pod: set it on the RedisLease. The operator ignores it until this is corrected.",
-            ),
+            unknown("handover-to", "billing-0", "has no effect on a pod: set it on the RedisLease"),
             unknown(
                 "topology",
                 "zone",
-                "is unknown in this version. Known annotations of a pod: redislease.io/priority, redislease.io/exclude. The \
-                 operator ignores it until this is corrected.",
+                "is unknown in this version. Known annotations of a pod: redislease.io/priority, redislease.io/exclude",
             ),
             invalid("priority", "high", &integer("100")),
             invalid("priority", "10.5", &integer("10")),
