@@ -24,11 +24,12 @@ use redislease_core::time::Time;
 
 use crate::annotations::Problem;
 use crate::election::Cluster;
+pub use crate::index::Watched;
 use crate::index::{Index, LeaseId};
 pub use crate::plan::Machine;
 use crate::plan::{Allowed, Event, Identity, Permits};
 pub use effect::{Caller, Effect, PodName, Subject};
-pub use input::{Input, Surroundings, Watched};
+pub use input::{Input, Surroundings};
 use mistakes::Mistakes;
 pub use refused::OrphanKey;
 use refused::Refused;

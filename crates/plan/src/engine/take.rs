@@ -8,7 +8,7 @@ use redislease_core::time::Time;
 use super::{Caller, Effect, Engine, Input, Machine, Watched};
 use crate::api::RedisLease;
 use crate::election::PodFacts;
-use crate::index::{LeaseId, NamespaceFacts, WorkloadFound, WorkloadKey};
+use crate::index::{LeaseId, WorkloadFound, WorkloadKey};
 use crate::plan::calls::{Found, Outcome, Request, RoleAnswer};
 use crate::plan::{Authority, Effect as Planned, Event, StatusOutcome};
 
@@ -18,7 +18,7 @@ impl<M: Machine> Engine<M> {
         match input {
             Input::Lease(event) => self.take_lease(now, event),
             Input::Pod(event) => self.take_pod(now, event),
-            Input::Namespace(event) => self.take_namespace(event),
+            Input::Namespace(event) => self.index.namespace(event),
             Input::Quorum { name, facts, authority } => {
                 self.mistakes.authority_is(&name, authority);
                 self.raise_floor(name.clone(), self.index.floor(&name));
@@ -109,21 +109,6 @@ impl<M: Machine> Engine<M> {
             }
         }
         self.sweep(now, unreadable_gone);
-    }
-
-    fn take_namespace(&mut self, event: Watched<NamespaceFacts>) {
-        match event {
-            Watched::ListBegins => self.index.namespace_list_begins(),
-            Watched::Seen(namespace) => self.index.namespace_seen(*namespace),
-            // Its labels are not known.
-            Watched::Unreadable(metadata) | Watched::DeletedUnreadable(metadata) => {
-                self.index.namespace_gone(metadata.name.as_deref().unwrap_or_default());
-            }
-            Watched::Deleted(namespace) => self.index.namespace_gone(&namespace.name),
-            // Namespaces are listed all together.
-            Watched::Unlisted(_) => {}
-            Watched::ListEnds => self.index.namespace_list_ends(),
-        }
     }
 
     fn take_pod(&mut self, now: Time, event: Watched<PodFacts>) {

@@ -14,6 +14,7 @@ mod pruned;
 mod quorums;
 mod selectors;
 mod store;
+mod watched;
 mod workloads;
 
 pub use crate::plan::calls::{Asked, WorkloadFound, WorkloadKey, WorkloadRead};
@@ -25,4 +26,5 @@ pub use pods::ListCount;
 pub use quorums::ImplausibleToken;
 pub use store::Index;
 pub use store::orphans::Orphan;
+pub use watched::Watched;
 pub use workloads::WorkloadChange;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::listing::Listing;
+use super::watched::Watched;
 
 /// Labels by key.
 pub type Labels = BTreeMap<String, String>;
@@ -35,27 +36,39 @@ impl From<ObjectMeta> for NamespaceFacts {
 #[derive(Debug, Default)]
 pub(super) struct NamespaceLabels {
     known: BTreeMap<Arc<str>, Labels>,
-    pub list: Listing<Arc<str>>,
+    list: Listing<Arc<str>>,
 }
 
 impl NamespaceLabels {
-    /// A namespace exists. Returns whether its labels have changed.
-    pub fn seen(&mut self, facts: NamespaceFacts) -> bool {
-        let NamespaceFacts { name, labels } = facts;
-        self.list.contains([name.clone()]);
-        let before = self.known.insert(name.clone(), labels);
-        before.as_ref() != self.known.get(&name)
+    /// Takes an event of the watch. Returns the namespaces whose labels have changed.
+    pub fn take(&mut self, event: Watched<NamespaceFacts>) -> Vec<Arc<str>> {
+        match event {
+            Watched::ListBegins => self.list.begins(),
+            Watched::Seen(namespace) => {
+                let NamespaceFacts { name, labels } = *namespace;
+                self.list.contains([name.clone()]);
+                let before = self.known.insert(name.clone(), labels);
+                if before.as_ref() != self.known.get(&name) {
+                    return vec![name];
+                }
+            }
+            Watched::Deleted(namespace) => return self.forget(&namespace.name),
+            Watched::Unreadable(metadata) | Watched::DeletedUnreadable(metadata) => {
+                return self.forget(metadata.name.as_deref().unwrap_or_default());
+            }
+            // Namespaces are listed all together.
+            Watched::Unlisted(_) => {}
+            Watched::ListEnds => {
+                let Some(list) = self.list.ends() else { return Vec::new() };
+                return self.known.extract_if(.., |name, _| list.lacks(name)).map(|(name, _)| name).collect();
+            }
+        }
+        Vec::new()
     }
 
-    /// A namespace does not exist any more. Its labels become unknown: an unknown namespace ends no term.
-    pub fn gone(&mut self, name: &str) -> bool {
-        self.known.remove(name).is_some()
-    }
-
-    /// The list is complete. Returns the namespaces that it did not contain.
-    pub fn list_ends(&mut self) -> Vec<Arc<str>> {
-        let Some(list) = self.list.ends() else { return Vec::new() };
-        self.known.extract_if(.., |name, _| list.lacks(name)).map(|(name, _)| name).collect()
+    /// The labels become unknown: an unknown namespace ends no term.
+    fn forget(&mut self, name: &str) -> Vec<Arc<str>> {
+        self.known.remove_entry(name).into_iter().map(|(name, _)| name).collect()
     }
 
     /// The labels of a namespace; `None` while they are unknown.

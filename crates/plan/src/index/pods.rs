@@ -148,12 +148,10 @@ impl Pods {
     /// restored from a backup.
     pub fn answered(&mut self, asked: Asked, facts: PodFacts, now: Time) -> BTreeSet<LeaseId> {
         let is_current = self.is_current(asked);
-        let (is_known, version) = match self.known(&facts) {
-            Some(known) => (true, known.facts.resource_version.as_deref()),
-            None => (false, None),
-        };
+        let known = self.known(&facts);
+        let version = known.and_then(|known| known.facts.resource_version.as_deref());
         let is_gone = self.gone.contains_key(facts.uid.as_str());
-        if is_gone || is_older(facts.resource_version.as_deref(), version) || !(is_known || is_current) {
+        if is_gone || is_older(facts.resource_version.as_deref(), version) || !(known.is_some() || is_current) {
             return BTreeSet::new();
         }
         self.list.answered(PodUid::from(facts.uid.as_str()));

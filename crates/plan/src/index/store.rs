@@ -15,6 +15,7 @@ use super::leases::{self, LeaseEntry, Leases};
 use super::namespace_labels::{NamespaceFacts, NamespaceLabels};
 use super::pods::{ListCount, Pods};
 use super::quorums::{ImplausibleToken, Quorums};
+use super::watched::Watched;
 use super::workloads::{Concerned, WorkloadChange, Workloads};
 use crate::api::RedisLease;
 use crate::api::validated::WorkloadKind;
@@ -337,24 +338,12 @@ impl Index {
         self.mark_all(concerned);
     }
 
-    /// Takes a namespace of an event or of a list.
-    pub fn namespace_seen(&mut self, facts: NamespaceFacts) {
-        let name = facts.name.clone();
-        if self.namespace_labels.seen(facts) {
-            self.mark_namespace(&name);
+    /// Takes an event of the watch of namespaces.
+    pub fn namespace(&mut self, event: Watched<NamespaceFacts>) {
+        for name in self.namespace_labels.take(event) {
+            let leases = self.pods.namespace(&name).into_iter().flat_map(|pods| pods.names.values().copied());
+            self.mark_all(leases.collect::<Vec<_>>());
         }
-    }
-
-    /// The last event of a namespace.
-    pub fn namespace_gone(&mut self, name: &str) {
-        if self.namespace_labels.gone(name) {
-            self.mark_namespace(name);
-        }
-    }
-
-    fn mark_namespace(&mut self, name: &str) {
-        let leases = self.pods.namespace(name).into_iter().flat_map(|pods| pods.names.values().copied());
-        self.mark_all(leases.collect::<Vec<_>>());
     }
 
     /// The authority of this process over the leases of a quorum has changed.

@@ -1,4 +1,4 @@
-//! The lists of leases, pods and namespaces: what a complete list lacks was deleted without an event.
+//! The lists of leases and pods: what a complete list lacks was deleted without an event.
 
 use redislease_core::time::Time;
 
@@ -45,18 +45,6 @@ impl Index {
         self.pods_changed(concerned, now);
         if first {
             self.mark_all(self.leases.ids().collect::<Vec<_>>());
-        }
-    }
-
-    /// A list of namespaces begins.
-    pub fn namespace_list_begins(&mut self) {
-        self.namespace_labels.list.begins();
-    }
-
-    /// Handles the end of a list of namespaces.
-    pub fn namespace_list_ends(&mut self) {
-        for name in self.namespace_labels.list_ends() {
-            self.mark_namespace(&name);
         }
     }
 }

@@ -91,15 +91,15 @@ fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
     let facts = |index: &mut Index| index.facts(id, Time(0)).unwrap().quorum;
     let seen = |index: &mut Index, labels: &[(&str, &str)]| {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        index.namespace_seen(NamespaceFacts { name: "n".into(), labels });
+        index.namespace(Watched::Seen(Box::new(NamespaceFacts { name: "n".into(), labels })));
     };
 
     let unknown = facts(&mut index);
     assert_eq!((unknown.denied, unknown.obstacle.as_ref().unwrap().0), (false, LeaseReady::QuorumUnavailable));
 
-    index.namespace_list_begins();
+    index.namespace(Watched::ListBegins);
     seen(&mut index, &[("team", "other")]);
-    index.namespace_list_ends();
+    index.namespace(Watched::ListEnds);
     assert_eq!(due(&mut index), [id]);
     let denied = facts(&mut index);
     assert_eq!((denied.denied, &denied.obstacle, &denied.mismatch), (true, &missing, &None));
@@ -111,8 +111,8 @@ fn a_namespace_that_is_not_allowed_learns_as_much_as_about_a_missing_quorum() {
     assert_eq!(due(&mut index), [], "nothing has changed");
 
     // A list without the namespace: its labels are unknown, which is no denial.
-    index.namespace_list_begins();
-    index.namespace_list_ends();
+    index.namespace(Watched::ListBegins);
+    index.namespace(Watched::ListEnds);
     assert_eq!(due(&mut index), [id]);
     assert!(!facts(&mut index).denied && facts(&mut index).obstacle.is_some());
 }
