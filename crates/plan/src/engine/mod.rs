@@ -14,7 +14,6 @@ mod reports;
 mod take;
 #[cfg(test)]
 mod tests;
-mod timers;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,7 +24,7 @@ use redislease_core::time::Time;
 use crate::annotations::Problem;
 use crate::election::Cluster;
 pub use crate::index::Watched;
-use crate::index::{Index, LeaseId};
+use crate::index::{Index, LeaseId, Timers};
 pub use crate::plan::Machine;
 use crate::plan::{Allowed, Event, Identity, Permits};
 pub use effect::{Caller, Effect, PodName, Subject};
@@ -33,7 +32,6 @@ pub use input::{Input, Surroundings};
 use mistakes::Mistakes;
 pub use refused::OrphanKey;
 use refused::Refused;
-use timers::Timers;
 
 /// One lease.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ mod pruned;
 mod quorums;
 mod selectors;
 mod store;
+mod timers;
 mod watched;
 mod workloads;
 
@@ -26,5 +27,6 @@ pub use pods::ListCount;
 pub use quorums::ImplausibleToken;
 pub use store::Index;
 pub use store::orphans::Orphan;
+pub use timers::Timers;
 pub use watched::Watched;
 pub use workloads::WorkloadChange;

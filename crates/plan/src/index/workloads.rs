@@ -17,6 +17,7 @@ use redislease_core::backoff::Backoff;
 use redislease_core::time::{Millis, Time};
 
 use super::ids::{LeaseId, is_older, remove_from};
+use super::timers::Timers;
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::election::WorkloadFacts;
@@ -74,7 +75,6 @@ struct WorkloadEntry {
     was_read: bool,
     reading: Option<Reading>,
     read_at: Option<Time>,
-    due: Option<Time>,
     /// The number of early reads in a row.
     early_reads: u32,
 }
@@ -103,7 +103,8 @@ pub(super) struct Workloads {
     entries: BTreeMap<WorkloadKey, WorkloadEntry>,
     /// The workloads that carry marks of a lease, by its namespace and name.
     marked: BTreeMap<(Arc<str>, String), BTreeSet<WorkloadKey>>,
-    due: BTreeSet<(Time, WorkloadKey)>,
+    /// When each of them is read next.
+    due: Timers<WorkloadKey>,
     /// The number of workloads that are read early.
     read_early: usize,
     /// The number of workloads that are candidates themselves.
@@ -168,9 +169,7 @@ impl Workloads {
             entry.object = None;
         }
         if entry.leases.is_empty() && entry.marked_by.is_empty() {
-            if let Some(due) = entry.due {
-                self.due.remove(&(due, key.clone()));
-            }
+            self.due.set(key.clone(), None);
             self.read_early -= usize::from(entry.early_reads > 0);
             self.entries.remove(key);
         }
@@ -219,13 +218,8 @@ impl Workloads {
     }
 
     pub fn next_due(&mut self, now: Time) -> Option<WorkloadKey> {
-        let (due, key) = self.due.first()?.clone();
-        if now < due {
-            return None;
-        }
-        self.due.remove(&(due, key.clone()));
+        let key = self.due.expired(now)?;
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.due = None;
             let known = entry.object.as_ref().and_then(|object| object.resource_version.clone());
             entry.reading = Some(Reading { known, ..Reading::default() });
         }
@@ -233,7 +227,7 @@ impl Workloads {
     }
 
     pub fn next_deadline(&self) -> Option<Time> {
-        self.due.first().map(|(due, _)| *due)
+        self.due.first()
     }
 
     /// Takes the result of a read. `has_pods` says whether the workload's selector matches any pod.
@@ -326,14 +320,10 @@ impl Workloads {
 
     /// Reads the workload at `at`, or earlier if an earlier read is scheduled.
     fn schedule(&mut self, key: &WorkloadKey, at: Time) {
-        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.reading.is_none()) else { return };
-        if entry.due.is_some_and(|due| due <= at) {
-            return;
+        let waits = self.entries.get(key).is_some_and(|entry| entry.reading.is_none());
+        if waits && self.due.get(key).is_none_or(|due| at < due) {
+            self.due.set(key.clone(), Some(at));
         }
-        if let Some(due) = entry.due.replace(at) {
-            self.due.remove(&(due, key.clone()));
-        }
-        self.due.insert((at, key.clone()));
     }
 }
 

@@ -29,7 +29,7 @@ fn one_read_serves_all_leases_and_the_next_is_late() {
     let refused = workloads.read(&key("a"), WorkloadRead::Refused("no".into()).into(), true, Time(5));
     assert!(refused.regrouped.is_empty() && *workloads.known(&key("a")) == Known::Selector(selector()));
     (0..3).for_each(|lease| workloads.leave(&key("a"), LeaseId(lease)));
-    assert!(workloads.entries.is_empty() && workloads.due.is_empty());
+    assert!(workloads.entries.is_empty() && workloads.next_deadline().is_none());
 }
 
 #[test]

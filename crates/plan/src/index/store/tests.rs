@@ -98,13 +98,10 @@ fn two_thousand_leases_over_one_set_of_pods_do_not_delay_another_tenant() {
 #[test]
 fn readiness_that_is_not_required_makes_another_electorate() {
     let mut index = index();
-    let ignoring = || {
-        let mut lease = lease("n", "b", 1, &app("a"));
-        lease.spec.election.require_ready = false;
-        lease
-    };
+    let mut ignoring = lease("n", "b", 1, &app("a"));
+    ignoring.spec.election.require_ready = false;
     let a = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
-    let b = index.lease_seen(ignoring(), NOW).unwrap();
+    let b = index.lease_seen(ignoring, NOW).unwrap();
     index.pod_seen(PodFacts { ready: false, ..pod("n", "p", 1, &[("app", "a")]) }, NOW);
     assert_eq!((electorate(&mut index, a).eligible.len(), electorate(&mut index, b).eligible.len()), (0, 1));
 }

@@ -1,11 +1,11 @@
-//! When each lease must have its next turn, and each annotated workload its next decision.
+//! When each lease must have its next turn, and each workload its next read or decision.
 
 use redislease_core::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One deadline for each key.
 #[derive(Debug)]
-pub(super) struct Timers<K> {
+pub struct Timers<K> {
     queue: BTreeSet<(Time, K)>,
     by_key: BTreeMap<K, Time>,
 }
@@ -32,6 +32,11 @@ impl<K: Clone + Ord> Timers<K> {
         if let Some(at) = at {
             self.queue.insert((at, key));
         }
+    }
+
+    /// The deadline of a key.
+    pub fn get(&self, key: &K) -> Option<Time> {
+        self.by_key.get(key).copied()
     }
 
     /// The first deadline.
