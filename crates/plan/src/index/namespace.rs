@@ -21,7 +21,7 @@ type Criteria = (Vec<Expression>, Eligibility);
 pub(super) struct Namespace {
     pods: BTreeMap<PodUid, Pod>,
     groups: BTreeMap<GroupId, Group>,
-    by_criteria: BTreeMap<Criteria, GroupId>,
+    by_criteria: BTreeMap<Arc<Criteria>, GroupId>,
     next_group: u32,
     selectors: Selectors,
     /// The pods that carry the label or the token of a lease, by the lease's name.
@@ -40,7 +40,7 @@ struct Pod {
 
 #[derive(Debug)]
 struct Group {
-    criteria: Criteria,
+    criteria: Arc<Criteria>,
     selector: Selector,
     members: BTreeSet<PodUid>,
     leases: BTreeSet<LeaseId>,
@@ -129,7 +129,7 @@ impl Namespace {
     pub fn join(&mut self, lease: LeaseId, selector: &Selector, eligibility: Eligibility) -> GroupId {
         let mut expressions: Vec<Expression> = selector.clone().into_iter().collect();
         expressions.sort();
-        let criteria = (expressions, eligibility);
+        let criteria = Arc::new((expressions, eligibility));
         let id = if let Some(id) = self.by_criteria.get(&criteria) {
             *id
         } else {

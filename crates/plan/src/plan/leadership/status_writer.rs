@@ -225,9 +225,11 @@ mod tests {
             assert!(writer.next(now, LEADS, None, |_| Some(lost(votes))).is_some(), "{second}");
             writer.ended(now, Ok(()));
         }
-        let again = writer.next(Time(8000), LEADS, None, |_| Some(lost("2/3")));
-        assert_eq!(again, None, "it was overwritten: the same one waits");
-        assert!(writer.next_deadline().is_some_and(|at| at > Time(8000)));
+        // It was overwritten, and is written again.
+        assert!(writer.next(Time(8000), LEADS, None, |_| Some(lost("2/3"))).is_some());
+        writer.ended(Time(8000), Ok(()));
+        assert_eq!(writer.next(Time(9000), LEADS, None, |_| Some(lost("2/3"))), None, "ever more rarely");
+        assert_eq!(writer.next_deadline(), Some(Time(10_000)));
     }
 
     /// Another replica has claimed the name while this one wrote a status: that write conflicts, and the claim must follow it.

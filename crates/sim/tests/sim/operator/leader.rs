@@ -1,7 +1,7 @@
 //! The election of one replica on the quorum: the shell around `redislease_plan::plan::Leadership`.
 
 use redislease_core::time::Time;
-use redislease_plan::api::quorum::NodeState;
+use redislease_plan::api::quorum::{NodeState, NodeStatus};
 use redislease_plan::api::{RedisQuorum, RedisQuorumStatus};
 use redislease_plan::engine::Input;
 use redislease_plan::plan::calls::{CallError, Request};
@@ -9,7 +9,7 @@ use redislease_plan::plan::{
     Authority, Command, Effect as Planned, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts,
     QuorumStatusWriter,
 };
-use redislease_plan::status::{NodeReport, QuorumInputs, compose_quorum};
+use redislease_plan::status::{QuorumInputs, compose_quorum};
 
 use crate::api::objects;
 use crate::api::objects::{NAMESPACE, QUORUM, cluster};
@@ -138,11 +138,15 @@ impl World {
         let grant = (self.authority(process), self.processes[process].machine_of(LOCK).is_some());
         let Process { leader, quorum, votes, .. } = &mut self.processes[process];
         let Some(Leader { status_writer, shown: (version, shown), .. }) = leader else { return };
-        let report = |(name, &votes): (&'static str, &bool)| {
-            let state = if votes { NodeState::Up } else { NodeState::Down };
-            NodeReport { name, state, version: None, clock_offset_millis: None, message: None, last_refusal: None }
+        let node = |(name, &votes): (usize, &bool)| NodeStatus {
+            name: format!("node-{name}"),
+            state: if votes { NodeState::Up } else { NodeState::Down },
+            version: None,
+            clock_offset_millis: None,
+            message: None,
+            last_refusal: None,
         };
-        let nodes: Vec<_> = ["a", "b", "c", "d", "e"].into_iter().zip(&*votes).map(report).collect();
+        let nodes: Vec<_> = votes.iter().enumerate().map(node).collect();
         let instance = objects::instance(process);
         let compose = |leads: bool| {
             let composed = compose_quorum(&QuorumInputs {
