@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A poisoned lock is used anyway: the state behind it is consistent between any two statements that change it. A metric may be off
-/// by one update.
+/// A poisoned lock is used anyway. Its users must keep the state consistent between any two statements that change it, or accept that
+/// one update is lost, such as that of a metric.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

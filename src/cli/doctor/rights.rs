@@ -14,7 +14,7 @@ pub(super) struct Right {
 }
 
 impl Right {
-    /// A resource is named with its subresource, such as `pods/status`. Without a namespace or a name, the text is empty.
+    /// `resource` can name a subresource, such as `pods/status`. An empty `namespace` or `name` means all of them.
     fn new(verb: &str, group: &str, resource: &str, namespace: &str, name: &str, needed_for: &'static str) -> Self {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));

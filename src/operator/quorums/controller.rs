@@ -141,7 +141,8 @@ impl Controller {
                         return tracing::error!(%error, "The timer of the controller of RedisQuorums failed.");
                     }
                     self.elect_where(|election, now| election.next_deadline().is_some_and(|at| at <= now));
-                    self.write_all_statuses();
+                    let now = clock::now();
+                    self.write_statuses_where(|entry| entry.show_at().is_some_and(|at| at <= now));
                 }
                 Some(event) = watch.recv() => self.take(event),
                 Some(event) = happened.recv() => self.happened(event),
@@ -152,7 +153,7 @@ impl Controller {
                     // An election that began again after a panic waits for no time.
                     self.elect_where(|election, _| election.next_deadline().is_none());
                     // Clock offsets change without an event.
-                    self.write_all_statuses();
+                    self.write_statuses_where(|_| true);
                 }
             }
             self.report_progress();
@@ -394,9 +395,9 @@ impl Controller {
         }
     }
 
-    fn write_all_statuses(&mut self) {
-        let names: Vec<String> = self.entries.keys().cloned().collect();
-        for name in names {
+    fn write_statuses_where(&mut self, is_due: impl Fn(&QuorumEntry) -> bool) {
+        let due = self.entries.iter().filter(|(_, entry)| is_due(entry));
+        for name in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.write_status(&name);
         }
     }

@@ -16,7 +16,7 @@ use crate::clock;
 pub struct Failure {
     /// The kind of failure.
     pub reason: Reason,
-    /// A sentence that follows the node's name, and says what to do.
+    /// A sentence that follows the node's name. It says what to do, if something can be done.
     pub text: String,
 }
 

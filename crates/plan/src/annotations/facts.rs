@@ -76,7 +76,7 @@ pub struct LeaseFacts {
 
 impl From<&RedisLease> for LeaseFacts {
     fn from(lease: &RedisLease) -> Self {
-        let metadata = &lease.metadata;
+        let RedisLease { metadata, spec, .. } = lease;
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
         let controller = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
         Self {
@@ -88,13 +88,19 @@ impl From<&RedisLease> for LeaseFacts {
             created_for: names::created_for(metadata).cloned(),
             controller,
             has_owner: !owners.is_empty(),
+            // Each field is named, so that a new one must be decided about: `decide::patch` writes what is compared.
             spec: RedisLeaseSpec {
+                quorum_ref: spec.quorum_ref.clone(),
+                candidates: spec.candidates.clone(),
+                lease_duration: spec.lease_duration.clone(),
+                renew_interval: spec.renew_interval.clone(),
+                grace_period: spec.grace_period.clone(),
+                granularity: spec.granularity,
                 keys: None,
                 retry: RetrySpec::default(),
                 election: ElectionSpec::default(),
-                activation: lease.spec.activation.filter(|activation| *activation != ActivationSpec::default()),
+                activation: spec.activation.filter(|activation| *activation != ActivationSpec::default()),
                 suspend: false,
-                ..lease.spec.clone()
             },
         }
     }

@@ -31,7 +31,6 @@ mod contend;
 mod context;
 mod desired_role;
 mod direct_read;
-
 mod durations;
 mod effect;
 mod entitlement;

@@ -82,8 +82,8 @@ impl Roles {
             let is_ours = Activator::of(self.writer.lease(), facts).has_started(pod);
             is_ours.then(|| (format!("The pod {}", pod.name), why.to_owned()))
         };
-        facts.electorate()?;
-        facts.pods().find_map(refused)
+        // While the candidates are unknown, so is what must stop.
+        facts.electorate().and_then(|_| facts.pods().find_map(refused))
     }
 
     /// `ends`: a request is to end the term. Returns the test of whether its holder, which may run, can be stopped.

@@ -189,7 +189,7 @@ impl LeaseConditions<'_> {
         }
     }
 
-    /// The events for conditions that have changed. Without a candidate, a change of the message alone is none.
+    /// The events for conditions that have changed. While there is no candidate, another message is no event.
     pub fn notices(&self) -> Vec<Notice> {
         let reported = [
             (ConditionType::Ready, NoticeReason::NoCandidate),

@@ -56,8 +56,8 @@ impl QuorumStatusWriter {
     }
 
     /// Returns the status to write now. `grant` is the authority of this replica, and whether it has the lock. `shown` is the status that
-    /// the API server has. `compose` gets whether this replica is to be named as
-    /// the leader, and returns the status that the API server should have, or `None` if it has it.
+    /// the API server has. `compose` gets whether this replica is to be named as the leader, and returns the status that the API server
+    /// should have, or `None` if it has it.
     pub fn next(
         &mut self,
         now: Time,

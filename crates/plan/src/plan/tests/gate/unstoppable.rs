@@ -101,6 +101,24 @@ fn after_a_restart_the_term_of_a_started_pod_is_adopted_before_its_deletion_is_t
     assert_eq!((story.commands(), story.changes()), (vec![], vec![("a".into(), PodChange::Delete)]));
 }
 
+/// Another process has published it meanwhile.
+#[test]
+fn a_term_that_is_published_during_an_attempt_ends_only_after_the_test() {
+    let started = Story::started_a();
+    let mut story = Story::gated();
+    story.turn();
+    story.view(acquiring(term(2, 8, "a")));
+    story.store(&json!({"activation": {"schedulingGate": true}}), &started.status_value());
+    story.candidates(&started.known_pods());
+    story.holder(started.pod("a"));
+    story.suspend();
+    assert!(story.wants(&Effect::Keeper(Command::Adopt(term(1, 7, "a")))), "{:?}", story.effects);
+    assert!(!story.ends_a_term(), "{:?}", story.effects);
+    story.view(held(term(1, 7, "a")));
+    assert_eq!((story.ends_a_term(), story.changes()), (false, vec![("a".into(), PodChange::Delete)]));
+    assert!(story.role_writes()[0].dry_run, "{:?}", story.effects);
+}
+
 /// One write of a pod at a time. Otherwise each would withdraw the other one for ever.
 #[test]
 fn the_label_of_a_pod_goes_before_the_dry_run_of_its_deletion() {
