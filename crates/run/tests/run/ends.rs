@@ -193,7 +193,7 @@ fn a_process_that_was_there_before_is_left_alone_and_delays_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let beside = folder.path().join("pid");
     let inner = servers.run(&["--lease", "test/beside", "--isolate", "none"], &["true"]);
-    let text = format!("sleep 1000 & echo $! > {}; exec \"$@\"", beside.display());
+    let text = format!("sleep 60 & echo $! > {}; exec \"$@\"", beside.display());
     let began = Instant::now();
     let status = inner.under("sh", &["-c", &text, "sh"]).spawn().wait();
     let took = began.elapsed();

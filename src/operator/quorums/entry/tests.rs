@@ -88,6 +88,21 @@ fn a_claim_ends_with_the_loss_of_the_quorum() {
     }
 }
 
+/// One that reaches no node must not say for the others that the quorum is lost.
+#[test]
+fn a_follower_writes_its_name_when_it_claims_and_nothing_else() {
+    let (mut entry, writer) = following();
+    entry.take(shown("True"), true);
+    entry.problem = Some("it cannot be opened".into());
+    assert!(entry.next_status(&writer).is_none());
+    assert_eq!(entry.show_at(), None);
+    entry.status_writer.claim();
+    let status = entry.next_status(&writer).and_then(|resource| resource.status).expect("a claim");
+    assert_eq!(status.leader.as_ref().map(|leader| leader.instance.as_str()), Some("operator-0"));
+    let before = shown("True").status.unwrap();
+    assert_eq!(RedisQuorumStatus { leader: before.leader.clone(), ..status }, before);
+}
+
 /// A time in the past would wake the controller at once, again and again.
 #[test]
 fn a_deleted_quorum_waits_for_no_status() {

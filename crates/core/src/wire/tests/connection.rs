@@ -70,12 +70,13 @@ fn the_last_votes_of_a_connection_are_unknown() {
     wired.ask(confirm(1));
     wired.give(NOW, Input::Own("observe"));
     wired.flush();
-    // The other call was sent first.
+    assert!(matches!(wired.wire.oldest().map(|sent| &sent.call), Some(Call::Own("observe"))));
     wired.not_run();
     wired.not_run();
     wired.ask(extend(2));
     wired.give(NOW, Input::Closed);
     assert_eq!(wired.voted(), [(1, Vote::Unknown), (2, Vote::Unknown)]);
+    assert_eq!(wired.effects.iter().filter(|effect| matches!(effect, Effect::Lost(_))).count(), 1);
     assert!(wired.effects.contains(&Effect::Lost("observe")));
 }
 

@@ -249,7 +249,14 @@ impl Story {
         self.event(Event::RoleWritten { uid: format!("uid-{pod}"), outcome });
     }
 
-    /// The process is restarted: it knows only what the API server stores.
+    /// The process is restarted, and has had a turn before the API server has answered it and before it has seen the holder.
+    pub fn restart_cold(&mut self) {
+        self.restart();
+        (self.facts.api_answered_at, self.facts.stop_at, self.facts.holder) = (None, None, PodKnowledge::Unseen);
+        self.turn();
+    }
+
+    /// The process is restarted, and knows the same facts.
     pub fn restart(&mut self) {
         self.reconciler = Reconciler::new(&(), self.reconciler.identity().clone());
     }
@@ -384,9 +391,15 @@ impl Story {
         self.effects.iter().filter_map(of).collect()
     }
 
-    /// How many writes of the last turn to objects of this kind correct what others have changed.
+    /// How many writes of the last turn correct what others have changed. All of them are to objects of this kind.
     pub fn corrected(&self, kind: Option<WorkloadKind>) -> usize {
-        self.effects.iter().filter(|effect| **effect == Effect::Measure(Measure::Corrected { kind })).count()
+        let of = |effect: &Effect| match effect {
+            Effect::Measure(Measure::Corrected { kind }) => Some(*kind),
+            _ => None,
+        };
+        let kinds: Vec<_> = self.effects.iter().filter_map(of).collect();
+        assert!(kinds.iter().all(|found| *found == kind), "{kinds:?} instead of {kind:?}");
+        kinds.len()
     }
 
     /// Whether the metrics count the time as one without a holder, if the last turn updates them.

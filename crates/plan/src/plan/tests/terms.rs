@@ -7,7 +7,8 @@ use crate::status::{NoticeReason, TermEnd};
 
 #[test]
 fn a_restart_adopts_the_published_term_and_writes_nothing() {
-    let mut story = Story::held_by_a().restarted();
+    let mut story = Story::held_by_a();
+    story.restart_cold();
     let adopt = Command::Adopt(term(1, 7, "a"));
     assert!(story.commands().contains(&adopt), "{:?}", story.effects);
     story.turn();
@@ -23,8 +24,7 @@ fn a_term_that_status_calls_ended_is_sealed_and_not_continued() {
     let mut story = Story::held_by_a();
     let active = story.condition_mut(ConditionType::Active);
     (active.status, active.reason) = ("False".into(), "LeaseLost".into());
-    story.restart();
-    story.turn();
+    story.restart_cold();
     assert!(story.commands().contains(&end(term(1, 7, "a"))), "{:?}", story.effects);
 }
 

@@ -56,7 +56,8 @@ fn refused_by(holder: &str, asked_at: Time) -> View {
     }
 }
 
-const FORBIDDEN: &str = "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource";
+const FORBIDDEN: &str =
+    "deployments.apps \"billing\" is forbidden: User \"x\" cannot patch resource \"deployments\" (403)";
 
 const DEPLOYMENT: Option<WorkloadKind> = Some(WorkloadKind::Deployment);
 
