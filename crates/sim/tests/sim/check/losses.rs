@@ -29,6 +29,7 @@ impl World {
         let Some(attempt) = named else { return };
         let untested = unit.checks.ended_while_running.take().filter(|(ended, _)| *ended == attempt);
         unit.checks.counted.insert(attempt);
+        let place = unit.place;
         // A list that shows an older state may name an earlier term once more.
         if unit.checks.last_counted.replace(attempt) == Some(attempt) {
             self.check.fail(format!("I5: process {process} counts the end of {attempt:?} twice"));
@@ -36,6 +37,7 @@ impl World {
         if let Some((_, problem)) = untested {
             self.end_has_reason(attempt, end, problem);
         }
+        self.workload_is_left((self.processes[process].cluster, place), attempt, end);
     }
 
     /// I5: the machine of a lease has lost a term. It must be counted soon, whether the API server answers or not.

@@ -90,6 +90,19 @@ impl World {
         }
     }
 
+    /// The term of a workload has ended. If the spec names another one now, this one runs on and counts no longer.
+    pub fn workload_is_left(&mut self, (cluster, place): (usize, usize), attempt: Attempt, end: TermEnd) {
+        let leaves = end == TermEnd::Decided(EndCause::NoLongerCandidate)
+            && self.specs[cluster][place].workload.is_some_and(|of_spec| of_spec != place);
+        let left = self.running.ended.iter().find(|(_, ended)| leaves && **ended == attempt).map(|(object, _)| *object);
+        for (&of, workload) in &mut self.running.workloads {
+            let object = self.apis[of.0].workload_of(of.1).map(|workload| objects::number(&workload.uid));
+            if left.is_some() && object == left {
+                workload.lease = None;
+            }
+        }
+    }
+
     /// R6: the term has ended for this reason, while something ran for it.
     pub fn end_has_reason(&mut self, attempt: Attempt, end: TermEnd, problem: Option<String>) {
         let TermEnd::Decided(EndCause::Suspended | EndCause::HandoverRequested | EndCause::NamespaceNotAllowed) = end
