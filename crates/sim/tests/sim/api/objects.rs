@@ -1,12 +1,14 @@
 //! What the objects of the simulated clusters show.
 
+use jiff::Timestamp;
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
 use redislease_plan::api::lease_status::HandoverState;
-use redislease_plan::api::quorum::{RedisQuorumSpec, RedisQuorumStatus};
+use redislease_plan::api::quorum::{NodeState, NodeStatus, RedisQuorumSpec, RedisQuorumStatus};
 use redislease_plan::api::{RedisLease, RedisQuorum, names};
 use redislease_plan::election::PodFacts;
+use redislease_plan::status::{ComposedQuorum, QuorumInputs, compose_quorum};
 
 pub use crate::objects::*;
 
@@ -57,6 +59,36 @@ pub fn quorum((version, status): (u64, RedisQuorumStatus)) -> RedisQuorum {
 /// The version of the `RedisQuorum`, and its status.
 pub fn status_of(quorum: &RedisQuorum) -> (u64, RedisQuorumStatus) {
     (version(quorum.metadata.resource_version.as_deref()), quorum.status.clone().unwrap_or_default())
+}
+
+/// What a process writes about its quorum: which nodes vote, and who leads.
+pub fn compose(
+    previous: &RedisQuorumStatus,
+    now: Timestamp,
+    votes: &[bool],
+    majority: usize,
+    leader: Option<&String>,
+) -> ComposedQuorum {
+    let node = |(name, &votes): (usize, &bool)| NodeStatus {
+        name: format!("node-{name}"),
+        state: if votes { NodeState::Up } else { NodeState::Down },
+        version: None,
+        clock_offset_millis: None,
+        message: None,
+        last_refusal: None,
+    };
+    compose_quorum(&QuorumInputs {
+        previous,
+        generation: None,
+        now,
+        fingerprint: None,
+        nodes: &votes.iter().enumerate().map(node).collect::<Vec<_>>(),
+        majority,
+        evaluated: true,
+        obstacle: None,
+        mismatch: None,
+        leader: leader.map(String::as_str),
+    })
 }
 
 /// The leader that a status names.

@@ -52,11 +52,8 @@ impl World {
 
     /// The quorums have been read: the leases can be opened on this one.
     pub fn quorum_read(&mut self, process: usize) {
-        let (valid, open) = self.quorum_resources[self.processes[process].cluster].specs();
-        let (open, valid) = (Some(open), Some(valid));
-        self.quorum_changed(process, QuorumFacts { read: true, open, valid, ..QuorumFacts::default() });
+        self.processes[process].quorum = Arc::new(QuorumFacts { read: true, ..QuorumFacts::default() });
         self.nodes_changed(process);
-        self.wake_leader(process);
         self.tell_engine(process, Input::QuorumsRead);
     }
 
@@ -81,21 +78,17 @@ impl World {
         }
         let resource = &self.quorum_resources[operator.cluster];
         let (denied, (valid, open)) = (resource.denied, resource.specs());
-        let (valid, open) = (Some(valid), Some(open));
         let obstacle = (denied || resource.no_secret)
             .then(|| (LeaseReady::InvalidReference, "the quorum cannot be used".to_owned()));
+        let (valid, open) = (Some(valid), Some(open));
         let after = QuorumFacts { up, evaluated, obstacle, denied, valid, open, ..QuorumFacts::clone(&before) };
         if after != *before {
-            self.quorum_changed(process, after);
+            let facts = Arc::new(after);
+            self.processes[process].quorum = facts.clone();
+            let authority = self.authority(process);
+            self.tell_engine(process, Input::Quorum { name: QUORUM.into(), facts: Some(facts), authority });
             self.wake_leader(process);
         }
-    }
-
-    fn quorum_changed(&mut self, process: usize, facts: QuorumFacts) {
-        let facts = Arc::new(facts);
-        self.processes[process].quorum = facts.clone();
-        let authority = self.authority(process);
-        self.tell_engine(process, Input::Quorum { name: QUORUM.into(), facts: Some(facts), authority });
     }
 
     pub fn connected(&mut self, process: usize, node: usize, run_id: RunId) {
@@ -204,13 +197,7 @@ impl World {
         self.carry_out_findings(process);
     }
 
-    pub fn judge_without(&mut self, process: usize, node: usize) {
-        let now = Time(self.local(process));
-        self.processes[process].judge.disconnected(now, Node(node as u8));
-        self.carry_out_findings(process);
-    }
-
-    fn carry_out_findings(&mut self, process: usize) {
+    pub fn carry_out_findings(&mut self, process: usize) {
         let boot = self.processes[process].boot;
         while self.processes[process].boot == boot {
             let Some(finding) = self.processes[process].judge.poll_effect() else { return };

@@ -39,19 +39,14 @@ impl World {
                 }
                 Effect::Outcome(ticket, outcome) => self.outcome(process, ticket, outcome),
                 Effect::Answered => {
-                    if self.processes[process].leader.as_mut().is_some_and(|leader| std::mem::take(&mut leader.asks)) {
+                    let leader = self.processes[process].leader.as_ref();
+                    if leader.is_some_and(|leader| leader.machine.awaits_api_answer()) {
                         self.wake_leader(process);
                     }
                     self.tell_engine(process, Input::ApiAnswered);
                 }
                 Effect::Unreachable(_) | Effect::Reachable(_) => {}
             }
-        }
-    }
-
-    pub fn wake_calls(&mut self, process: usize, now: Time) {
-        if self.processes[process].calls.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.dispatch(process);
         }
     }
 
@@ -67,7 +62,7 @@ impl World {
         match (ticket, outcome) {
             (Ticket::Engine(caller), outcome) => self.engine_outcome(process, caller, outcome),
             (Ticket::Leader, Outcome::Quorum(Ok(Some(quorum)))) => self.leader_read(process, &quorum),
-            (Ticket::Leader, Outcome::QuorumStatus(outcome)) => self.quorum_written(process, outcome),
+            (Ticket::Leader, Outcome::QuorumStatus(outcome)) => self.quorum_written(process, &outcome),
             (Ticket::Tokens { node, request }, Outcome::Tokens(Ok(token))) => {
                 self.tokens_read(process, node, request, token);
             }

@@ -1,15 +1,12 @@
 //! The election of one replica on the quorum: the shell around `redislease_plan::plan::Leadership`.
 
 use redislease_core::time::Time;
-use redislease_plan::api::quorum::{NodeState, NodeStatus};
 use redislease_plan::api::{RedisQuorum, RedisQuorumStatus};
 use redislease_plan::engine::Input;
 use redislease_plan::plan::calls::{CallError, Request};
 use redislease_plan::plan::{
     Authority, Command, Effect as Planned, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts,
-    QuorumStatusWriter,
 };
-use redislease_plan::status::{QuorumInputs, compose_quorum};
 
 use crate::api::objects;
 use crate::api::objects::{NAMESPACE, QUORUM, cluster};
@@ -28,14 +25,9 @@ const LAST_ANSWERS: Micros = 300 * MILLI;
 impl World {
     pub fn new_leader(&self, process: usize) -> Option<Leader> {
         let Process { cluster: of, boot, .. } = self.processes[process];
-        let machine = || Leadership::new(cluster(of), objects::instance(process), format!("start-{boot}"));
-        self.swarm.elects.then(|| Leader {
-            machine: machine(),
-            status_writer: QuorumStatusWriter::default(),
-            shown: Default::default(),
-            due: false,
-            asks: false,
-        })
+        let machine = Leadership::new(cluster(of), objects::instance(process), format!("start-{boot}"));
+        let (status_writer, shown) = Default::default();
+        self.swarm.elects.then_some(Leader { machine, status_writer, shown, due: false })
     }
 
     /// The authority of this process, and the lock on which it depends.
@@ -109,9 +101,7 @@ impl World {
             }
             LeadershipEffect::Keeper(command) => self.send_order(process, LOCK, Planned::Keeper(command)),
             LeadershipEffect::Probe => {
-                let operator = &mut self.processes[process];
-                operator.leader.iter_mut().for_each(|leader| leader.asks = true);
-                operator.calls.await_answer();
+                self.processes[process].calls.await_answer();
                 self.probe(process);
             }
             LeadershipEffect::ReadQuorum => {
@@ -138,29 +128,9 @@ impl World {
         let grant = (self.authority(process), self.processes[process].machine_of(LOCK).is_some());
         let Process { leader, quorum, votes, .. } = &mut self.processes[process];
         let Some(Leader { status_writer, shown: (version, shown), .. }) = leader else { return };
-        let node = |(name, &votes): (usize, &bool)| NodeStatus {
-            name: format!("node-{name}"),
-            state: if votes { NodeState::Up } else { NodeState::Down },
-            version: None,
-            clock_offset_millis: None,
-            message: None,
-            last_refusal: None,
-        };
-        let nodes: Vec<_> = votes.iter().enumerate().map(node).collect();
-        let instance = objects::instance(process);
+        let (instance, majority) = (objects::instance(process), self.swarm.quorum.majority());
         let compose = |leads: bool| {
-            let composed = compose_quorum(&QuorumInputs {
-                previous: shown,
-                generation: None,
-                now: wall,
-                fingerprint: None,
-                nodes: &nodes,
-                majority: self.swarm.quorum.majority(),
-                evaluated: true,
-                obstacle: None,
-                mismatch: None,
-                leader: leads.then_some(&instance),
-            });
+            let composed = objects::compose(shown, wall, votes, majority, leads.then_some(&instance));
             (quorum.evaluated && composed.status != *shown).then_some(composed)
         };
         if let Some(status) = status_writer.next(now, grant, Some(shown), compose) {
@@ -169,17 +139,15 @@ impl World {
         }
     }
 
-    pub fn quorum_written(&mut self, process: usize, outcome: Result<Box<RedisQuorum>, CallError>) {
-        let now = Time(self.local(process));
-        let Some(leader) = &mut self.processes[process].leader else { return };
-        leader.status_writer.ended(now, outcome.as_ref().map(|_| ()));
-        if self.is(Bug::ClaimLost)
-            && let Some(leader) = &mut self.processes[process].leader
-        {
-            leader.status_writer.withdraw_claim();
+    pub fn quorum_written(&mut self, process: usize, outcome: &Result<Box<RedisQuorum>, CallError>) {
+        let (now, loses_claims) = (Time(self.local(process)), self.is(Bug::ClaimLost));
+        let Some(Leader { status_writer, .. }) = &mut self.processes[process].leader else { return };
+        status_writer.ended(now, outcome.as_ref().map(|_| ()));
+        if loses_claims {
+            status_writer.withdraw_claim();
         }
         if let Ok(quorum) = outcome {
-            self.quorum_seen(process, objects::status_of(&quorum));
+            self.quorum_seen(process, objects::status_of(quorum));
         }
         self.wake_leader(process);
     }
@@ -196,21 +164,12 @@ impl World {
     }
 
     pub fn leader_read(&mut self, process: usize, quorum: &RedisQuorum) {
-        let now = Time(self.local(process));
-        let read = objects::status_of(quorum);
+        let (now, read) = (Time(self.local(process)), objects::status_of(quorum));
         let named = objects::leader_of(&read.1).map(str::to_owned);
         self.quorum_seen(process, read);
-        if let Some(leader) = &mut self.processes[process].leader {
-            leader.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
-            self.wake_leader(process);
-        }
-    }
-
-    pub fn leader_timer(&mut self, process: usize, now: Time) {
-        let deadline = self.processes[process].leader.as_ref().and_then(Leader::next_deadline);
-        if deadline.is_some_and(|deadline| deadline <= now) {
-            self.wake_leader(process);
-        }
+        let Some(leader) = &mut self.processes[process].leader else { return };
+        leader.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
+        self.wake_leader(process);
     }
 
     /// A graceful stop: the lock is released, published terms are left for the next process.

@@ -77,8 +77,12 @@ impl World {
         self.judge_in_time(process, now);
         self.wake_machines(process, now);
         self.wake_engine(process, now);
-        self.wake_calls(process, now);
-        self.leader_timer(process, now);
+        if self.processes[process].calls.next_deadline().is_some_and(|at| at <= now) {
+            self.dispatch(process);
+        }
+        if self.processes[process].leader.as_ref().and_then(Leader::next_deadline).is_some_and(|at| at <= now) {
+            self.wake_leader(process);
+        }
         self.nothing_spins(process, now);
     }
 

@@ -186,8 +186,6 @@ pub struct Leader {
     /// The status of the quorum by the newest event, read or answer, and its version.
     pub shown: (u64, RedisQuorumStatus),
     pub due: bool,
-    /// Whether it waits for any answer of the API server.
-    pub asks: bool,
 }
 
 impl Leader {

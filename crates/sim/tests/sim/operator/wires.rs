@@ -169,7 +169,9 @@ impl World {
         peer.gather = None;
         peer.tokens_asked += 1;
         self.tell_wire(process, node, Input::Closed);
-        self.judge_without(process, node);
+        let now = Time(self.local(process));
+        self.processes[process].judge.disconnected(now, Node(node as u8));
+        self.carry_out_findings(process);
         let delay = self.rng.between(20, 200) * MILLI;
         self.later(process, delay, Inside::Dial(Address { process, boot, node, conn: conn.number + 1 }));
     }
