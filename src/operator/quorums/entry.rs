@@ -274,7 +274,7 @@ impl QuorumEntry {
         }
         if self.retiring {
             let message = "it was replaced by one of another configuration: leases are ended on the old nodes first";
-            return Some((QuorumReady::InvalidSpec, message));
+            return Some((QuorumReady::QuorumUnavailable, message));
         }
         self.secrets.problem().map(|problem| (QuorumReady::InvalidReference, problem))
     }

@@ -95,7 +95,7 @@ reasons! {
         HeldByPeerCluster => True,
         /// No pod is eligible.
         NoCandidate => False,
-        /// Fewer than a majority of the quorum's nodes vote.
+        /// Fewer than a majority of the quorum's nodes vote, or the quorum was replaced and cannot be used yet.
         QuorumUnavailable => False,
         /// `spec.suspend` is true. If something runs on because it cannot be stopped, the message says so.
         Suspended => False,
@@ -181,7 +181,7 @@ reasons! {
     QuorumReady of Ready {
         /// A majority of the nodes votes.
         QuorumAvailable => True,
-        /// Fewer than a majority of the nodes vote.
+        /// Fewer than a majority of the nodes vote, or the RedisQuorum was replaced and leases are still ended on the old nodes.
         QuorumUnavailable => False,
         /// A Secret that the spec names does not exist, or its password or certificates cannot be used.
         InvalidReference => False,

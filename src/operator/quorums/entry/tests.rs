@@ -88,6 +88,17 @@ fn a_claim_ends_with_the_loss_of_the_quorum() {
     }
 }
 
+/// Nothing is to be corrected: the leases end on the old nodes.
+#[test]
+fn a_replaced_quorum_is_unavailable_and_not_invalid() {
+    let (mut entry, _) = following();
+    entry.take(quorum_of_three(), true);
+    entry.retiring = true;
+    let (reason, message) = entry.facts("default", "system").unwrap().obstacle.clone().unwrap();
+    assert_eq!(reason, LeaseReady::QuorumUnavailable);
+    assert!(message.contains("RedisQuorum system/default cannot be used: it was replaced"), "{message}");
+}
+
 /// One that reaches no node must not say for the others that the quorum is lost.
 #[test]
 fn a_follower_writes_its_name_when_it_claims_and_nothing_else() {
