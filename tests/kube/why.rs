@@ -60,7 +60,7 @@ fn redislease_why() -> Outcome {
     let now: Value = serde_json::from_str(&why(admin, &["-o", "json"])).expect("JSON");
     let said = now["holder"].to_string();
     assert!(said.contains("No pod holds the lease.") && said.contains("(Suspended)"), "{now}");
-    assert!(now["lastTerm"].to_string().contains("with reason Suspended: spec.suspend is true"), "{now}");
+    assert!(now["lastTerm"].to_string().contains("with reason Suspended: spec.suspend was set to true"), "{now}");
     assert_eq!(now["next"], json!(["The operator elects a pod when spec.suspend is false."]));
     Ok(())
 }

@@ -56,7 +56,7 @@ impl TermEnd {
                 EndCause::HolderUnhealthy => "the holder was not Ready, or did not run, for election.unhealthyAfter",
                 EndCause::NoLongerCandidate => "the holder is no longer a candidate",
                 EndCause::HandoverRequested => "a handover was requested",
-                EndCause::Suspended => "spec.suspend is true",
+                EndCause::Suspended => "spec.suspend was set to true",
                 EndCause::Deleted => "the RedisLease is being deleted",
                 EndCause::QuorumChanged => "the RedisQuorum was replaced by one with another configuration",
                 EndCause::NamespaceNotAllowed => {

@@ -52,7 +52,7 @@ fn end_of_a_quarantine_is_named_for_a_term_that_was_lost() {
 fn no_pod_takes_over_a_lease_that_is_suspended_or_deleted() {
     let mut situation = Situation::held();
     situation.spec["suspend"] = json!(true);
-    let ends = "The operator ends the term now: spec.suspend is true.";
+    let ends = "The operator ends the term now: spec.suspend was set to true.";
     assert_eq!(situation.explained().next, [ends, "The operator elects a pod when spec.suspend is false."]);
 
     // The operator must not or cannot stop what holds the lease.
