@@ -187,11 +187,19 @@ fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result
         requests.allowed(&Patch("web", json!({"metadata": {"annotations": {"owner.redislease.io/web": owner}}})))?;
         let [start, stop] = &workload.specs;
         for (key, misspelt) in include!("../../../crates/plan/src/plan/tests/workload/mistakes.rs") {
+            requests.send(&Patch("web", activate("active", start, &[])), &[])?;
             requests.send(&Patch("web", name(key, misspelt)), &[])?;
             requests.allowed(&Patch("web", activate("standby", stop, &[])))?;
             let other = json!({"metadata": {"labels": {"lease.redislease.io/other": "active"}}, "spec": start});
             requests.refuses(WORKLOAD_CONSENT, &Patch("web", other))?;
         }
+        // So can one that names another lease too.
+        let two = json!({"redislease.io/lease": "true", "redislease.io/activated-by": "other"});
+        requests.send(&Patch("web", activate("active", start, &[])), &[])?;
+        requests.send(&Patch("web", json!({"metadata": {"annotations": two}})), &[])?;
+        requests.allowed(&Patch("web", activate("standby", stop, &[])))?;
+        let other = json!({"metadata": {"labels": {"lease.redislease.io/other": "active"}}, "spec": start});
+        requests.refuses(WORKLOAD_CONSENT, &Patch("web", other))?;
         requests.send(&Patch("web", name("redislease.io/lease", "other")), &[])?;
         requests.refuses(WORKLOAD_CONSENT, &Patch("web", activate("active", start, &[])))?;
         let marks = json!({
