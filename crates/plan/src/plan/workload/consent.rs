@@ -65,7 +65,7 @@ fn missing(spec: &ValidLease, workload: &WorkloadFacts) -> Option<Missing> {
              that runs goes on, and the workload is not stopped when it ends."
         ))),
         (_, Some(named)) if named == lease => None,
-        (Some(named), None) if named == lease => differs(activation, &value).map(|want| {
+        (Some(named), None) if named == lease => differs(spec, activation, &value).map(|want| {
             Missing::Way(format!(
                 "The spec of the lease differs from the annotations of {title}, which choose how it is activated: {want}."
             ))
@@ -101,8 +101,19 @@ fn misspelt(workload: &WorkloadFacts) -> Option<String> {
     wrong.map(|(key, value)| format!("{key}={}", value.escape_debug()))
 }
 
-/// What the annotations of the workload must say for this activation; `None` if they say it.
-fn differs<'a>(activation: ClusterActivation, value: &impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+/// What the annotations of the workload must say for this spec; `None` if they say it.
+fn differs<'a>(
+    spec: &ValidLease,
+    activation: ClusterActivation,
+    value: &impl Fn(&str) -> Option<&'a str>,
+) -> Option<String> {
+    // A lease that the operator creates for a workload locks the key of its name, and so excludes that of each other cluster.
+    if *spec.keys != [spec.name.as_str()] {
+        let keys = spec.keys.join(", ");
+        return Some(format!(
+            "the spec locks the keys {keys}, so {ACTIVATED_BY_ANNOTATION} must name the lease instead"
+        ));
+    }
     // With another word the annotation is invalid, and it is unclear what the workload allows.
     let is = |way: &str| {
         let ways: Vec<&str> = value(ACTIVATION_ANNOTATION).unwrap_or_default().split(',').map(str::trim).collect();
@@ -214,6 +225,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Its keys do not exclude what the leases of other clusters start.
+    #[test]
+    fn a_lease_with_other_keys_needs_an_annotation_of_its_own() {
+        let annotations = json!({"redislease.io/lease": "billing", "redislease.io/activation": "scale",
+            "redislease.io/active-replicas": "3"});
+        let other = ValidLease { keys: vec!["x".into()], ..spec() };
+        let Some(Missing::Way(says)) = missing(&other, &workload(&annotations)) else { panic!("it starts nothing") };
+        assert!(says.contains("the keys x, so redislease.io/activated-by must name the lease instead"), "{says}");
+        assert_eq!(missing(&other, &workload(&json!({"redislease.io/activated-by": "billing"}))), None);
     }
 
     /// A message that is too long would keep the whole status from being written.
