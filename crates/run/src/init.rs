@@ -105,12 +105,17 @@ impl Init {
     }
 
     /// Starts the command after `--on-acquire` has succeeded, unless it was asked to stop meanwhile: then it counts as ended by that
-    /// signal, however the command of `--on-acquire` has ended.
+    /// signal, however the command of `--on-acquire` has ended. On a terminal only that command gets the signal.
     fn prepared(&mut self, end: Change, user: &[OsString]) -> io::Result<Option<Outcome>> {
         if !self.read_guard()? {
             return Ok(Some(Outcome::Failed("the guard process has ended".to_owned())));
         }
-        if let Some(signal) = self.stopped_by {
+        let stops = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM].map(|signal| signal as i32);
+        let killed_by = match end {
+            Change::Killed(signal) if stops.contains(&i32::from(signal)) => Some(i32::from(signal)),
+            _ => None,
+        };
+        if let Some(signal) = self.stopped_by.or(killed_by) {
             let code = exit::of_signal(u8::try_from(signal).unwrap_or_default());
             let why = format!("the command did not start: signal {signal} has come while that of --on-acquire ran");
             return Ok(Some(Outcome::NotStarted { code, why }));

@@ -23,7 +23,14 @@ use crate::{duration, signals};
 pub struct RunOptions {
     /// The URLs of 3 or 5 independent Redis masters, separated by commas: redis://host:port or rediss://host:port, each with a name
     /// before it if wanted, as in a=redis://host:port. Other processes see the command line: keep passwords in --redis-file
-    #[arg(long, env = "REDISLEASE_RUN_REDIS", value_name = "URLS", required_unless_present = "redis_file")]
+    // `--help` would show the passwords in the variable.
+    #[arg(
+        long,
+        env = "REDISLEASE_RUN_REDIS",
+        hide_env_values = true,
+        value_name = "URLS",
+        required_unless_present = "redis_file"
+    )]
     pub redis: Vec<String>,
 
     /// A file with one URL a line, such as redis://user:password@host:port. Lines that begin with # are ignored

@@ -92,6 +92,14 @@ fn no_error_shows_a_part_of_a_password() {
 }
 
 #[test]
+fn the_help_shows_no_password_of_a_variable() {
+    let help = Run::new(&["--help"]).env("REDISLEASE_RUN_REDIS", "redis://:secret@h:1");
+    let (code, out, err) = help.finish();
+    assert!(code == Some(0) && out.contains("REDISLEASE_RUN_REDIS"), "{code:?}: {err}");
+    assert!(!out.contains("secret") && !err.contains("secret"), "{out}{err}");
+}
+
+#[test]
 fn a_misplaced_url_is_not_shown() {
     for line in [&["--redis-file", "redis://:secret@h:1"][..], &["--redis", "redis://a:1,", "redis://:secret@h:1"]] {
         let err = errors_of_wrong(&[line, &["--lease", "a/b", "--", "true"]].concat());
