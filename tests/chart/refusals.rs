@@ -26,6 +26,10 @@ const REFUSED: &[(&[&str], &[&str])] = &[
         &["/image/pullPolicy", "value must be one of 'Always', 'IfNotPresent', 'Never'"],
     ),
     (&["--set=podSecurityContext.runAsUser=0"], &["/podSecurityContext/runAsUser", "minimum: got 0, want 1"]),
+    // The chart sets them itself, and the selector of the Deployment needs them.
+    (&["--set=commonLabels.app\\.kubernetes\\.io/part-of=platform"], &["/commonLabels", "app.kubernetes.io/part-of"]),
+    (&["--set=podLabels.app\\.kubernetes\\.io/name=other"], &["/podLabels", "app.kubernetes.io/name"]),
+    (&["--set=devRedis.image.tag="], &["/devRedis/image/tag", "does not match pattern"]),
     (&["--set=log.format=xml"], &["/log/format", "value must be one of 'text', 'json'"]),
     (&["--set=metrics.port=80"], &["/metrics/port", "minimum: got 80, want 1,024"]),
     // The kubelet would reach no probe.
