@@ -10,6 +10,7 @@ mod leadership;
 mod permits;
 mod publication;
 mod quorums;
+mod requested;
 mod roles;
 mod story;
 mod terms;
