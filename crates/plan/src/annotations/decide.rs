@@ -164,8 +164,9 @@ fn taken(workload: &WorkloadFacts, lease: &LeaseFacts) -> Problem {
 
 fn quorum_changed(desired: &Desired, lease: &LeaseFacts) -> Problem {
     let note = format!(
-        "Annotation {ANNOTATION_PREFIX}quorum is {:?} and must stay {:?}, because the quorum of a lease cannot be changed: \
-         remove {ANNOTATION_PREFIX}lease, wait until RedisLease {}/{} is deleted and one lease duration more, and add it again.",
+        "Annotation {ANNOTATION_PREFIX}quorum is {:?} and must stay {:?}, because the quorum of a lease cannot be changed. In each \
+         cluster that shares it, set spec.suspend of RedisLease {}/{} to true, wait one lease duration until its holder has stopped, \
+         remove {ANNOTATION_PREFIX}lease, and wait until the RedisLease is deleted. Then add the annotation again.",
         desired.spec.quorum_ref.name, lease.spec.quorum_ref.name, lease.namespace, lease.name
     );
     Problem { reason: NoticeReason::InvalidAnnotation, note }
