@@ -148,6 +148,8 @@ fn a_token_that_no_redis_node_gave_is_reported_and_ends_with_the_lease() -> Resu
     lease.wait_for_roles(&first, 3, SOON)?;
 
     // What the message says helps.
+    lease.patch(&json!({"spec": {"suspend": true}}))?;
+    lease.wait("suspended", AFTER_ONE_LEASE, |now| now.holder().is_none() && !now.is_active())?;
     lease.delete()?;
     let lease = installation.lease("great", "billing", &json!({}))?;
     let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;

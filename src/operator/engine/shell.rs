@@ -278,7 +278,7 @@ impl Outside for Shell {
                 self.connections.values().for_each(|(connection, _)| connection.nodes.floor_complete());
             }
             Effect::Implausible(ImplausibleToken { namespace, name, token }) => {
-                tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Delete the RedisLease and create it again.");
+                tracing::error!(namespace, name, %token, "Ignored the fencing token in the status of a RedisLease: no Redis node can have given it. Set spec.suspend to true and wait until the holder has stopped. Then delete the RedisLease and create it again.");
             }
         }
         None

@@ -189,7 +189,8 @@ fn implausible_token(lease: &RedisLease) -> Option<String> {
     let token = Some(latest_token(lease)).filter(|token| !token.is_plausible())?;
     Some(format!(
         "status.fencingToken is {token}, which no Redis node gave. A running term goes on, and no new term of this cluster can begin. \
-         Delete the RedisLease and create it again: the next token is then greater than every token that a Redis node gave."
+         Set spec.suspend to true and wait until the holder has stopped. Then delete the RedisLease and create it again: the next token \
+         is greater than every token that a Redis node gave."
     ))
 }
 

@@ -271,7 +271,8 @@ fn a_token_that_no_redis_node_gave_is_reported_and_reaches_no_pod() {
     story.status_mut().fencing_token = Some((1 << 53) - 1);
     story.turn();
     assert_eq!(story.ready().reason, "InvalidSpec");
-    assert!(story.ready().message.contains("Delete the RedisLease"), "{}", story.ready().message);
+    let message = story.ready().message;
+    assert!(message.contains("Set spec.suspend to true") && message.contains("delete the RedisLease"), "{message}");
     let active = story.status_to_write().condition(ConditionType::Active).unwrap().clone();
     assert_eq!(active.message, "a holds the lease with fencing token 7.");
     story.write();
