@@ -96,6 +96,12 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "--redis-file",
     ),
     (
+        "redislease run --redis-file /etc/redislease/quorum --beside-operator --longest-lease 60s --lease shop/importer \
+         -- /usr/local/bin/importer",
+        "crates/run/tests/run/options.rs",
+        "--beside-operator",
+    ),
+    (
         "redislease handover billing -n shop --to cluster/eu-west-1",
         "tests/kube/handover.rs",
         "\"--to=cluster/elsewhere\"",
