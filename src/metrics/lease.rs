@@ -309,9 +309,12 @@ const FAMILIES: [Family; 10] = [
         "Fencing token of the latest term; 0 if there was none.",
         |record, lines| lines.line("", locked(&record.status).token),
     ),
-    gauge("redislease_lease_held", "1 while a pod of this or another cluster holds the lease.", |record, lines| {
-        lines.line("", u8::from(locked(&record.status).held));
-    }),
+    gauge(
+        "redislease_lease_held",
+        "1 while a pod of this cluster holds the lease, or one of another cluster does and Ready is True here; a lease that \
+         is suspended here is not Ready.",
+        |record, lines| lines.line("", u8::from(locked(&record.status).held)),
+    ),
     gauge("redislease_lease_holder_info", "Always 1; the labels are the holder in status.", |record, lines| {
         if let Some(holder) = &locked(&record.status).holder {
             lines.line(holder, 1);

@@ -182,7 +182,7 @@ pub enum Measure {
 pub struct Shown {
     /// Whether a pod of this cluster is active.
     pub active: bool,
-    /// Whether a pod of this or another cluster holds the lease.
+    /// Whether a pod of this cluster holds the lease, or one of another cluster and the lease is Ready here.
     pub held: bool,
     /// Whether no pod holds the lease although one should.
     pub waiting: bool,
