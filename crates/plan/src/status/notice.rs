@@ -58,8 +58,8 @@ notices! {
     Released => Normal,
     /// A term was lost.
     LeaseLost => Warning,
-    /// The last two renewals failed. The lease is still held. It is lost when no renewal has succeeded for `leaseDuration` minus 1 %,
-    /// minus `gracePeriod`, minus 1 s (18.6 s with the defaults).
+    /// The last two renewals failed. The lease is still held. It is lost when no renewal has succeeded for `leaseDuration` minus 1 %
+    /// and 52 ms, minus `gracePeriod`, minus 1 s (18.6 s with the defaults).
     RenewFailing => Warning,
     /// No pod holds the lease, and no pod is eligible.
     NoCandidate => Warning,
