@@ -74,8 +74,8 @@ impl Assignment<'_> {
         if turn.is_deleting() || inputs.refused {
             unmark(now, workload, self.writer, self.out);
         } else if self.entitlement.holder.as_ref().is_some_and(|(uid, _)| *uid == workload.uid) {
-            // How it is to run is not certain if its annotations differ.
-            if !self.tests_stop(workload) && !inputs.differs {
+            // If its annotations differ, it is not started. One that runs gets its label back after a doubt.
+            if !self.tests_stop(workload) && (!inputs.differs || self.is_ours(workload)) {
                 self.start(workload);
             }
         } else if self.context.is_contending() && !self.writer.may_be_active(workload.object()) {
@@ -100,7 +100,12 @@ impl Assignment<'_> {
     fn start(&mut self, workload: &WorkloadFacts) {
         let &Context { turn, keeper, .. } = self.context;
         let token = self.entitlement.holder_token();
-        let active = self.switched(workload, PodRole::Active, token);
+        let active = if turn.inputs.differs {
+            // How it is to run is not certain.
+            DesiredRole { role: Some(PodRole::Active), token, ..DesiredRole::NONE }
+        } else {
+            self.switched(workload, PodRole::Active, token)
+        };
         let change = active.change;
         let is_active = carries(workload.object(), &turn.identity.name, &active);
         if is_active && change == PodChange::None && self.is_marked(workload) {

@@ -59,6 +59,28 @@ fn a_spelling_mistake_in_the_annotation_ends_no_term_and_begins_none() {
     }
 }
 
+/// The label selects the endpoints of a Service.
+#[test]
+fn after_a_doubt_a_misspelt_annotation_keeps_only_the_replicas_as_they_are() {
+    let mut story = Story::running();
+    story.change_workload("30", |workload| {
+        workload.annotations.set("redislease.io/activated-by", None);
+        workload.annotations.set("redislease.io/leese", Some("billing"));
+        workload.run = Run::Replicas(2);
+    });
+    story.write();
+    story.view(uncertain(held_by_here()));
+    story.write();
+    story.pass(2000);
+    story.finish();
+    assert_eq!(story.run(), (Some("standby".into()), Run::Replicas(2)));
+    story.view(held(held_by_here()));
+    story.write();
+    story.read_lease();
+    story.finish();
+    assert_eq!(story.run(), (Some("active".into()), Run::Replicas(2)));
+}
+
 #[test]
 fn a_workload_without_consent_is_not_touched_and_the_condition_says_what_to_add() {
     let mut story = Story::of_cluster(2);
