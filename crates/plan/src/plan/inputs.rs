@@ -63,11 +63,16 @@ impl Turn<'_> {
 
     /// Whether the keeper uses another quorum than the spec names now.
     pub fn replaces(&self, link: &KeeperLink) -> bool {
-        match (&self.inputs.quorum, &link.quorum) {
-            (Some(now), Some(then)) => now.id != then.id,
-            (None, Some(_)) => self.facts.quorum.replaced,
-            _ => false,
-        }
+        is_replaced(self.facts, self.inputs.quorum.as_deref(), link)
+    }
+}
+
+/// Whether the keeper uses another quorum than `now`, the one that the spec names.
+pub(super) fn is_replaced(facts: &Facts, now: Option<&OpenQuorum>, link: &KeeperLink) -> bool {
+    match (now, &link.quorum) {
+        (Some(now), Some(then)) => now.id != then.id,
+        (None, Some(_)) => facts.quorum.replaced,
+        _ => false,
     }
 }
 

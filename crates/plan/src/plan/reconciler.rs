@@ -10,7 +10,7 @@ use super::contend::Contention;
 use super::context::Context;
 use super::handover::Handovers;
 use super::holder::{HolderReads, holder_pod, never_started, revoked};
-use super::inputs::{Inputs, Objections, Turn};
+use super::inputs::{Inputs, Objections, Turn, is_replaced};
 use super::keeper::Keeper;
 use super::keeper_link::{KeeperLink, holder_of};
 use super::key_reads::KeyReads;
@@ -236,15 +236,17 @@ impl Reconciler {
         let has_term = link.is_some_and(|link| !link.is_idle()) || Recorded::of(turn.lease).is_some();
         let quorum = turn.facts.quorum.open.clone().filter(|_| !turn.facts.quorum.denied || has_term);
         self.handover.follow(turn, link, out);
-        let ends_by_request =
-            turn.lease.spec.suspend || turn.facts.quorum.denied || self.handover.new_request(turn).is_some();
+        let ends_by_request = turn.lease.spec.suspend
+            || turn.facts.quorum.denied
+            || link.is_some_and(|link| is_replaced(turn.facts, quorum.as_deref(), link))
+            || self.handover.new_request(turn).is_some();
         // The test follows when the term is confirmed and published. Another process that decides may have started the holder of a
         // term that this one publishes.
         let is_running = link.is_some_and(|link| link.running().is_some()) || is_adoptable(turn.lease, link);
         let objections = Objections {
             stop_test: self.roles.stop_test(turn.facts, ends_by_request && is_running).cloned(),
             is_running,
-            forbidden: self.roles.forbidden(turn.now, out),
+            forbidden: self.roles.forbidden(turn.now, turn.facts, out),
             refused_stop: self.roles.refused_stop(turn.facts),
             block: quorum.as_ref().and_then(|quorum| self.block.update(turn, quorum, link, out)),
             cools_down: self.contention.cooldown_until(turn.now).is_some(),

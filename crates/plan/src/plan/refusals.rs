@@ -52,9 +52,12 @@ impl Refusals {
 
     /// Why the workload cannot be started and stopped, if the operator has no right to write to it: no term begins, and one whose
     /// workload is stopped ends, so that another cluster can start its workload.
-    pub fn forbidden(&mut self, now: Time, out: &mut Effects) -> Option<String> {
-        let until = self.0.as_ref()?.forbidden_until?;
-        if now >= until {
+    ///
+    /// `workload`: the UID of the candidate, if it is known. A refusal of another workload says nothing about it.
+    pub fn forbidden(&mut self, now: Time, workload: Option<&str>, out: &mut Effects) -> Option<String> {
+        let refusal = self.0.as_ref()?;
+        let until = refusal.forbidden_until?;
+        if now >= until || workload.is_some_and(|uid| uid != refusal.uid) {
             self.0 = None;
             return None;
         }

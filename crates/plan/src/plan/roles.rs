@@ -66,8 +66,9 @@ impl Roles {
         self.writer.is_writing()
     }
 
-    pub fn forbidden(&mut self, now: Time, out: &mut Effects) -> Option<String> {
-        self.refusals.forbidden(now, out)
+    /// Why the operator must not write to the workload.
+    pub fn forbidden(&mut self, now: Time, facts: &Facts, out: &mut Effects) -> Option<String> {
+        self.refusals.forbidden(now, facts.workload().map(|workload| workload.uid.as_str()), out)
     }
 
     /// What runs on, and why the API server refuses to stop it.

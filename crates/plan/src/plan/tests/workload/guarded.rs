@@ -175,6 +175,11 @@ fn a_cluster_that_may_not_write_to_its_workload_gives_the_lease_up_and_says_so()
     story.view(idle(0));
     story.answer();
     assert_eq!(story.wanted(), None);
+    // The refusal of a workload says nothing about another one of its name.
+    let mut again = story.clone();
+    again.workload_is(WorkloadFacts { uid: "uid-again".into(), ..story.workload() });
+    again.answer();
+    assert_eq!(again.wanted().as_deref(), Some("billing"), "{:?}", again.effects);
     // Nor can it write to the workload that was the candidate before.
     let other = WorkloadFacts { uid: "uid-other".into(), name: "other".into(), ..Story::running().workload() };
     story.facts.stray_workloads = vec![Arc::new(other)];
