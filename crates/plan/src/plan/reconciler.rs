@@ -19,10 +19,11 @@ use super::output::{Effects, Output};
 use super::publish::Publisher;
 use super::recorded::Recorded;
 use super::roles::Roles;
-use super::workload::{is_of_earlier, is_unproven};
+use super::workload::{is_unproven, waits_for_deletion};
 use super::{
     Authority, CandidateFacts, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge, QuorumFacts,
 };
+use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::QuorumIdentity;
 use crate::api::validated::{Candidates, Readiness};
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
@@ -92,7 +93,9 @@ impl Machine for Reconciler {
     fn handle(&mut self, now: Time, event: Event) {
         match event {
             Event::Facts(mut facts) => {
-                if is_of_earlier(&facts) || is_unproven(&facts) {
+                if let Some(why) = waits_for_deletion(&facts) {
+                    facts.candidates = CandidateFacts::Unusable(LeaseReady::Unheld, why);
+                } else if is_unproven(&facts) {
                     facts.candidates = CandidateFacts::Unknown;
                 }
                 self.turn(now, &facts);

@@ -28,11 +28,18 @@ pub fn heir<'a>(turn: &'a Turn<'_>) -> Option<&'a WorkloadFacts> {
     turn.facts.workload().filter(|workload| is_made_for(turn.lease, workload))
 }
 
-/// Whether the candidate is a workload, and the lease belongs to an earlier one of its name.
-pub fn is_of_earlier(facts: &Facts) -> bool {
-    let (Some(lease), Some(workload)) = (&facts.lease, facts.workload()) else { return false };
+/// If the candidate is a workload, and the lease belongs to an earlier one of its name: why nothing starts, as a clause.
+pub fn waits_for_deletion(facts: &Facts) -> Option<String> {
+    let (lease, workload) = (facts.lease.as_ref()?, facts.workload()?);
     let mut owners = lease.metadata.owner_references.iter().flatten();
     let title = (workload.kind.as_str(), workload.name.as_str());
-    is_made_for(lease, workload)
-        && owners.any(|owner| (owner.kind.as_str(), owner.name.as_str()) == title && owner.uid != workload.uid)
+    let is_of_earlier = is_made_for(lease, workload)
+        && owners.any(|owner| (owner.kind.as_str(), owner.name.as_str()) == title && owner.uid != workload.uid);
+    is_of_earlier.then(|| {
+        format!(
+            "the RedisLease belongs to an earlier {} {}, which was deleted: no term begins until the garbage collector of Kubernetes \
+             has deleted the RedisLease too, and the operator has created another one",
+            title.0, title.1
+        )
+    })
 }

@@ -39,7 +39,7 @@ mod unfit;
 
 pub(super) use consent::{Missing, missing_consent};
 use heir::owner_of;
-pub(super) use heir::{heir, is_made_for, is_of_earlier};
+pub(super) use heir::{heir, is_made_for, waits_for_deletion};
 pub(super) use state::WorkloadState;
 pub(super) use unfit::is_unproven;
 

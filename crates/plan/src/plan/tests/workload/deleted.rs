@@ -131,6 +131,11 @@ fn nothing_starts_for_a_lease_of_an_earlier_workload() {
     story.facts.holder = PodKnowledge::Gone { stopped: false };
     let mut story = story.again(0);
     assert_eq!((story.commands(), story.role_writes()), (vec![], vec![]), "{:?}", story.effects);
+    let mut lost = story.clone();
+    lost.lose(held_by_here());
+    lost.view(idle(0));
+    let message = lost.shown(ConditionType::Ready).message;
+    assert!(message.starts_with("the RedisLease belongs to an earlier Deployment billing, which"), "{message}");
     story.lease_mut().spec.suspend = true;
     story.turn();
     assert_eq!(
