@@ -26,6 +26,9 @@ pub const ACTIVATION_ANNOTATION: &str = "redislease.io/activation";
 /// Annotation of a workload: the number of replicas where it is active.
 pub const REPLICAS_ANNOTATION: &str = "redislease.io/active-replicas";
 
+/// Annotation of a workload: the name of the RedisQuorum of its lease.
+pub const QUORUM_ANNOTATION: &str = "redislease.io/quorum";
+
 /// Prefix of the annotations that users write.
 pub const ANNOTATION_PREFIX: &str = "redislease.io/";
 

@@ -28,6 +28,8 @@ pub struct WorkloadFacts {
     pub run: Run,
     /// Whether Kubernetes deletes volumes of its pods when it is scaled down.
     pub deletes_volumes: bool,
+    /// Whether Kubernetes stops its pods one after the other, and none while a later one is not Ready.
+    pub stops_in_order: bool,
     /// Whether it is being deleted: its controller ignores it, so its pods end and no other start.
     pub deleting: bool,
 }
@@ -61,6 +63,8 @@ impl WorkloadFacts {
             run,
             // Other kinds do not have this field.
             deletes_volumes: spec["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Delete",
+            // The API server writes the default.
+            stops_in_order: spec["podManagementPolicy"] == "OrderedReady",
             deleting: metadata.deletion_timestamp.is_some(),
         })
     }

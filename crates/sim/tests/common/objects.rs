@@ -215,6 +215,7 @@ pub fn deployment(number: u32, place: usize, replicas: i32) -> WorkloadFacts {
         annotations: [(names::ACTIVATED_BY_ANNOTATION.to_owned(), lease_name(place))].into_iter().collect(),
         run: Run::Replicas(replicas),
         deletes_volumes: false,
+        stops_in_order: false,
         deleting: false,
     }
 }
