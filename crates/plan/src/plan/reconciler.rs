@@ -375,6 +375,7 @@ impl Reconciler {
         let quorum = link.and_then(|link| link.quorum.as_ref()).or(inputs.quorum.as_ref());
         let current = facts.quorum.open.as_ref();
         let takeover_risk = spec.and_then(takeover::risk);
+        let holder = link.and_then(|link| holder_of(&link.view));
         compose(&status::Inputs {
             previous: lease.status.as_ref().unwrap_or(&none),
             generation: lease.metadata.generation,
@@ -405,6 +406,7 @@ impl Reconciler {
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
             takeover_risk: takeover_risk.as_deref(),
             start: self.roles.start_waits(),
+            refused: holder.as_ref().and_then(|holder| self.roles.refused_grant(facts, &holder.pod_uid)),
             runs_on: inputs.runs_on.as_deref(),
             handover: self.handover.outlook(),
         })

@@ -50,6 +50,13 @@ impl Refusals {
         refusal.map(|refusal| refusal.why.as_str())
     }
 
+    /// Why the API server has not stored what makes the pod or workload with this UID active.
+    pub fn of_grant(&self, uid: &str) -> Option<&str> {
+        let is_stop = |change| change == PodChange::Delete || matches!(change, PodChange::Run(run) if run.is_stopped());
+        let refusal = self.0.as_deref().filter(|one| one.uid == uid && !one.dry_run && !is_stop(one.change));
+        refusal.map(|refusal| refusal.why.as_str())
+    }
+
     /// Why the workload cannot be started and stopped, if the operator has no right to write to it: no term begins, and one whose
     /// workload is stopped ends, so that another cluster can start its workload.
     ///

@@ -30,7 +30,7 @@ use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcom
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
-use crate::election::{HolderName, PodFacts};
+use crate::election::{HolderName, Object, PodFacts};
 
 /// Why the operator cannot stop a workload.
 const BEING_DELETED: &str = "it is being deleted, and its controller ignores changes";
@@ -69,6 +69,23 @@ impl Roles {
     /// Why the operator must not write to the workload.
     pub fn forbidden(&mut self, now: Time, facts: &Facts, out: &mut Effects) -> Option<String> {
         self.refusals.forbidden(now, facts.workload().map(|workload| workload.uid.as_str()), out)
+    }
+
+    /// Why the API server has not stored what makes the holder with this UID active.
+    pub fn refused_grant(&self, facts: &Facts, holder: &str) -> Option<&str> {
+        let why = self.refusals.of_grant(facts.workload().map_or(holder, |workload| &workload.uid))?;
+        let label = names::role_label(self.writer.lease());
+        let is_active = |object: Object<'_>| {
+            role_of(object, &label) == Some(PodRole::Active.as_str())
+                && object.gates.is_empty()
+                && object.run.is_none_or(|run| !run.is_stopped())
+        };
+        let holds = |pod: &&Arc<PodFacts>| pod.uid == holder;
+        let is_active = match facts.workload() {
+            Some(workload) => is_active(workload.object()),
+            None => facts.pods().find(holds).is_none_or(|pod| is_active(pod.object())),
+        };
+        (!is_active).then_some(why)
     }
 
     /// What runs on, and why the API server refuses to stop it.

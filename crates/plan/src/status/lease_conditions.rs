@@ -85,6 +85,10 @@ impl LeaseConditions<'_> {
         for more in [self.inputs.start, self.inputs.takeover_risk].into_iter().flatten() {
             held = format!("{held} {more}");
         }
+        if let Some(why) = self.inputs.refused {
+            let message = format!("{held} The API server refuses the write that makes it active: {why}.");
+            return self.conditions.set(LeaseReady::Forbidden, message);
+        }
         self.conditions.set(LeaseReady::HeldHere, held);
     }
 

@@ -135,6 +135,7 @@ impl Scenario {
             takeover_risk: None,
             runs_on: None,
             start: None,
+            refused: None,
             handover: None,
         })
     }

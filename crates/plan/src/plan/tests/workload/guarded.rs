@@ -73,7 +73,8 @@ fn a_suspended_lease_says_that_its_workload_runs_on() {
     replaced.write();
     replaced.workload_is(WorkloadFacts { uid: "uid-other".into(), ..deployment(2) });
     replaced.turn();
-    assert_eq!(ready(&replaced), suspension, "it is another one");
+    let says = ready(&replaced);
+    assert!(says.contains("runs on, because it ran before"), "it is another one: {says}");
     story.write();
     story.pass(10_000);
     story.finish();
@@ -159,6 +160,27 @@ fn a_right_that_is_withdrawn_ends_no_term_of_a_workload_that_runs() {
     story.workload_answered(refusal(FORBIDDEN));
     assert_eq!(story.commands(), []);
     assert_eq!(story.ready().reason, "Forbidden");
+}
+
+/// The lease is held, and its job runs nowhere.
+#[test]
+fn a_start_that_is_refused_is_shown_until_it_is_stored() {
+    let mut story = Story::published(0);
+    story.pods();
+    story.read_lease();
+    assert_eq!(story.switches()[0].0, Some(PodRole::Active));
+    story.workload_answered(refusal("a policy"));
+    assert_eq!(story.commands(), []);
+    let ready = story.ready();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Forbidden"), "{}", ready.message);
+    assert!(ready.message.contains("refuses the write that makes it active: a policy"), "{}", ready.message);
+    story.write();
+    // Somebody else starts it.
+    story.change_workload("40", |workload| {
+        workload.run = Run::Replicas(3);
+        workload.labels.insert(LABEL.into(), "active".into());
+    });
+    assert_eq!(story.ready().reason, "HeldHere");
 }
 
 /// The operator lacks a right: the flag and the consent are there.
