@@ -13,13 +13,16 @@ use super::workload::{Missing, missing_consent};
 use super::{CandidateFacts, Facts, Identity, OpenQuorum, PodKnowledge};
 use crate::api::conditions::LeaseReady;
 use crate::api::{RedisLease, ValidLease, names};
-use crate::election::EndCause;
+use crate::election::{EndCause, WorkloadFacts};
 use crate::status::Obstacle;
 
 const BEING_DELETED: &str = "No pod of this cluster holds the lease, and none is elected: the RedisLease is being deleted. It stays \
                              until its metadata.finalizers are removed.";
 
 const GOES_ON: &str = " The term goes on although spec.suspend is true, because the operator cannot stop what runs.";
+
+const FIRST_CONTACT: &str = "The workload runs on, because it ran before the lease had a term: the operator stops it when another \
+                             cluster holds the lease. Stop it yourself if it must not run.";
 
 /// What all parts of a reconciler know in one turn.
 #[derive(Clone, Debug)]
@@ -156,7 +159,9 @@ impl Inputs {
             is_running.then(|| goes_on(turn, is_off, stop_refused)).flatten(),
             // Until the test is over, the term goes on.
             (lease.spec.suspend && !tests_stop).then(|| {
-                let runs_on = inputs.runs_on.iter().map(|runs_on| format!(" {runs_on}")).collect::<String>();
+                let runs_on =
+                    inputs.runs_on.clone().or_else(|| is_first_contact(turn).then(|| FIRST_CONTACT.to_owned()));
+                let runs_on = runs_on.iter().map(|runs_on| format!(" {runs_on}")).collect::<String>();
                 (LeaseReady::Suspended, format!("spec.suspend is true: no pod is elected until it is false.{runs_on}"))
             }),
             facts.spec.problem.clone().map(|problem| (LeaseReady::InvalidSpec, problem)),
@@ -214,6 +219,13 @@ fn goes_on(turn: &Turn<'_>, is_off: bool, refused: Option<Box<str>>) -> Option<(
         PodKnowledge::Workload | PodKnowledge::Unseen | PodKnowledge::Gone { .. } => "workload".to_owned(),
     };
     refused.map(|why| (LeaseReady::Forbidden, format!("The operator cannot stop the {what}: {why}.{goes_on}")))
+}
+
+/// Whether the candidate is a workload that runs, and that its lease has never written.
+fn is_first_contact(turn: &Turn<'_>) -> bool {
+    let owner = names::owner_annotation(&turn.identity.name);
+    let is_new = |workload: &&WorkloadFacts| workload.annotations.get(&owner).is_none();
+    turn.facts.workload().filter(is_new).is_some_and(|workload| !workload.run.is_stopped())
 }
 
 /// What runs on after its term, as a sentence. `refused`: what the API server has refused to stop, and why.

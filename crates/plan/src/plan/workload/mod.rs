@@ -15,7 +15,7 @@
 //! - *Doubt.* While a term is unconfirmed, only the label moves.
 
 use redislease_core::lease::{Refusal, Standing};
-use redislease_core::op::Token;
+use redislease_core::op::{Stage, Token};
 use redislease_core::time::Time;
 
 use super::activation::switched;
@@ -202,15 +202,19 @@ impl Assignment<'_> {
     }
 
     /// Whether an attempt that began after the workload was first seen was answered: another cluster or another lease holds the
-    /// lease, and its keys still last.
+    /// lease, and its keys still last. A suspended lease makes no attempt: a read of the keys tells.
     fn others_hold(&self) -> bool {
         let Context { turn, keeper, .. } = self.context;
         let Some(view) = keeper.view() else { return false };
-        let (Some(Refusal { asked_at, until }), Some(by)) = (view.refusal, &view.refused_by) else { return false };
+        let Some(by) = &view.refused_by else { return false };
+        let is_known = match view.refusal {
+            Some(Refusal { asked_at, until }) => self.state.is_known_before(asked_at) && turn.now < until,
+            None => turn.lease.spec.suspend && view.keys_read && by.stage == Stage::Term,
+        };
         let Ok(name) = by.metadata.parse::<HolderName>() else { return false };
         let is_other = name.cluster.uid != turn.identity.cluster.uid
             || (&*name.namespace, &name.lease) != (&*turn.identity.namespace, &turn.identity.name);
-        is_other && self.state.is_known_before(asked_at) && turn.now < until
+        is_other && is_known
     }
 
     /// Only an attempt can tell who holds the lease.
