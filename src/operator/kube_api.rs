@@ -44,6 +44,11 @@ pub fn lacks_kind(error: &CallError) -> bool {
     matches!(error, CallError::NotFound) || matches!(error, CallError::Unanswered(text) if text.ends_with("(404)"))
 }
 
+/// Whether the operator lacks the right to the call.
+pub fn is_forbidden(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(text) if text.ends_with("(403)"))
+}
+
 /// The error of a call that failed.
 fn failed(error: kube::Error) -> CallError {
     match error {
