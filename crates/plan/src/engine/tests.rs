@@ -125,6 +125,16 @@ fn time_and_answers_of_the_api_server_are_followed_by_turns() {
     assert_eq!(seen("a").len(), 1, "the lease does not wait for an answer any more");
 }
 
+/// An answer that comes at once, before the lease waits for it, would be missed.
+#[test]
+fn a_lease_waits_for_an_answer_before_its_effects_are_carried_out() {
+    let mut world = World::listed();
+    world.lease("n", "a");
+    script("a", |script| (script.effects, script.awaits) = (vec![Planned::Probe], true));
+    world.work();
+    assert_eq!(world.done(), ["await", "a/0 Probe"]);
+}
+
 #[test]
 fn a_replica_that_does_not_lead_does_not_count_the_time_without_a_holder() {
     let mut world = World::listed();

@@ -91,6 +91,13 @@ impl<M: Machine> Engine<M> {
     fn finish_turn(&mut self, now: Time, id: LeaseId, turned: &Turned) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         let planned: Vec<Planned> = std::iter::from_fn(|| lease.machine.poll_effect()).collect();
+        // Before the effects: one of them may be the probe whose answer the lease waits for.
+        if lease.machine.awaits_api_answer() {
+            self.awaiting.insert(id);
+            self.effects.push_back(Effect::AwaitAnswer);
+        } else {
+            self.awaiting.remove(&id);
+        }
         if !planned.is_empty()
             && let Some(subject) = self.subject(id)
         {
@@ -121,12 +128,6 @@ impl<M: Machine> Engine<M> {
         }
         self.permits.record(&id, &entry.quorum, &entry.namespace, turned.permitted, machine.permit_uses());
         self.timers.set(id, machine.next_deadline());
-        if machine.awaits_api_answer() {
-            self.awaiting.insert(id);
-            self.effects.push_back(Effect::AwaitAnswer);
-        } else {
-            self.awaiting.remove(&id);
-        }
     }
 
     /// The subject of effects of the lease.
