@@ -300,7 +300,9 @@ impl RoleWriter {
         let without_fence = write.without_fence(&self.lease);
         let altered = without_fence.as_ref().unwrap_or(&write).altered_in(&self.lease, pod);
         let stores_nothing_else = write.dry_run || (without_fence.is_some() && altered.is_none());
-        if let Some(correction) = self.guard.sent(now, &guarded_as, desired.guarded(), stores_nothing_else) {
+        let correction = self.guard.sent(now, &guarded_as, desired.guarded(), stores_nothing_else);
+        // A second deletion only means that the watch lags behind: nobody has undone the first one.
+        if let Some(correction) = correction.filter(|_| !desired.is_deletion()) {
             report_correction(pod, write.workload, altered.as_ref(), correction, out);
         }
         self.note_fence(pod.uid, write.change, false);

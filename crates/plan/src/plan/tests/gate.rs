@@ -133,6 +133,18 @@ fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
     }
 }
 
+/// A pod without a node is deleted at once. The watch may show that after the next turn.
+#[test]
+fn a_repeated_deletion_is_not_counted_as_a_correction() {
+    let mut story = Story::started_a();
+    story.lose(term(1, 7, "a"));
+    story.accept_standby();
+    for _ in 0..2 {
+        assert_eq!((story.changes(), story.corrected(None)), (vec![("a".into(), PodChange::Delete)], 0));
+        story.role_answered("a", RoleOutcome::Written(None));
+    }
+}
+
 /// Another replica may continue the term until the status says that it has ended.
 #[test]
 fn a_pod_that_lost_the_lease_is_not_deleted_while_the_status_waits_for_its_turn() {
