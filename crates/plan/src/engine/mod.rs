@@ -5,6 +5,7 @@
 //! them out before it gives the next input; a process can end between any two of them.
 
 pub mod annotated;
+mod authorities;
 mod effect;
 mod input;
 mod mistakes;
@@ -27,6 +28,7 @@ pub use crate::index::Watched;
 use crate::index::{Index, LeaseId, Timers};
 pub use crate::plan::Machine;
 use crate::plan::{Allowed, Event, Identity, Permits};
+use authorities::Authorities;
 pub use effect::{Caller, Effect, PodName, Subject};
 pub use input::{Input, Surroundings};
 use mistakes::Mistakes;
@@ -73,6 +75,7 @@ pub struct Engine<M: Machine> {
     /// Leases that need a turn after the next answer of the API server.
     awaiting: BTreeSet<LeaseId>,
     permits: Permits<LeaseId>,
+    authorities: Authorities,
     /// Whether the labels of leases that do not exist were looked for.
     swept: bool,
     /// Marks of leases that do not exist, whose removal the API server refused.
@@ -91,6 +94,7 @@ impl<M: Machine> Engine<M> {
             leases: BTreeMap::new(),
             timers: Timers::default(),
             awaiting: BTreeSet::new(),
+            authorities: Authorities::default(),
             swept: false,
             refused: Refused::default(),
             mistakes: Mistakes::default(),

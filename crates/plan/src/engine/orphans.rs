@@ -12,20 +12,34 @@ use crate::plan::{Allowed, PodChange, Priority, RoleOutcome, RoleWrite, is_writt
 use super::{Caller, Effect, Engine, Machine, OrphanKey};
 
 impl<M: Machine> Engine<M> {
-    /// Removes the roles of leases that do not exist from pods: once after leases and pods were listed, again after
-    /// an unreadable lease is deleted, and when this replica begins to lead.
-    pub(super) fn sweep(&mut self, now: Time, again: bool) {
-        if !self.index.is_listed() || (self.swept && !again) {
+    /// Removes the roles of leases that do not exist from pods, once after leases and pods were listed.
+    pub(super) fn sweep(&mut self, now: Time) {
+        if !self.swept {
+            self.sweep_again(now);
+        }
+    }
+
+    /// As [`Engine::sweep`], again: after an unreadable lease is deleted, and when this replica begins to lead.
+    pub(super) fn sweep_again(&mut self, now: Time) {
+        if !self.index.is_listed() {
             return;
         }
         self.swept = true;
-        // At the start of an older version, a newer one may lead and hold the leases that this one cannot read.
-        for orphan in self.index.orphans().into_iter().filter(|orphan| again || !orphan.unreadable) {
+        for orphan in self.index.orphans() {
             self.clear_orphan(now, &orphan);
         }
     }
 
+    /// Whether this process decides about every lease, also about one that it cannot read, whose quorum is unknown. Otherwise a newer
+    /// version that leads may hold such a lease.
+    pub(super) fn leads_everywhere(&self) -> bool {
+        self.mistakes.quorums_read && self.authorities.lead_everywhere()
+    }
+
     pub(super) fn clear_orphan(&mut self, now: Time, orphan: &Orphan) {
+        if orphan.unreadable && !self.leads_everywhere() {
+            return;
+        }
         if let Some(write) = role_without_lease(orphan, self.config.allowed) {
             let namespace: Arc<str> = orphan.object.object().namespace.into();
             let (lease, object) = (orphan.lease.as_str().into(), write.uid.as_str().into());

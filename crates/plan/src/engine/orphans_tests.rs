@@ -37,6 +37,8 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     let removed = "gone on p: None None";
     assert_eq!(world.done(), ["floors complete", removed], "a newer version may lead, and read the lease");
     world.lead(Some(Authority::Lead));
+    assert_eq!(world.done(), [removed], "another quorum may exist");
+    world.take(Input::QuorumsRead);
     assert_eq!(world.done(), ["broken on p: Some(Standby) Some(\"8\")", removed]);
     let key = OrphanKey { namespace: "n".into(), lease: "gone".into(), object: "uid-p".into() };
     let answer = |outcome| Caller::Orphan(key.clone()).input(Outcome::Role("uid-p".into(), role(outcome))).unwrap();
@@ -62,6 +64,32 @@ fn labels_of_leases_that_do_not_exist_are_removed_once_everything_is_listed() {
     let metadata = lease("n", "broken").metadata;
     world.take(Input::Lease(Watched::DeletedUnreadable(Box::new(metadata))));
     assert_eq!(world.done(), ["broken on p: None None", removed]);
+}
+
+/// A newer version that leads can read these leases, and may hold them.
+#[test]
+fn the_roles_of_unreadable_leases_are_written_only_by_a_replica_that_leads_on_each_quorum() {
+    let mut world = World::listed();
+    let unreadable = |name| Box::new(lease("n", name).metadata);
+    for name in ["first", "second"] {
+        world.take(Input::Lease(Watched::Unreadable(unreadable(name))));
+    }
+    world.take(Input::Pod(Watched::Seen(Box::new(carrier("second", "active")))));
+    let authority = |quorum: &str, authority| Input::Authority(quorum.into(), authority);
+    world.take(authority("a", Authority::Follow));
+    world.take(Input::Lease(Watched::DeletedUnreadable(unreadable("first"))));
+    assert_eq!(world.done(), [""; 0], "the other lease still exists");
+    world.take(Input::Quorum { name: "b".into(), facts: None, authority: Authority::Follow });
+    world.take(authority("a", Authority::Lead));
+    assert_eq!(world.done(), [""; 0], "the quorum of the lease may be the other one");
+    world.take(authority("b", Authority::Lead));
+    let standby = "second on p: Some(Standby) Some(\"7\")";
+    assert_eq!(world.done(), [standby]);
+    world.take(authority("a", Authority::Renew));
+    let key = OrphanKey { namespace: "n".into(), lease: "second".into(), object: "uid-p".into() };
+    let conflict = Outcome::Role("uid-p".into(), role(RoleOutcome::Conflict));
+    world.take(Caller::Orphan(key).input(conflict).unwrap());
+    assert_eq!(world.done(), [""; 0], "it does not lead any more");
 }
 
 #[test]
@@ -100,7 +128,7 @@ fn a_mark_that_others_write_again_and_again_is_removed_less_and_less_often() {
     for _ in 0..60_000 {
         world.state.now += Millis(10);
         world.take(Input::Pod(Watched::Seen(Box::new(carrier("gone", "active")))));
-        world.engine.sweep(world.state.now, true);
+        world.engine.sweep_again(world.state.now);
         world.take(Input::Wake);
         for _ in world.done().iter().filter(|done| *done == "gone on p: None None") {
             removed += 1;

@@ -21,6 +21,7 @@ impl<M: Machine> Engine<M> {
             Input::Namespace(event) => self.index.namespace(event),
             Input::Quorum { name, facts, authority } => {
                 self.mistakes.authority_is(&name, authority);
+                self.authorities.set(&name, authority);
                 self.raise_floor(name.clone(), self.index.floor(&name));
                 self.index.quorum_changed(&name, facts);
             }
@@ -28,15 +29,19 @@ impl<M: Machine> Engine<M> {
                 self.index.quorums_read();
                 self.mistakes.quorums_read = true;
                 self.report_mistakes();
+                if self.leads_everywhere() {
+                    self.sweep_again(now);
+                }
             }
             Input::Authority(quorum, authority) => {
                 self.mistakes.authority_is(&quorum, authority);
+                self.authorities.set(&quorum, authority);
                 self.index.workloads_of_quorum(&quorum, now);
                 self.index.mark_quorum(&quorum);
                 self.report_mistakes();
                 // Leases may have been deleted while no replica decided.
                 if authority == Authority::Lead {
-                    self.sweep(now, true);
+                    self.sweep_again(now);
                 }
             }
             Input::Answer { lease, incarnation, answer } => self.take_answer(now, lease, incarnation, answer),
@@ -108,7 +113,11 @@ impl<M: Machine> Engine<M> {
                 self.effects.push_back(Effect::FloorsComplete);
             }
         }
-        self.sweep(now, unreadable_gone);
+        if unreadable_gone {
+            self.sweep_again(now);
+        } else {
+            self.sweep(now);
+        }
     }
 
     fn take_pod(&mut self, now: Time, event: Watched<PodFacts>) {
@@ -133,7 +142,7 @@ impl<M: Machine> Engine<M> {
             Watched::ListEnds => {
                 self.index.pod_list_ends(now);
                 self.report_mistakes();
-                self.sweep(now, false);
+                self.sweep(now);
             }
         }
     }
