@@ -23,6 +23,7 @@
 
 mod activation;
 mod altered;
+mod authority_changes;
 mod block;
 mod bucket;
 pub mod calls;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redislease_core::lease::{Standing, TermId, View};
 use redislease_core::time::{Millis, Time};
 
+use super::authority_changes::AuthorityChanges;
 use super::block::Block;
 use super::contend::Contention;
 use super::context::Context;
@@ -34,6 +35,7 @@ use crate::status::{self, Composed, Obstacle, QuorumOutlook, TermEnd, compose};
 #[derive(Clone, Debug)]
 pub struct Reconciler {
     identity: Arc<Identity>,
+    authority: AuthorityChanges,
     block: Block,
     keeper: Keeper,
     contention: Contention,
@@ -61,6 +63,7 @@ impl Machine for Reconciler {
         Self {
             roles: Roles::new(&identity.name),
             identity: Arc::new(identity),
+            authority: AuthorityChanges::default(),
             block: Block::default(),
             keeper: Keeper::default(),
             contention: Contention::default(),
@@ -152,8 +155,12 @@ impl Reconciler {
         self.out.begin_turn();
         self.status.begin_turn();
         self.contention.begin_turn(facts.lease.is_some() && facts.authority == Authority::Lead);
+        let was_lost = self.authority.observe(now, facts, &mut self.out);
         if facts.authority == Authority::Follow {
             return self.follow();
+        }
+        if was_lost {
+            self.authority_lost();
         }
         let Some(lease) = &facts.lease else { return self.finalize(now, facts) };
         // Whether a quorum is missing is known only after every quorum was read once.
@@ -166,9 +173,6 @@ impl Reconciler {
         turn.inputs = self.resolve(&turn);
         self.keeper.configure(&turn, &mut self.out);
         if facts.authority == Authority::Renew {
-            self.roles.authority_lost();
-            (self.unheld_since, self.has_measured) = (None, false);
-            self.metrics.forget();
             if let Some(link) = self.keeper.link_mut() {
                 // Its term could not be published.
                 self.contention.stop(link, &mut self.out);
@@ -201,6 +205,13 @@ impl Reconciler {
         let context = Context { turn, keeper, contention, unheld_since: self.unheld_since };
         self.status.write(&context, composed, &mut self.out);
         self.roles.assign(&context, &self.status, &mut self.out);
+    }
+
+    /// This process could not decide for a while: what it knows about pods and about the time without a holder may be outdated.
+    fn authority_lost(&mut self) {
+        self.roles.authority_lost();
+        (self.unheld_since, self.has_measured) = (None, false);
+        self.metrics.forget();
     }
 
     fn follow(&mut self) {

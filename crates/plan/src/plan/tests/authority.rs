@@ -31,6 +31,28 @@ fn a_replica_that_only_renews_decides_nothing() {
     assert_eq!((story.status_write(), story.role_writes()), (None, Vec::new()));
 }
 
+/// The clock can end the authority before the election does. If the lock is renewed in time after all, nothing tells the leases that
+/// this process leads again.
+#[test]
+fn a_replica_that_only_renews_looks_once_again() {
+    let mut story = Story::held_by_a();
+    story.facts.authority = Authority::Renew;
+    let until = story.now + Millis(1000);
+    for millis in [0, 400] {
+        story.pass(millis);
+        assert_eq!(story.reconciler.next_deadline(), Some(until), "also after another turn");
+    }
+    for millis in [600, 1000] {
+        story.pass(millis);
+        assert_eq!(story.reconciler.next_deadline(), None, "it does not lead for longer");
+    }
+    for authority in [Authority::Lead, Authority::Renew] {
+        story.facts.authority = authority;
+        story.turn();
+    }
+    assert_eq!(story.reconciler.next_deadline(), Some(story.now + Millis(1000)), "anew");
+}
+
 /// Meanwhile another replica may have elected a holder, or nobody.
 #[test]
 fn a_replica_that_leads_again_shows_the_lease_again() {
@@ -71,6 +93,7 @@ fn a_term_that_stays_unconfirmed_for_one_lease_is_dropped_by_a_replica_that_does
     let mut story = Story::held_by_a();
     story.facts.authority = Authority::Renew;
     story.view(unconfirmed.clone());
+    story.pass(1000);
     story.now = story.reconciler.next_deadline().unwrap();
     story.turn();
     assert!(story.wants(&Effect::Keeper(Command::Close)), "at its deadline");
