@@ -12,16 +12,19 @@ const LOOK_AGAIN: Millis = Millis(1000);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct AuthorityChanges {
+    /// [`Facts::authority_gains`] as of the last turn.
+    gains: u32,
     /// Since when this process has only renewed.
     only_renews_since: Option<Time>,
 }
 
 impl AuthorityChanges {
-    /// Takes the facts of a turn. Returns whether this process may not decide.
+    /// Takes the facts of a turn. Returns whether this process may not decide, or could not at some time since the last turn.
     pub fn observe(&mut self, now: Time, facts: &Facts, out: &mut Effects) -> bool {
+        let is_gained_again = std::mem::replace(&mut self.gains, facts.authority_gains) != facts.authority_gains;
         if facts.authority != Authority::Renew {
             self.only_renews_since = None;
-            return false;
+            return is_gained_again;
         }
         let at = *self.only_renews_since.get_or_insert(now) + LOOK_AGAIN;
         if now < at {

@@ -93,6 +93,8 @@ pub struct Facts {
     pub pods_listed: bool,
     /// The authority of this process.
     pub authority: Authority,
+    /// How often this process has gained the right to decide about the lease: several changes can happen between two turns.
+    pub authority_gains: u32,
     /// The `stop_at` of the term that the keeper machine runs, as last reported: renewals change it without an
     /// [`crate::plan::Event::View`].
     pub stop_at: Option<Time>,

@@ -49,6 +49,23 @@ fn no_pod_starts_beside_a_pod_that_is_left_alone() {
     assert!(story.wants(&Effect::Read(Read::Lease)), "it is started next: {:?}", story.effects);
 }
 
+/// Its lease had no turn while this process could not decide.
+#[test]
+fn the_pods_are_read_again_after_a_loss_of_authority_that_no_turn_has_seen() {
+    for (gains, reads) in [(0, false), (1, true)] {
+        let mut story = Story::gated();
+        story.candidates(&[gated("a")]);
+        let mut story = story.asked();
+        story.holder(gated("a"));
+        story.elect(term(1, 7, "a"));
+        story.reads_pods = false;
+        story.facts.authority_gains += gains;
+        story.turn();
+        assert_eq!(story.wants(&Effect::Read(Read::Startable)), reads, "{:?}", story.effects);
+        assert_eq!(story.changes(), []);
+    }
+}
+
 /// The watch of pods is late: a process that led before has elected and started `c`, which this process does not know yet.
 #[test]
 fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
