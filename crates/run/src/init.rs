@@ -105,7 +105,7 @@ impl Init {
     }
 
     /// Starts the command after `--on-acquire` has succeeded, unless it was asked to stop meanwhile: then it counts as ended by that
-    /// signal, however the command of `--on-acquire` has ended. On a terminal only that command gets the signal.
+    /// signal, however the command of `--on-acquire` has ended.
     fn prepared(&mut self, end: Change, user: &[OsString]) -> io::Result<Option<Outcome>> {
         if !self.read_guard()? {
             return Ok(Some(Outcome::Failed("the guard process has ended".to_owned())));
@@ -130,7 +130,7 @@ impl Init {
 
     fn start(&mut self, user: &[OsString], is_preparing: bool) -> io::Result<()> {
         let stdin = if is_preparing { None } else { self.stdin.take() };
-        let (child, exec) = launch::spawn(&self.start, user, stdin.as_ref())?;
+        let (child, exec) = launch::spawn(&self.start, user, stdin.as_ref(), is_preparing)?;
         self.exec = Some(exec);
         self.child = i32::try_from(child.id()).ok().map(Pid::from_raw);
         self.is_preparing = is_preparing;
@@ -205,7 +205,7 @@ impl Init {
         if Some(pid) != self.child {
             return;
         }
-        let note = if self.start.foreground && signal == Signal::SIGTSTP as i32 {
+        let note = if self.start.foreground && !self.is_preparing && signal == Signal::SIGTSTP as i32 {
             self.signal(Signal::SIGCONT);
             "the command cannot be suspended while it holds the lock; Ctrl-C ends it".to_owned()
         } else {

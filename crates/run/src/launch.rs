@@ -16,16 +16,29 @@ use crate::message::{Launch, Outcome, Start};
 use crate::say::say;
 use crate::{exit, helper, shell, signals, terminal};
 
+/// Ctrl-Z has no effect on a command of the foreground. Without a shell, init continues it when it is stopped.
+const IGNORED_IN_FOREGROUND: &str = "TSTP";
+/// The kernel does not stop a hook, which runs in the background of the terminal: it can write to it, and a read fails.
+const IGNORED_IN_BACKGROUND: &str = "TTIN TTOU";
+
 /// Starts the process, in a process group of its own. The channel is at its end when the command is executed, and has an
-/// [`Outcome`] before if that is impossible.
-pub fn spawn(start: &Start, user: &[OsString], stdin: Option<&impl std::os::fd::AsFd>) -> io::Result<(Child, Channel)> {
+/// [`Outcome`] before if that is impossible. The command of `--on-acquire` is a hook: `run` keeps the terminal, so that it is told of
+/// Ctrl-C.
+pub fn spawn(
+    start: &Start,
+    user: &[OsString],
+    stdin: Option<&impl std::os::fd::AsFd>,
+    is_hook: bool,
+) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = Channel::pair()?;
+    let ignored = if is_hook { IGNORED_IN_BACKGROUND } else { IGNORED_IN_FOREGROUND };
     let command = helper::command(helper::EXEC, user);
-    let mut command = if start.foreground { shell::ignoring_stops(command) } else { command };
+    let mut command = if start.foreground { shell::ignoring(ignored, command) } else { command };
     let child = command.process_group(0).stdin(Stdio::from(theirs.into_fd())).spawn()?;
     // In a namespace, the end of init ends all processes.
     let parent = if start.isolation.has_namespace() { None } else { i32::try_from(std::process::id()).ok() };
-    let launch = Launch { parent, foreground: start.foreground, blocked: start.blocked.clone(), nice: start.nice };
+    let foreground = start.foreground && !is_hook;
+    let launch = Launch { parent, foreground, blocked: start.blocked.clone(), nice: start.nice };
     ours.send(&launch, stdin.map(std::os::fd::AsFd::as_fd))?;
     Ok((child, ours))
 }

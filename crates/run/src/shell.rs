@@ -9,18 +9,18 @@ use std::process::Command;
 use crate::helper;
 
 const SHELL: &str = "/bin/sh";
-/// Ctrl-Z has no effect on the program and on what it starts. To block the signal is not enough: dash unblocks it in its children.
-const SCRIPT: &str = "trap '' TSTP; exec \"$@\"";
+/// The first argument is the list of signals. To block them is not enough: dash unblocks them in its children.
+const SCRIPT: &str = "trap '' $1; shift; exec \"$@\"";
 /// Begins the names of variables whose real names a shell would not keep; the real name follows in hexadecimal digits.
 const RENAMED: &str = "REDISLEASE_RUN_VARIABLE_";
 
-/// The command line of a helper process that ignores Ctrl-Z. Without a shell, or if the file of this program was replaced, it is an
-/// ordinary one: init then continues the command when it is stopped.
-pub fn ignoring_stops(command: Command) -> Command {
+/// The command line of a helper process that ignores signals, and everything that it starts too. Their names are written without SIG.
+/// Without a shell, or if the file of this program was replaced, it is an ordinary one.
+pub fn ignoring(signals: &str, command: Command) -> Command {
     let program = env::current_exe().ok().filter(|file| file.exists() && Path::new(SHELL).exists());
     let Some(program) = program else { return command };
     let mut shell = Command::new(SHELL);
-    shell.args(["-c", SCRIPT, "redislease run"]).arg(program).args(command.get_args());
+    shell.args(["-c", SCRIPT, "redislease run", signals]).arg(program).args(command.get_args());
     helper::keep_signals(&mut shell);
     for (name, value) in env::vars_os().filter(|(name, _)| !is_kept(name.as_bytes())) {
         let hex: String = name.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -29,7 +29,7 @@ pub fn ignoring_stops(command: Command) -> Command {
     shell
 }
 
-/// Gives the variables that [`ignoring_stops`] has renamed to a command under their real names.
+/// Gives the variables that [`ignoring`] has renamed to a command under their real names.
 pub fn restore_variables(command: &mut Command) {
     for (name, value) in env::vars_os() {
         if let Some(real) = name.to_str().and_then(|name| unhex(name.strip_prefix(RENAMED)?)) {

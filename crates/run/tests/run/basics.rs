@@ -239,7 +239,7 @@ fn the_command_does_not_start_if_the_hook_fails() {
     let (code, out, err) = script(&servers, &["--on-acquire", "exit 9"], "echo started");
     assert_eq!((code, out.as_str()), (Some(125), ""));
     assert!(err.contains("that of --on-acquire ended with exit code 9"), "{err}");
-    // Ctrl-C in a terminal reaches only the hook. Here SIGTERM stands for it: a test may run with SIGINT ignored.
+    // Not SIGINT: a test may run with that ignored.
     for (signal, expected) in [("TERM", 143), ("KILL", 125)] {
         let hook = format!("kill -{signal} $$");
         let (code, out, err) = script(&servers, &["--on-acquire", &hook], "echo started");

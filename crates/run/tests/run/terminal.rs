@@ -66,6 +66,57 @@ fn a_ctrl_z_does_not_suspend_a_command_that_holds_the_lock() {
     running.wait();
 }
 
+/// The command must not start after it, also if the hook handles it.
+#[test]
+fn ctrl_c_during_the_hook_keeps_the_command_from_starting() {
+    let servers = Servers::start();
+    for (isolate, code) in [("pid", 0), ("pid", 130), ("none", 0), ("none", 130)] {
+        let hook = format!("trap 'exit {code}' INT; echo hook; while :; do sleep 0.05; done");
+        let options = ["--lease", "test/hook-tty", "--isolate", isolate, "--on-acquire", &hook];
+        let run = servers.run(&options, &["echo", "started"]);
+        // Ctrl-C reaches this shell too. What it handles is at its default in the programs that it starts.
+        let (mut running, mut keyboard, mut lines) =
+            with_keyboard(&format!("trap : INT; {}; echo code $?", run.line()));
+        assert!(lines.any(|line| line == "hook"));
+        keyboard.write_all(b"\x03").unwrap();
+        let rest: Vec<String> = lines.collect();
+        assert!(rest.iter().any(|line| line == "code 130"), "{isolate}, {code}: {rest:?}");
+        assert!(!rest.iter().any(|line| line.ends_with("started")), "{isolate}, {code}: {rest:?}");
+        drop(keyboard);
+        running.wait();
+    }
+}
+
+/// In the background of the terminal, it would be stopped while the lock stays held.
+#[test]
+fn a_hook_on_a_terminal_can_write_to_it_and_reads_nothing_from_it() {
+    let servers = Servers::start();
+    let hook = "stty tostop < /dev/tty; echo hook; read line < /dev/tty || echo nothing";
+    let run = servers.run(&["--lease", "test/hook-tty", "-q", "--on-acquire", hook], &["true"]);
+    let (mut running, _keyboard, lines) = with_keyboard(&format!("{}; echo code $?", run.line()));
+    let lines: Vec<String> = lines.collect();
+    for line in ["hook", "nothing", "code 0"] {
+        assert!(lines.iter().any(|found| found == line), "no {line}: {lines:?}");
+    }
+    running.wait();
+}
+
+#[test]
+fn a_ctrl_z_during_the_hook_does_nothing() {
+    let servers = Servers::start();
+    let hook = "echo hook; sleep 1";
+    let options = ["--lease", "test/hook-tty", "-q", "--on-acquire", hook];
+    let run = servers.run(&options, &["sh", "-c", "ps -o stat= -p $$"]);
+    // A shell above would be suspended.
+    let (mut running, mut keyboard, mut lines) = with_keyboard(&format!("exec {}", run.line()));
+    assert!(lines.any(|line| line == "hook"));
+    keyboard.write_all(b"\x1a").unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains('+')), "the command is not in the foreground: {rest:?}");
+    drop(keyboard);
+    running.wait();
+}
+
 /// A command that is killed cannot do it, and the user would type without an echo.
 #[test]
 fn after_a_loss_the_terminal_has_its_modes_again() {
