@@ -16,7 +16,7 @@ use crate::channel::{Channel, Received};
 use crate::children::{self, Change, Next};
 use crate::isolation::Isolation;
 use crate::message::{Outcome, Report, Start, ToInit};
-use crate::{exit, helper, launch, namespace, signals};
+use crate::{exit, helper, launch, namespace, signals, terminal};
 
 /// Runs the command in `line`.
 pub fn main(line: &[OsString]) -> ExitCode {
@@ -130,6 +130,8 @@ impl Init {
 
     fn start(&mut self, user: &[OsString], is_preparing: bool) -> io::Result<()> {
         let stdin = if is_preparing { None } else { self.stdin.take() };
+        // A shell may have stopped `run` and given the terminal to another program, which keeps it.
+        self.start.foreground = self.start.foreground && (is_preparing || terminal::may_read());
         let (child, exec) = launch::spawn(&self.start, user, stdin.as_ref(), is_preparing)?;
         self.exec = Some(exec);
         self.child = i32::try_from(child.id()).ok().map(Pid::from_raw);

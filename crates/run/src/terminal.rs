@@ -1,12 +1,14 @@
 //! The terminal: its foreground process group and its modes.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgid, getpgrp, tcgetpgrp, tcsetpgrp};
+use rustix::fs::OFlags;
 
 fn open() -> io::Result<File> {
     File::options().read(true).write(true).open("/dev/tty")
@@ -15,6 +17,16 @@ fn open() -> io::Result<File> {
 /// Whether the process group of this process is the foreground group of its terminal. Without a terminal it is not.
 pub fn is_foreground() -> bool {
     open().is_ok_and(|terminal| tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
+}
+
+/// The same for a process in a PID namespace, where the groups outside have no numbers: the kernel refuses a read, also of no bytes, to
+/// the background. This process must block SIGTTIN, which would stop its group.
+pub fn may_read() -> bool {
+    // Another program of the group that reads now must not delay this.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let terminal = File::options().read(true).custom_flags(flags).open("/dev/tty");
+    let is_refused = |error: io::Error| error.raw_os_error() == Some(Errno::EIO as i32);
+    terminal.is_ok_and(|mut terminal| !terminal.read(&mut []).is_err_and(is_refused))
 }
 
 /// The modes of the terminal, such as the echo of what is typed. `None` without a terminal.

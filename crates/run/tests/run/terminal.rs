@@ -136,30 +136,38 @@ fn after_a_loss_the_terminal_has_its_modes_again() {
     }
 }
 
-/// A shell takes the terminal back when `run` is stopped, and gives it to the next program.
+/// A shell takes the terminal back when `run` is stopped, and gives it to the next program. `run` neither takes it back from that one nor
+/// gives it to a command that starts then.
 #[test]
 fn another_program_that_has_the_terminal_keeps_it() {
     let servers = Servers::start();
-    let folder = tempfile::tempdir().unwrap();
-    let [pid, next] = ["pid", "next"].map(|name| folder.path().join(name).display().to_string());
-    let text = format!("kill -STOP $(cat {pid}); until [ -e {next} ]; do sleep 0.05; done; kill -CONT $(cat {pid})");
-    let run = servers.run(&["--lease", "test/tty", "-q", "--isolate", "none"], &["sh", "-c", &text]);
-    let script = folder.path().join("script");
-    let run = run.line();
-    let lines = [
-        "set -m".to_owned(),
-        format!("sh -c 'echo $$ > {pid}; exec \"$@\"' sh {run}"),
-        format!("sh -c 'echo > {next}; sleep 3; echo groups $(ps -o tpgid=,pgid= -p $$)'"),
-        "wait".to_owned(),
-        format!("kill -0 $(cat {pid}) || echo ended"),
-    ];
-    std::fs::write(&script, lines.join("\n")).unwrap();
-    let output = terminal(&format!("bash {}", script.display())).output().unwrap();
-    let output = String::from_utf8(output.stdout).unwrap();
-    let groups = output.lines().find_map(|line| line.trim().strip_prefix("groups ")).expect(&output);
-    let groups: Vec<&str> = groups.split_whitespace().collect();
-    assert_eq!(groups[0], groups[1], "{output}");
-    assert!(output.contains("ended"), "{output}");
+    for isolate in ["pid", "none"] {
+        for stops_in_hook in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let [pid, stop, next] = ["pid", "stop", "next"].map(|name| folder.path().join(name).display().to_string());
+            let until = |file: &str| format!("until [ -e {file} ]; do sleep 0.05; done");
+            let stops = format!("echo > {stop}; {}", until(&next));
+            let (hook, text) = if stops_in_hook { (&*stops, "sleep 6") } else { ("true", &*stops) };
+            let options = ["--lease", "test/tty", "-q", "--isolate", isolate, "--on-acquire", hook];
+            let run = servers.run(&options, &["sh", "-c", text]).line();
+            let script = folder.path().join("script");
+            let lines = [
+                "set -m".to_owned(),
+                format!("({}; kill -STOP $(cat {pid}); {}; kill -CONT $(cat {pid})) &", until(&stop), until(&next)),
+                format!("sh -c 'echo $$ > {pid}; exec \"$@\"' sh {run}"),
+                format!("sh -c 'echo > {next}; sleep 3; echo groups $(ps -o tpgid=,pgid= -p $$)'"),
+                "wait".to_owned(),
+                format!("kill -0 $(cat {pid}) || echo ended"),
+            ];
+            std::fs::write(&script, lines.join("\n")).unwrap();
+            let output = terminal(&format!("bash {}", script.display())).output().unwrap();
+            let output = String::from_utf8(output.stdout).unwrap();
+            let groups = output.lines().find_map(|line| line.trim().strip_prefix("groups ")).expect(&output);
+            let groups: Vec<&str> = groups.split_whitespace().collect();
+            assert_eq!(groups[0], groups[1], "{isolate}, {stops_in_hook}: {output}");
+            assert!(output.contains("ended"), "{isolate}, {stops_in_hook}: {output}");
+        }
+    }
 }
 
 /// A shell that continues it with `fg` gives the terminal to `run`, and Ctrl-Z reaches it.
