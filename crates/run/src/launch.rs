@@ -1,5 +1,6 @@
 //! The helper process that becomes the command: it sets what a process can only set for itself, and executes the command.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -37,8 +38,13 @@ pub fn spawn(
     let child = command.process_group(0).stdin(Stdio::from(theirs.into_fd())).spawn()?;
     // In a namespace, the end of init ends all processes.
     let parent = if start.isolation.has_namespace() { None } else { i32::try_from(std::process::id()).ok() };
-    let foreground = start.foreground && !is_hook;
-    let launch = Launch { parent, foreground, blocked: start.blocked.clone(), nice: start.nice };
+    let launch = Launch {
+        parent,
+        run: (!is_hook).then_some(start.run),
+        foreground: start.foreground && !is_hook,
+        blocked: start.blocked.clone(),
+        nice: start.nice,
+    };
     ours.send(&launch, stdin.map(std::os::fd::AsFd::as_fd))?;
     Ok((child, ours))
 }
@@ -55,27 +61,41 @@ pub fn main(line: &[OsString]) -> ExitCode {
 
 fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> (u8, String) {
     let failed = |why: String| (exit::FAILED, format!("cannot start the command: {why}"));
-    match prepare(init) {
-        Ok(true) => {}
-        Ok(false) => return failed("its parent process has ended".to_owned()),
+    let launch = match prepare(init) {
+        Ok(Some(launch)) => launch,
+        Ok(None) => return failed("its parent process has ended".to_owned()),
         Err(error) => return failed(error.to_string()),
-    }
+    };
     let mut command = Command::new(program);
     shell::restore_variables(&mut command);
+    if let Some(run) = launch.run {
+        take_place_of(run, &mut command);
+    }
     let error = command.args(arguments).exec();
     // As env(1).
     let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::NOT_EXECUTABLE };
     (code, format!("cannot execute {}: {error}", program.display()))
 }
 
-/// Prepares this process. `false` if its parent has ended.
-fn prepare(init: &Channel) -> io::Result<bool> {
-    let Some(Received { message: launch, fd: stdin }) = init.receive::<Launch>(true)? else { return Ok(false) };
+/// systemd names `run` in these variables, and a program uses its watchdog and its sockets only if it finds its own process ID there.
+fn take_place_of(run: u32, command: &mut Command) {
+    for name in ["WATCHDOG_PID", "LISTEN_PID"] {
+        if env::var(name).is_ok_and(|pid| pid == run.to_string()) {
+            command.env(name, std::process::id().to_string());
+            // It says the same as LISTEN_PID with another number of that process. It may be absent.
+            command.env_remove("LISTEN_PIDFDID");
+        }
+    }
+}
+
+/// Prepares this process. `None` if its parent has ended.
+fn prepare(init: &Channel) -> io::Result<Option<Launch>> {
+    let Some(Received { message: launch, fd: stdin }) = init.receive::<Launch>(true)? else { return Ok(None) };
     if let Some(parent) = launch.parent {
         set_pdeathsig(Signal::SIGKILL)?;
         // The parent may have ended before this call.
         if getppid().as_raw() != parent {
-            return Ok(false);
+            return Ok(None);
         }
     }
     match stdin {
@@ -92,5 +112,5 @@ fn prepare(init: &Channel) -> io::Result<bool> {
     if getpriority_process(None)? != launch.nice {
         setpriority_process(None, launch.nice)?;
     }
-    Ok(true)
+    Ok(Some(launch))
 }

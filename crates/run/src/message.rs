@@ -22,6 +22,8 @@ pub enum ToGuard {
 /// How the command is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
+    /// The process ID of `run`.
+    pub run: u32,
     pub isolation: Isolation,
     /// The signal that asks the command to stop.
     pub stop_signal: i32,
@@ -42,6 +44,8 @@ pub struct Start {
 pub struct Launch {
     /// The parent whose end ends the command, if that is not the end of a namespace.
     pub parent: Option<i32>,
+    /// The process ID of `run`, whose place the command takes. A hook does not.
+    pub run: Option<u32>,
     pub foreground: bool,
     pub blocked: Vec<i32>,
     pub nice: i32,

@@ -89,6 +89,7 @@ impl Keeper {
         self.deadlines = self.held.0.as_ref().map(|held| self.deadlines_of(held)).or(self.deadlines);
         let Some(deadlines) = self.deadlines else { return };
         let start = Start {
+            run: std::process::id(),
             isolation,
             stop_signal: self.options.signal as i32,
             grace_ms: u64::try_from(self.options.grace.as_millis()).unwrap_or(u64::MAX),

@@ -93,3 +93,22 @@ fn the_command_inherits_the_priority() {
         assert_eq!(nice("5") - nice("0"), 5, "{isolate}");
     }
 }
+
+/// systemd names `run`. The command compares these variables with its own process ID; a hook is not the service.
+#[test]
+fn the_command_is_the_process_that_systemd_names() {
+    let servers = Servers::start();
+    let as_systemd = "export WATCHDOG_PID=$$ LISTEN_PID=$$ LISTEN_PIDFDID=7; exec 3< /dev/null; exec \"$@\"";
+    let text = "[ $WATCHDOG_PID = $$ ] && [ $LISTEN_PID = $$ ] && [ -z \"$LISTEN_PIDFDID\" ] && [ -e /proc/$$/fd/3 ]";
+    let hook = "[ $WATCHDOG_PID != $$ ] && [ $LISTEN_PID != $$ ]";
+    for isolate in ["pid", "none"] {
+        let options = ["--lease", "test/systemd", "-q", "--isolate", isolate, "--on-acquire", hook];
+        let run = servers.run(&options, &["sh", "-c", text]);
+        let (code, _, err) = run.under("sh", &["-c", as_systemd, "sh"]).finish();
+        assert_eq!(code, Some(0), "{isolate}: {err}");
+        // Those of another process stay as they are.
+        let run = servers.run(&options, &["sh", "-c", "echo $WATCHDOG_PID $LISTEN_PID"]);
+        let (_, out, err) = run.under("env", &["WATCHDOG_PID=1", "LISTEN_PID=x"]).finish();
+        assert_eq!(out, "1 x\n", "{isolate}: {err}");
+    }
+}
