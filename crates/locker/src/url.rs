@@ -37,11 +37,9 @@ impl Server {
         }
         let credentials = user.map(|user| {
             let (user, password) = user.split_once(':').unwrap_or((user, ""));
-            Some(credentials(&decoded(user)?, &decoded(password)?))
+            Ok::<_, &str>(credentials(&decoded(user)?, &decoded(password)?))
         });
-        let Some(credentials) = credentials.map_or(Some(None), |decoded| decoded.map(Some)) else {
-            return Err("write a `%` in its user or password as `%25`");
-        };
+        let credentials = credentials.transpose()?;
         Ok(Self { name: name.to_owned(), address: address.to_owned(), tls, credentials })
     }
 }
@@ -58,9 +56,15 @@ pub fn named(text: String) -> (String, String) {
     (address.to_owned(), text)
 }
 
-/// A part of a URL with its `%` sequences replaced. `None` if one of them is not `%` and two hexadecimal digits, or the result is
-/// not UTF-8.
-fn decoded(text: &str) -> Option<String> {
+/// A part of a URL with its `%` sequences replaced.
+fn decoded(text: &str) -> Result<String, &'static str> {
+    let bytes = bytes(text).ok_or("write a `%` in its user or password as `%25`")?;
+    String::from_utf8(bytes)
+        .map_err(|_| "its user or password is not UTF-8: write other characters in UTF-8, such as `%C3%A9` for `é`")
+}
+
+/// `None` if one of the `%` sequences is not `%` and two hexadecimal digits.
+fn bytes(text: &str) -> Option<Vec<u8>> {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
@@ -71,7 +75,7 @@ fn decoded(text: &str) -> Option<String> {
         bytes.push(u8::from_str_radix(digits, 16).ok()?);
         bytes.extend_from_slice(rest.as_bytes());
     }
-    String::from_utf8(bytes).ok()
+    Some(bytes)
 }
 
 pub fn credentials(user: &str, password: &str) -> Credentials {
@@ -90,9 +94,13 @@ mod tests {
         assert_eq!(read, Ok(Some(Credentials { username: user, password })));
         let plain = Credentials { username: None, password: "p@w/:".to_owned() };
         assert_eq!(of("redis://:p@w/:@h:1"), Ok(Some(plain)), "what is not a percent sign can be written as it is");
-        for broken in ["%", "%4", "%4x", "%+1", "%ff", "%é"] {
+        for broken in ["%", "%4", "%4x", "%+1", "%é"] {
             let refused = of(&format!("redis://:{broken}@h:1"));
             assert_eq!(refused, Err("write a `%` in its user or password as `%25`"), "{broken}");
+        }
+        for other in ["%ff", "%E4x", "%c3"] {
+            let refused = of(&format!("redis://{other}:p@h:1")).unwrap_err();
+            assert!(refused.contains("UTF-8"), "{other}: {refused}");
         }
     }
 }

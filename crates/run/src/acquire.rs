@@ -94,8 +94,11 @@ fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
     let Some(file) = &options.redis_file else {
         return Ok(options.redis.iter().flat_map(|list| split(list)).map(str::to_owned).collect());
     };
-    let text = read("--redis-file", file)?;
-    let text = String::from_utf8_lossy(&text);
+    let text = String::from_utf8(read("--redis-file", file)?).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.split(|byte| *byte == b'\n').count();
+        format!("--redis-file {}: line {line} is not UTF-8: save the file in UTF-8", file.display())
+    })?;
     // Some editors put a byte order mark before the first line.
     let lines = text
         .trim_start_matches('\u{feff}')

@@ -91,6 +91,23 @@ fn no_error_shows_a_part_of_a_password() {
     }
 }
 
+/// As an old editor writes it, and as a program writes the bytes of another encoding.
+#[test]
+fn a_password_that_is_not_utf_8_is_refused_and_not_shown() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let line = ["--redis-file", path, "--single-node", "--lease", "a/b", "--", "true"];
+    fs::write(file.path(), b"# one server\n\nredis://:sec\xe4ret@h:1\n").unwrap();
+    let err = errors_of_wrong(&line);
+    assert!(err.contains(&format!("--redis-file {path}: line 3 is not UTF-8")), "{err}");
+    let err = err.replace(path, "");
+    assert!(!err.contains("sec") && !err.contains("ret"), "{err}");
+    fs::write(file.path(), "redis://:sec%E4ret@h:1").unwrap();
+    let err = errors_of_wrong(&line);
+    assert!(err.contains("--redis-file: server 1: ") && err.contains("UTF-8") && !err.contains("%25"), "{err}");
+    assert!(!err.contains("sec") && !err.contains("ret"), "{err}");
+}
+
 #[test]
 fn the_help_shows_no_password_of_a_variable() {
     let help = Run::new(&["--help"]).env("REDISLEASE_RUN_REDIS", "redis://:secret@h:1");
