@@ -173,6 +173,21 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     drop((held, tried));
 }
 
+/// As of a program whose first request meets its shutdown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_keeper_that_was_shut_down_starts_no_shard() {
+    let config = patient();
+    let (servers, world) = three(&config).await;
+    let keeper = Keeper::on_nodes(world.panics.keeper_observer());
+    keeper.shutdown().await;
+    let (late, views) = keeper.open_watched(setup(&world, "late", config.clone(), Box::new(())));
+    late.command(Command::Want(holder("pod-late")));
+    // Its requests would be before those of this one.
+    Candidate::on(&world, &["other"], config).hold_on_all("pod-other", &servers).await;
+    assert!(servers.iter().all(|server| get(server, &world.lock("late")).is_none()));
+    assert!(views.has_changed().is_err(), "it has ended");
+}
+
 /// The simultaneous renewals of one tenant's many leases against the renewals and an acquire of another tenant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_leases_delay_no_other() {

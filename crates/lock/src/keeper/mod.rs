@@ -39,8 +39,16 @@ use handle::{FirstAttempt, ShardHandle};
 pub struct Keeper {
     /// For leases without nodes, on a thread of its own. Without it, such a lease ends at once.
     without_nodes: Option<ShardHandle>,
-    shards: Mutex<Vec<(WeakNodes, ShardHandle)>>,
+    shards: Mutex<Shards>,
     panics: Arc<dyn PanicObserver>,
+}
+
+/// The shards on the threads of nodes.
+#[derive(Debug, Default)]
+struct Shards {
+    running: Vec<(WeakNodes, ShardHandle)>,
+    /// No shard starts any more.
+    is_shut_down: bool,
 }
 
 impl Keeper {
@@ -78,25 +86,28 @@ impl Keeper {
         }
     }
 
-    /// The shard on the thread of these nodes. Started when it is needed first.
+    /// The shard on the thread of these nodes. Started when it is needed first. After a shutdown, nobody would end a new one.
     fn shard_of(&self, nodes: &Nodes) -> ShardHandle {
         let mut shards = self.shards();
-        if let Some((_, shard)) = shards.iter().find(|(of, _)| of.are(nodes)) {
+        if let Some((_, shard)) = shards.running.iter().find(|(of, _)| of.are(nodes)) {
             return shard.clone();
         }
-        shards.retain(|(of, _)| !of.are_gone());
+        if shards.is_shut_down {
+            return ShardHandle::ended_already();
+        }
+        shards.running.retain(|(of, _)| !of.are_gone());
         let shard = start::start_on_thread_of(nodes, self.panics.clone());
-        shards.push((nodes.downgrade(), shard.clone()));
+        shards.running.push((nodes.downgrade(), shard.clone()));
         shard
     }
 
-    fn shards(&self) -> MutexGuard<'_, Vec<(WeakNodes, ShardHandle)>> {
+    fn shards(&self) -> MutexGuard<'_, Shards> {
         // The list is consistent between any two statements that change it.
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn all(&self) -> Vec<ShardHandle> {
-        let shards = self.shards().iter().map(|(_, shard)| shard.clone()).collect::<Vec<_>>();
+        let shards = self.shards().running.iter().map(|(_, shard)| shard.clone()).collect::<Vec<_>>();
         self.without_nodes.iter().cloned().chain(shards).collect()
     }
 
@@ -109,8 +120,10 @@ impl Keeper {
     }
 
     /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts, and of the
-    /// terms that a [`Policy`] lets go, or 2 s after the last lease was closed.
+    /// terms that a [`Policy`] lets go, or 2 s after the last lease was closed. A lease that is opened later ends at once.
     pub async fn shutdown(&self) {
+        // First: all shards are in the list then.
+        self.shards().is_shut_down = true;
         let shards = self.all();
         shards.iter().for_each(ShardHandle::shut_down);
         for shard in shards {
