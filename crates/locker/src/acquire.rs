@@ -44,7 +44,7 @@ pub async fn acquire(plan: Plan) -> Result<Guard, AcquireError> {
     loop {
         // The lock may have ended before this future was polled.
         if let Some(term) = attempts.won() {
-            return Ok(attempts.into_guard(term));
+            return attempts.into_guard(term);
         }
         attempts = attempts.go_on().await.unwrap_or(Err(AcquireError::Closed))?;
     }
@@ -56,7 +56,7 @@ pub fn acquire_blocking(plan: Plan) -> Result<Guard, AcquireError> {
     loop {
         attempts = attempts.go_on().blocking_recv().unwrap_or(Err(AcquireError::Closed))?;
         if let Some(term) = attempts.won() {
-            return Ok(attempts.into_guard(term));
+            return attempts.into_guard(term);
         }
     }
 }
@@ -251,10 +251,14 @@ impl Attempts {
         }
     }
 
-    fn into_guard(self, term: TermId) -> Guard {
+    /// The guard of a lock that was won. A shutdown may have begun meanwhile: then the lock is released, because nothing would renew it.
+    fn into_guard(self, term: TermId) -> Result<Guard, AcquireError> {
+        if self.plan.locker.0.is_closed() {
+            return Err(AcquireError::Closed);
+        }
         let Self { session, plan, waiting } = self;
         let guard = Guard::new(plan.locker, plan.keys, plan.lease, session, term);
         drop(waiting);
-        guard
+        Ok(guard)
     }
 }

@@ -165,6 +165,34 @@ async fn a_lock_that_is_won_after_a_wait_when_the_locker_is_shut_down_is_release
     assert_eq!(locked(&servers, "k"), 0);
 }
 
+/// The shutdown has begun, and the thread of the nodes may not know it yet.
+#[tokio::test]
+async fn a_lock_that_is_read_after_the_call_of_shutdown_is_released() {
+    let mut unread = 0;
+    let servers = servers(3);
+    for _ in 0..10 {
+        let locker = on(&servers).await;
+        let mut acquire: Acquire = Box::pin(once(&locker, "k").ttl(LONGEST).acquire());
+        if won_and_unread(&servers, &mut acquire).await.is_none() {
+            continue;
+        }
+        unread += 1;
+        let mut shutdown = Box::pin(locker.shutdown());
+        let mut context = Context::from_waker(Waker::noop());
+        let is_over = shutdown.as_mut().poll(&mut context).is_ready();
+        let answer = match acquire.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => acquire.await,
+        };
+        assert!(matches!(answer, Err(AcquireError::Closed)), "{answer:?}");
+        if !is_over {
+            shutdown.await;
+        }
+        assert_eq!(locked(&servers, "k"), 0);
+    }
+    assert!(unread >= 3, "{unread}");
+}
+
 /// Its program has forgotten it, as in a `select!` in a loop that waits for something else.
 #[tokio::test]
 async fn a_lock_whose_future_is_not_polled_any_more_is_released_after_one_ttl() {
