@@ -155,12 +155,11 @@ impl Reconciler {
         self.out.begin_turn();
         self.status.begin_turn();
         self.contention.begin_turn(facts.lease.is_some() && facts.authority == Authority::Lead);
-        let was_lost = self.authority.observe(now, facts, &mut self.out);
+        if self.authority.observe(now, facts, &mut self.out) {
+            self.authority_lost();
+        }
         if facts.authority == Authority::Follow {
             return self.follow();
-        }
-        if was_lost {
-            self.authority_lost();
         }
         let Some(lease) = &facts.lease else { return self.finalize(now, facts) };
         // Whether a quorum is missing is known only after every quorum was read once.

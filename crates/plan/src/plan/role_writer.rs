@@ -301,10 +301,7 @@ impl RoleWriter {
         let altered = without_fence.as_ref().unwrap_or(&write).altered_in(&self.lease, pod);
         let stores_nothing_else = write.dry_run || (without_fence.is_some() && altered.is_none());
         let correction = self.guard.sent(now, &guarded_as, desired.guarded(), stores_nothing_else);
-        // A second deletion only means that the watch lags behind: nobody has undone the first one.
-        if let Some(correction) = correction.filter(|_| !desired.is_deletion()) {
-            report_correction(pod, write.workload, altered.as_ref(), correction, out);
-        }
+        report_correction(pod, &write, altered.as_ref(), correction, out);
         self.note_fence(pod.uid, write.change, false);
         let (uid, kind, pod) = (pod.uid.to_owned(), write.workload, pod.name.to_owned());
         self.writing.push(Writing { uid, pod, kind, desired, withdrawn: false });
@@ -392,12 +389,14 @@ fn guarded<'a>(uid: &'a str, desired: &DesiredRole) -> Cow<'a, str> {
 /// Others have changed what the API server had stored.
 fn report_correction(
     pod: Object<'_>,
-    kind: Option<WorkloadKind>,
+    write: &RoleWrite,
     altered: Option<&Altered>,
-    Correction { tell }: Correction,
+    correction: Option<Correction>,
     out: &mut Effects,
 ) {
-    out.emit(Effect::Measure(Measure::Corrected { kind }));
+    // A second deletion only means that the watch lags behind: nobody has undone the first one.
+    let Some(Correction { tell }) = correction.filter(|_| write.change != PodChange::Delete) else { return };
+    out.emit(Effect::Measure(Measure::Corrected { kind: write.workload }));
     if let Some(altered) = altered.filter(|_| tell) {
         let note = format!(
             "{} was changed after the operator had written it: {}. The operator writes it again; if that happens again and again, after \

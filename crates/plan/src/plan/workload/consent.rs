@@ -67,12 +67,7 @@ fn missing(spec: &ValidLease, quorum: &QuorumRef, workload: &WorkloadFacts) -> O
              that runs goes on, and the workload is not stopped when it ends."
         ))),
         (named, by) if by.or(named) == Some(lease) && workload.stops_in_order && runs_several(activation) => {
-            Some(Missing::Way(format!(
-                "The operator does not start {title}, which has several replicas: with podManagementPolicy OrderedReady, Kubernetes \
-                 stops its pods one after the other, and none while a later one is not Ready, so that some can run on while another \
-                 cluster starts its own. Create it again with podManagementPolicy Parallel. Until then no term begins; one that runs \
-                 goes on."
-            )))
+            Some(Missing::Way(stops_in_order(&title)))
         }
         (_, Some(named)) if named == lease => None,
         (Some(named), None) if named == lease => differs(spec, quorum, activation, &value).map(|want| {
@@ -109,6 +104,14 @@ fn misspelt(workload: &WorkloadFacts) -> Option<String> {
         .iter()
         .find(|(key, value)| if is_named { names(*key, *value) && is_wrong(*key, *value) } else { is_meant(key) });
     wrong.map(|(key, value)| format!("{key}={}", value.escape_debug()))
+}
+
+fn stops_in_order(title: &str) -> String {
+    format!(
+        "The operator does not start {title}, which has several replicas: with podManagementPolicy OrderedReady, Kubernetes stops its \
+         pods one after the other, and none while a later one is not Ready, so that some can run on while another cluster starts its \
+         own. Create it again with podManagementPolicy Parallel. Until then no term begins; one that runs goes on."
+    )
 }
 
 const fn runs_several(activation: ClusterActivation) -> bool {
