@@ -216,26 +216,15 @@ fn check_holder<'a>(situation: &Situation<'_>, term: &TermId) -> Decision<'a> {
         end(term, false, EndCause::HolderVanished)
     } else if !candidate || pod.annotations.excludes() {
         end(term, false, EndCause::NoLongerCandidate)
+    } else if let (Some(since), Some(grace)) = (sighting.terminating_since, pod.deletion_grace) {
+        let allowed = Millis::from(grace) + Millis::from(situation.grace_period);
+        check_timeout(since + allowed, EndCause::StopOverdue)
     } else {
-        let timeouts = [stop_timeout(situation, sighting), health_timeout(situation, sighting)];
-        let first = timeouts.into_iter().flatten().min_by_key(|(at, _)| *at);
-        first.map_or(keep(None), |(at, cause)| check_timeout(at, cause))
+        let Readiness { required, unhealthy_after } = situation.readiness;
+        let since = if required { sighting.not_ready_since } else { sighting.not_running_since };
+        since
+            .map_or(keep(None), |since| check_timeout(since + Millis::from(unhealthy_after), EndCause::HolderUnhealthy))
     }
-}
-
-/// Until when a holder that is being deleted must have stopped.
-fn stop_timeout(situation: &Situation<'_>, sighting: &Sighting) -> Option<(Time, EndCause)> {
-    let (since, grace) = (sighting.terminating_since?, sighting.facts.deletion_grace?);
-    Some((since + Millis::from(grace) + Millis::from(situation.grace_period), EndCause::StopOverdue))
-}
-
-/// Until when an unhealthy holder must be healthy again. A pod that stops is not Ready either, so after its deletion only what was seen
-/// before counts: the node of a pod that is evicted may be lost, and its grace period may be hours.
-fn health_timeout(situation: &Situation<'_>, sighting: &Sighting) -> Option<(Time, EndCause)> {
-    let Readiness { required, unhealthy_after } = situation.readiness;
-    let since = if required { sighting.not_ready_since } else { sighting.not_running_since }?;
-    let counts = sighting.terminating_since.is_none_or(|deleted| since < deleted);
-    counts.then_some((since + Millis::from(unhealthy_after), EndCause::HolderUnhealthy))
 }
 
 fn stopped(holder: HolderPod<'_>) -> bool {

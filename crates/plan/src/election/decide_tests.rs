@@ -94,10 +94,8 @@ fn holder_pod_state_determines_the_step() {
     let graceful = PodFacts { deletion_grace: Some(Duration::from_secs(30)), ready: false, ..a() };
     let table = [
         ("is running", sighting(a(), None, None), "keep"),
-        ("is deleted gracefully", sighting(graceful.clone(), Some(1), Some(1)), "keep, again in 39000 ms"),
-        ("is deleted and does not stop in time", sighting(graceful.clone(), Some(39), Some(40)), "seal StopOverdue"),
-        ("was not Ready before its deletion", sighting(graceful.clone(), Some(29), Some(1)), "keep, again in 1000 ms"),
-        ("was not Ready for unhealthyAfter", sighting(graceful.clone(), Some(30), Some(1)), "seal HolderUnhealthy"),
+        ("is deleted gracefully", sighting(graceful.clone(), Some(99), Some(1)), "keep, again in 39000 ms"),
+        ("is deleted and does not stop in time", sighting(graceful.clone(), Some(99), Some(40)), "seal StopOverdue"),
         (
             "has stopped",
             sighting(PodFacts { stopped: true, finished: true, ..graceful }, None, Some(1)),
