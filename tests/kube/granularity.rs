@@ -31,10 +31,7 @@ fn path(namespace: &str, kind: &str) -> String {
 /// A Deployment or StatefulSet `billing` that its lease may start and stop.
 pub fn consenting(installation: &Installation, of: &str, kind: &str, replicas: u8) -> Result<()> {
     let annotations = json!({"redislease.io/activated-by": "billing"});
-    let mut over = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
-    if kind == "StatefulSet" {
-        over["spec"]["podManagementPolicy"] = json!("Parallel");
-    }
+    let over = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
     installation.workload(kind, of, "billing", &over)
 }
 
@@ -167,13 +164,6 @@ fn a_cron_job_is_suspended_without_the_lease_and_a_stateful_set_is_scaled() -> R
         lease.wait("ended", READ_AGAIN, |now| now.json()["status"]["history"][0]["reason"] == "HolderVanished")?;
     assert!(!ended.is_active(), "{ended}");
     lease.wait("the reference is invalid", READ_AGAIN, |now| now.reason("Ready") == "InvalidReference")?;
-
-    // Kubernetes would not stop all pods of this one while the last one is not Ready.
-    let over = json!({"metadata": {"annotations": {"redislease.io/activated-by": "billing"}}, "spec": {"replicas": 3}});
-    installation.workload("StatefulSet", "ordered", "billing", &over)?;
-    let lease = scaling(installation, "ordered", "StatefulSet")?;
-    let refused = lease.wait("refused", READ_AGAIN, |now| now.reason("Ready") == "NotPermitted")?;
-    assert!(refused.to_string().contains("podManagementPolicy Parallel"), "{refused}");
     Ok(())
 }
 

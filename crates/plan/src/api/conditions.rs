@@ -107,11 +107,11 @@ reasons! {
         /// The operator runs without the flag that the activation of the spec needs.
         ActivationNotAllowed => False,
         /// The workload does not name this lease, or its annotations say something else than the spec, or a stop would delete its
-        /// volumes, or would not stop all its pods: the operator does not start or stop it.
+        /// volumes: the operator does not start or stop it.
         NotPermitted => False,
         /// The operator has no right to read the workload that the spec names, or to start and stop it. Or the API server refuses the
         /// stop of the holder, whose term goes on although a request is to end it, or of what held the lease last, which runs on, or
-        /// the write that makes the holder active.
+        /// the write that starts the holder.
         Forbidden => False,
         /// Another lease of this cluster holds one of the keys, or a program that uses `redislease run` or the library.
         KeyHeldByOtherLease => False,

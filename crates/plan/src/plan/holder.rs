@@ -139,7 +139,7 @@ pub(super) fn revoked(turn: &Turn<'_>, link: &KeeperLink, handover: &Handovers, 
     if inputs.refused || inputs.unstartable {
         return Some(EndCause::NoLongerCandidate);
     }
-    if turn.replaces(link) && !inputs.unstoppable {
+    if turn.replaces(link) {
         return Some(EndCause::QuorumChanged);
     }
     if overdue {

@@ -21,8 +21,8 @@ const BEING_DELETED: &str = "No pod of this cluster holds the lease, and none is
 
 const GOES_ON: &str = " The term goes on although spec.suspend is true, because the operator cannot stop what runs.";
 
-const FIRST_CONTACT: &str = "The workload runs on, because it ran before the lease had a term: the operator stops it when another \
-                             cluster holds the lease. Stop it yourself if it must not run.";
+const FIRST_CONTACT: &str =
+    "The workload runs, and the operator has not started it: stop it yourself if it must not run.";
 
 /// What all parts of a reconciler know in one turn.
 #[derive(Clone, Debug)]
@@ -66,16 +66,11 @@ impl Turn<'_> {
 
     /// Whether the keeper uses another quorum than the spec names now.
     pub fn replaces(&self, link: &KeeperLink) -> bool {
-        is_replaced(self.facts, self.inputs.quorum.as_deref(), link)
-    }
-}
-
-/// Whether the keeper uses another quorum than `now`, the one that the spec names.
-pub(super) fn is_replaced(facts: &Facts, now: Option<&OpenQuorum>, link: &KeeperLink) -> bool {
-    match (now, &link.quorum) {
-        (Some(now), Some(then)) => now.id != then.id,
-        (None, Some(_)) => facts.quorum.replaced,
-        _ => false,
+        match (&self.inputs.quorum, &link.quorum) {
+            (Some(now), Some(then)) => now.id != then.id,
+            (None, Some(_)) => self.facts.quorum.replaced,
+            _ => false,
+        }
     }
 }
 

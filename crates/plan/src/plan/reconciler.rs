@@ -11,7 +11,7 @@ use super::contend::Contention;
 use super::context::Context;
 use super::handover::Handovers;
 use super::holder::{HolderReads, holder_pod, never_started, revoked};
-use super::inputs::{Inputs, Objections, Turn, is_replaced};
+use super::inputs::{Inputs, Objections, Turn};
 use super::keeper::Keeper;
 use super::keeper_link::{KeeperLink, holder_of};
 use super::key_reads::KeyReads;
@@ -20,7 +20,7 @@ use super::output::{Effects, Output};
 use super::publish::Publisher;
 use super::recorded::Recorded;
 use super::roles::Roles;
-use super::workload::{is_unproven, waits_for_deletion};
+use super::workload::{is_unproven, stop_risk, waits_for_deletion};
 use super::{
     Authority, CandidateFacts, Effect, Event, Facts, Identity, Machine, PermitUses, PodKnowledge, QuorumFacts,
 };
@@ -249,10 +249,8 @@ impl Reconciler {
         let has_term = link.is_some_and(|link| !link.is_idle()) || Recorded::of(turn.lease).is_some();
         let quorum = turn.facts.quorum.open.clone().filter(|_| !turn.facts.quorum.denied || has_term);
         self.handover.follow(turn, link, out);
-        let ends_by_request = turn.lease.spec.suspend
-            || turn.facts.quorum.denied
-            || link.is_some_and(|link| is_replaced(turn.facts, quorum.as_deref(), link))
-            || self.handover.new_request(turn).is_some();
+        let ends_by_request =
+            turn.lease.spec.suspend || turn.facts.quorum.denied || self.handover.new_request(turn).is_some();
         // The test follows when the term is confirmed and published. Another process that decides may have started the holder of a
         // term that this one publishes.
         let is_running = link.is_some_and(|link| link.running().is_some()) || is_adoptable(turn.lease, link);
@@ -414,7 +412,7 @@ impl Reconciler {
                 .map(|quorum| QuorumIdentity { name: quorum.name.clone(), fingerprint: quorum.fingerprint.clone() }),
             is_quorum_unused: is_quorum_unused(&facts.quorum, link),
             leaderless: self.unheld_since.map(|since| now.since(since).into()),
-            takeover_risk: takeover_risk.as_deref(),
+            takeover_risk: stop_risk(facts).or(takeover_risk.as_deref()),
             start: self.roles.start_waits(),
             refused: holder.as_ref().and_then(|holder| self.roles.refused_grant(facts, &holder.pod_uid)),
             runs_on: inputs.runs_on.as_deref(),

@@ -50,10 +50,15 @@ impl Refusals {
         refusal.map(|refusal| refusal.why.as_str())
     }
 
-    /// Why the API server has not stored what makes the pod or workload with this UID active.
-    pub fn of_grant(&self, uid: &str) -> Option<&str> {
-        let is_stop = |change| change == PodChange::Delete || matches!(change, PodChange::Run(run) if run.is_stopped());
-        let refusal = self.0.as_deref().filter(|one| one.uid == uid && !one.dry_run && !is_stop(one.change));
+    /// Why the API server has not stored what starts the pod with this UID, or makes the workload with it active.
+    pub fn of_grant(&self, uid: &str, is_workload: bool) -> Option<&str> {
+        let is_grant = |change| match change {
+            PodChange::Start => true,
+            PodChange::Run(run) => !run.is_stopped(),
+            PodChange::None | PodChange::Fence(_) => is_workload,
+            PodChange::Delete => false,
+        };
+        let refusal = self.0.as_deref().filter(|one| one.uid == uid && !one.dry_run && is_grant(one.change));
         refusal.map(|refusal| refusal.why.as_str())
     }
 
@@ -124,7 +129,8 @@ impl Refusals {
             if known.uid == *uid {
                 return is_label && known.is_deletion();
             }
-            known.forbidden_until.is_some_and(|until| now < until)
+            // A start that is refused, too: the labels of the other pods say nothing about it.
+            known.forbidden_until.is_some_and(|until| now < until) || (is_label && known.change == PodChange::Start)
         };
         let keeps = refusal.forbidden_until.is_none() && self.0.as_deref().is_some_and(blocks);
         if !keeps {

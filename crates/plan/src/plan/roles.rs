@@ -30,7 +30,7 @@ use super::{CandidateFacts, Facts, PodChange, PodKnowledge, Priority, RoleOutcom
 use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
-use crate::election::{HolderName, Object, PodFacts};
+use crate::election::{HolderName, PodFacts};
 
 /// Why the operator cannot stop a workload.
 const BEING_DELETED: &str = "it is being deleted, and its controller ignores changes";
@@ -71,21 +71,17 @@ impl Roles {
         self.refusals.forbidden(now, facts.workload().map(|workload| workload.uid.as_str()), out)
     }
 
-    /// Why the API server has not stored what makes the holder with this UID active.
+    /// Why the API server has not stored what starts the holder with this UID, while it is not active.
     pub fn refused_grant(&self, facts: &Facts, holder: &str) -> Option<&str> {
-        let why = self.refusals.of_grant(facts.workload().map_or(holder, |workload| &workload.uid))?;
-        let label = names::role_label(self.writer.lease());
-        let is_active = |object: Object<'_>| {
-            role_of(object, &label) == Some(PodRole::Active.as_str())
-                && object.gates.is_empty()
-                && object.run.is_none_or(|run| !run.is_stopped())
-        };
-        let holds = |pod: &&Arc<PodFacts>| pod.uid == holder;
-        let is_active = match facts.workload() {
-            Some(workload) => is_active(workload.object()),
-            None => facts.pods().find(holds).is_none_or(|pod| is_active(pod.object())),
-        };
-        (!is_active).then_some(why)
+        if let Some(workload) = facts.workload() {
+            let why = self.refusals.of_grant(&workload.uid, true)?;
+            let label = role_of(workload.object(), &names::role_label(self.writer.lease()));
+            let is_active = label == Some(PodRole::Active.as_str()) && !workload.run.is_stopped();
+            return (!is_active).then_some(why);
+        }
+        let why = self.refusals.of_grant(holder, false)?;
+        let has_gate = |pod: &Arc<PodFacts>| pod.uid == holder && !pod.gates.is_empty();
+        facts.pods().any(has_gate).then_some(why)
     }
 
     /// What runs on, and why the API server refuses to stop it.

@@ -1,5 +1,5 @@
-//! Whether the operator can stop what holds a term that a request is to end: `spec.suspend`, a handover, another quorum, or a RedisQuorum
-//! that does not allow the namespace any more.
+//! Whether the operator can stop what holds a term that a request is to end: `spec.suspend`, a handover, or a RedisQuorum that does not
+//! allow the namespace any more.
 //!
 //! If the term ended and its holder could not be stopped, another pod or cluster would start beside it. So the API server is asked
 //! first: it gets the write that stops the holder as a dry run, which passes authorization, policies and webhooks, and stores nothing.

@@ -48,7 +48,7 @@ pub struct Inputs<'a> {
     pub takeover_risk: Option<&'a str>,
     /// Why the elected pod is not started yet.
     pub start: Option<&'a str>,
-    /// Why the API server has not stored what makes the holder active.
+    /// Why the API server has not stored what starts the holder.
     pub refused: Option<&'a str>,
     /// What runs without a term, because it cannot be stopped, as a sentence.
     pub runs_on: Option<&'a str>,

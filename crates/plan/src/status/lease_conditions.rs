@@ -86,7 +86,7 @@ impl LeaseConditions<'_> {
             held = format!("{held} {more}");
         }
         if let Some(why) = self.inputs.refused {
-            let message = format!("{held} The API server refuses the write that makes it active: {why}.");
+            let message = format!("{held} The API server refuses the write that starts it: {why}.");
             return self.conditions.set(LeaseReady::Forbidden, message);
         }
         self.conditions.set(LeaseReady::HeldHere, held);

@@ -228,23 +228,20 @@ fn a_workload_is_stopped_when_another_cluster_answered_after_it_was_seen() {
     assert_eq!(story.switches().len(), 1);
 }
 
-/// It makes no attempt, and reads the keys.
+/// No attempt can tell that another cluster holds the lease.
 #[test]
-fn a_suspended_lease_stops_a_workload_that_ran_before_it_only_if_another_cluster_holds_the_lease() {
+fn a_suspended_lease_says_that_a_workload_runs_that_it_has_not_started() {
     let mut story = Story::of_cluster(2);
     story.lease_mut().spec.suspend = true;
     story.turn();
     assert_eq!(story.switches(), []);
     let ready = story.ready();
-    assert!(ready.reason == "Suspended" && ready.message.contains("runs on, because it ran before"), "{ready:?}");
+    let runs = "The workload runs, and the operator has not started it";
+    assert!(ready.reason == "Suspended" && ready.message.contains(runs), "{ready:?}");
     story.write();
-    story.view(View { refusal: None, keys_read: true, ..refused_by(ELSEWHERE, story.now) });
-    assert_eq!(story.switches(), [STOP]);
-    let stop = story.role_writes().remove(0);
-    story.write();
-    story.role_stored(stop);
-    let ready = story.shown(ConditionType::Ready);
-    assert!(ready.reason == "Suspended" && !ready.message.contains("runs on"), "{ready:?}");
+    story.scale(0, "40");
+    story.turn();
+    assert!(!story.ready().message.contains(runs), "{:?}", story.effects);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use crate::api::ValidLease;
 use crate::api::lease::QuorumRef;
 use crate::api::names::{
-    ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, ANNOTATION_PREFIX, LEASE_ANNOTATION, QUORUM_ANNOTATION,
+    self, ACTIVATED_BY_ANNOTATION, ACTIVATION_ANNOTATION, ANNOTATION_PREFIX, LEASE_ANNOTATION, QUORUM_ANNOTATION,
     REPLICAS_ANNOTATION, is_lease_name, names_a_lease,
 };
 use crate::api::spelling::is_meant_as_name;
@@ -19,7 +19,7 @@ use crate::plan::facts::Facts;
 pub enum Missing {
     /// The workload does not name this lease.
     Name(String),
-    /// It names this lease, and its annotations ask for another activation or quorum, or it cannot be stopped well; or it is unclear
+    /// It names this lease, and its annotations ask for another activation or quorum, or to stop it would delete its volumes; or it is unclear
     /// which lease it names, because it names two or an annotation is misspelt. After an edit of the annotations the first is so until
     /// the operator has changed the lease: a term that runs goes on.
     Way(String),
@@ -27,12 +27,15 @@ pub enum Missing {
 
 /// Why the lease must not start or stop its workload, if the workload was read.
 pub fn missing_consent(facts: &Facts) -> Option<Missing> {
-    let quorum = &facts.lease.as_ref()?.spec.quorum_ref;
+    let lease = facts.lease.as_ref()?;
+    // The operator does not change the quorum of a lease that it has made.
+    let is_written_by_hand = names::created_for(&lease.metadata).is_none();
+    let quorum = Some(&*lease.spec.quorum_ref.name).filter(|_| is_written_by_hand);
     missing(facts.spec.valid.as_ref()?, quorum, facts.workload()?)
 }
 
-/// Why the lease must not start or stop the workload; `None` if it may.
-fn missing(spec: &ValidLease, quorum: &QuorumRef, workload: &WorkloadFacts) -> Option<Missing> {
+/// Why the lease must not start or stop the workload; `None` if it may. `quorum`: the one that the workload must name too.
+fn missing(spec: &ValidLease, quorum: Option<&str>, workload: &WorkloadFacts) -> Option<Missing> {
     let activation = spec.cluster?;
     let (kind, lease) = (workload.kind.as_str(), &spec.name);
     let title = format!("{kind} {}/{}", workload.namespace, workload.name);
@@ -66,9 +69,6 @@ fn missing(spec: &ValidLease, quorum: &QuorumRef, workload: &WorkloadFacts) -> O
              spec.persistentVolumeClaimRetentionPolicy.whenScaled is Delete. Set the field to Retain. Until then no term begins; one \
              that runs goes on, and the workload is not stopped when it ends."
         ))),
-        (named, by) if by.or(named) == Some(lease) && workload.stops_in_order && runs_several(activation) => {
-            Some(Missing::Way(stops_in_order(&title)))
-        }
         (_, Some(named)) if named == lease => None,
         (Some(named), None) if named == lease => differs(spec, quorum, activation, &value).map(|want| {
             Missing::Way(format!(
@@ -89,6 +89,16 @@ fn missing(spec: &ValidLease, quorum: &QuorumRef, workload: &WorkloadFacts) -> O
     }
 }
 
+/// Why a stop of the workload may not stop all its pods, as a sentence.
+pub fn stop_risk(facts: &Facts) -> Option<&'static str> {
+    let activation = facts.spec.valid.as_ref()?.cluster?;
+    let runs_several = matches!(activation, ClusterActivation::Scale(replicas) if replicas > 1);
+    (runs_several && facts.workload()?.stops_in_order).then_some(
+        "When the lease is lost while a pod of the StatefulSet is not Ready, Kubernetes does not stop the pods before it, because \
+         podManagementPolicy is OrderedReady: create it again with Parallel.",
+    )
+}
+
 /// The annotation, with its value, that is probably meant to name a lease and does not. A spelling mistake must not end a term: the
 /// workload would run on, and that of another cluster would start beside it.
 fn misspelt(workload: &WorkloadFacts) -> Option<String> {
@@ -106,22 +116,10 @@ fn misspelt(workload: &WorkloadFacts) -> Option<String> {
     wrong.map(|(key, value)| format!("{key}={}", value.escape_debug()))
 }
 
-fn stops_in_order(title: &str) -> String {
-    format!(
-        "The operator does not start {title}, which has several replicas: with podManagementPolicy OrderedReady, Kubernetes stops its \
-         pods one after the other, and none while a later one is not Ready, so that some can run on while another cluster starts its \
-         own. Create it again with podManagementPolicy Parallel. Until then no term begins; one that runs goes on."
-    )
-}
-
-const fn runs_several(activation: ClusterActivation) -> bool {
-    matches!(activation, ClusterActivation::Scale(replicas) if replicas > 1)
-}
-
 /// What the annotations of the workload must say for this spec; `None` if they say it.
 fn differs<'a>(
     spec: &ValidLease,
-    quorum: &QuorumRef,
+    quorum: Option<&str>,
     activation: ClusterActivation,
     value: &impl Fn(&str) -> Option<&'a str>,
 ) -> Option<String> {
@@ -133,11 +131,9 @@ fn differs<'a>(
         ));
     }
     // A lease on another quorum excludes none of the leases that other clusters have for such a workload.
-    if *value(QUORUM_ANNOTATION).unwrap_or(&QuorumRef::default().name) != *quorum.name {
-        return Some(format!(
-            "the spec names the quorum {}, so {QUORUM_ANNOTATION} must be {}",
-            quorum.name, quorum.name
-        ));
+    let named = value(QUORUM_ANNOTATION).map_or_else(|| QuorumRef::default().name, str::to_owned);
+    if let Some(quorum) = quorum.filter(|quorum| *quorum != named) {
+        return Some(format!("the spec names the quorum {quorum}, so {QUORUM_ANNOTATION} must be {quorum}"));
     }
     // With another word the annotation is invalid, and it is unclear what the workload allows.
     let is = |way: &str| {
@@ -237,7 +233,7 @@ mod tests {
                 Some("redislease.io/activated-by=Billing must be corrected"),
             ),
         ] {
-            let found = missing(&spec(), &QuorumRef::default(), &workload(&annotations));
+            let found = missing(&spec(), Some("default"), &workload(&annotations));
             match why {
                 None => assert_eq!(found, None, "{annotations}"),
                 Some(why) => {
@@ -258,12 +254,14 @@ mod tests {
         let annotations = json!({"redislease.io/lease": "billing", "redislease.io/activation": "scale",
             "redislease.io/active-replicas": "3"});
         let other = ValidLease { keys: vec!["x".into()], ..spec() };
-        let default = QuorumRef::default();
-        let Some(Missing::Way(says)) = missing(&other, &default, &workload(&annotations)) else {
+        let Some(Missing::Way(says)) = missing(&other, Some("default"), &workload(&annotations)) else {
             panic!("it starts nothing")
         };
         assert!(says.contains("the keys x, so redislease.io/activated-by must name the lease instead"), "{says}");
-        assert_eq!(missing(&other, &default, &workload(&json!({"redislease.io/activated-by": "billing"}))), None);
+        assert_eq!(
+            missing(&other, Some("default"), &workload(&json!({"redislease.io/activated-by": "billing"}))),
+            None
+        );
     }
 
     /// Nor do its keys on another quorum.
@@ -271,42 +269,21 @@ mod tests {
     fn a_lease_on_another_quorum_needs_an_annotation_that_names_it() {
         let mut annotations = json!({"redislease.io/lease": "billing", "redislease.io/activation": "scale",
             "redislease.io/active-replicas": "3"});
-        let other = QuorumRef { name: "other".into() };
-        let Some(Missing::Way(says)) = missing(&spec(), &other, &workload(&annotations)) else {
+        let Some(Missing::Way(says)) = missing(&spec(), Some("other"), &workload(&annotations)) else {
             panic!("it starts nothing")
         };
         assert!(says.contains("the quorum other, so redislease.io/quorum must be other"), "{says}");
         annotations["redislease.io/quorum"] = json!("other");
-        assert_eq!(missing(&spec(), &other, &workload(&annotations)), None);
-        assert!(missing(&spec(), &QuorumRef::default(), &workload(&annotations)).is_some());
-        assert_eq!(missing(&spec(), &other, &workload(&json!({"redislease.io/activated-by": "billing"}))), None);
-    }
-
-    /// Its controller stops no pod while a later one is not Ready.
-    #[test]
-    fn several_replicas_of_a_stateful_set_must_stop_at_once() {
-        let annotations = json!({"redislease.io/activated-by": "billing"});
-        for (policy, scale, is_refused) in
-            [("OrderedReady", 3, true), ("OrderedReady", 1, false), ("Parallel", 3, false)]
-        {
-            let object: DynamicObject = serde_json::from_value(json!({
-                "apiVersion": "apps/v1", "kind": "StatefulSet",
-                "metadata": {"name": "web", "namespace": "jobs", "annotations": annotations},
-                "spec": {"replicas": 0, "podManagementPolicy": policy},
-            }))
-            .unwrap();
-            let workload = WorkloadFacts::of(WorkloadKind::StatefulSet, &object).unwrap();
-            let spec = ValidLease { cluster: Some(ClusterActivation::Scale(scale)), ..spec() };
-            let found = missing(&spec, &QuorumRef::default(), &workload);
-            assert_eq!(matches!(found, Some(Missing::Way(_))), is_refused, "{policy} {scale}: {found:?}");
-        }
+        assert_eq!(missing(&spec(), Some("other"), &workload(&annotations)), None);
+        assert!(missing(&spec(), Some("default"), &workload(&annotations)).is_some());
+        assert_eq!(missing(&spec(), Some("other"), &workload(&json!({"redislease.io/activated-by": "billing"}))), None);
     }
 
     /// A message that is too long would keep the whole status from being written.
     #[test]
     fn a_long_value_is_cut() {
         let annotations = json!({"redislease.io/lease": "\u{7f}".repeat(200_000)});
-        let Some(Missing::Way(says)) = missing(&spec(), &QuorumRef::default(), &workload(&annotations)) else {
+        let Some(Missing::Way(says)) = missing(&spec(), Some("default"), &workload(&annotations)) else {
             panic!("it names no lease")
         };
         assert!(says.len() < 3000, "{} bytes", says.len());
@@ -318,7 +295,7 @@ mod tests {
         for (annotations, goes_on) in
             [(named("true", "billing"), true), (named("billing", "other"), true), (named("one", "two"), false)]
         {
-            let (says, is_way) = match missing(&spec(), &QuorumRef::default(), &workload(&annotations)) {
+            let (says, is_way) = match missing(&spec(), Some("default"), &workload(&annotations)) {
                 Some(Missing::Name(says)) => (says, false),
                 Some(Missing::Way(says)) => (says, true),
                 None => panic!("{annotations}"),

@@ -15,7 +15,7 @@
 //! - *Doubt.* While a term is unconfirmed, only the label moves.
 
 use redislease_core::lease::{Refusal, Standing};
-use redislease_core::op::{Stage, Token};
+use redislease_core::op::Token;
 use redislease_core::time::Time;
 
 use super::activation::switched;
@@ -37,7 +37,7 @@ mod heir;
 mod state;
 mod unfit;
 
-pub(super) use consent::{Missing, missing_consent};
+pub(super) use consent::{Missing, missing_consent, stop_risk};
 use heir::owner_of;
 pub(super) use heir::{heir, is_made_for, waits_for_deletion};
 pub(super) use state::WorkloadState;
@@ -202,19 +202,15 @@ impl Assignment<'_> {
     }
 
     /// Whether an attempt that began after the workload was first seen was answered: another cluster or another lease holds the
-    /// lease, and its keys still last. A suspended lease makes no attempt: a read of the keys tells.
+    /// lease, and its keys still last.
     fn others_hold(&self) -> bool {
         let Context { turn, keeper, .. } = self.context;
         let Some(view) = keeper.view() else { return false };
-        let Some(by) = &view.refused_by else { return false };
-        let is_known = match view.refusal {
-            Some(Refusal { asked_at, until }) => self.state.is_known_before(asked_at) && turn.now < until,
-            None => turn.lease.spec.suspend && view.keys_read && by.stage == Stage::Term,
-        };
+        let (Some(Refusal { asked_at, until }), Some(by)) = (view.refusal, &view.refused_by) else { return false };
         let Ok(name) = by.metadata.parse::<HolderName>() else { return false };
         let is_other = name.cluster.uid != turn.identity.cluster.uid
             || (&*name.namespace, &name.lease) != (&*turn.identity.namespace, &turn.identity.name);
-        is_other && is_known
+        is_other && self.state.is_known_before(asked_at) && turn.now < until
     }
 
     /// Only an attempt can tell who holds the lease.

@@ -242,9 +242,6 @@ impl World {
     pub fn suspend_lease(&mut self, cluster: usize, place: usize, suspend: bool) {
         if self.specs[cluster][place].suspend != suspend {
             self.specs[cluster][place].suspend = suspend;
-            if suspend {
-                self.running.suspended.insert((cluster, place));
-            }
             self.write_spec(cluster, place);
         }
     }

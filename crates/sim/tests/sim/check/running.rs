@@ -2,8 +2,7 @@
 //!
 //! - R1: no two started pods of one lease run at once, nor its workload in two clusters.
 //! - R2: one lease writes at most [`WRITES`] times a minute to one object.
-//! - R3: a workload that runs is stopped only after an attempt was answered, or after a published term of its own. A suspended lease makes
-//!   no attempt: its workload is stopped after a node has shown a term.
+//! - R3: a workload that runs is stopped only after an attempt was answered, or after a published term of its own.
 //! - R4: a start is stored only if the status named its term after the version of the object that it replaces.
 //! - R5: a workload that an operator started is stopped before the keys of its last term end.
 //!
@@ -218,24 +217,18 @@ impl World {
             self.check.fail(text);
         }
         let had_term = self.running.terms.contains(&(of.0, workload));
-        let was_read = self.running.suspended.contains(&of) && self.running.shown.contains(&of);
-        if !had_term && !was_read && !self.running.refused_at.contains_key(&of) {
+        if !had_term && !self.running.refused_at.contains_key(&of) {
             let text = format!("R3: workload {workload} of cluster {} is stopped, and no attempt was answered", of.0);
             self.check.fail(text);
         }
     }
 
-    /// A node answered an attempt of a lease, or a read: the term of another holder keeps the key.
+    /// A node answered an attempt of a lease: the term of another holder keeps the key.
     pub fn attempt_answered(&mut self, process: usize, place: usize, vote: &Vote) {
-        let of = (self.processes[process].cluster, place);
-        if let Vote::Miss(Some(by)) = vote
-            && by.stage == Stage::Term
-        {
-            self.running.shown.insert(of);
-        }
         if let Vote::Refused { by, .. } = vote
             && by.stage == Stage::Term
         {
+            let of = (self.processes[process].cluster, place);
             self.running.refused_at.insert(of, self.now);
         }
     }

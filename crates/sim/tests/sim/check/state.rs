@@ -118,10 +118,6 @@ pub struct Running {
     pub terms: BTreeSet<(usize, u32)>,
     /// When a term of another holder last refused an attempt of the lease.
     pub refused_at: BTreeMap<Of, Micros>,
-    /// The leases of which a node has shown a term to a process that did not ask for it with an attempt.
-    pub shown: BTreeSet<Of>,
-    /// The leases that were suspended once.
-    pub suspended: BTreeSet<Of>,
     /// When the processes or the API server of a cluster were last disturbed.
     pub disturbed_at: BTreeMap<usize, Micros>,
     pub writes: BTreeMap<(usize, u32, u32, u32), Window>,

@@ -74,7 +74,7 @@ fn a_suspended_lease_says_that_its_workload_runs_on() {
     replaced.workload_is(WorkloadFacts { uid: "uid-other".into(), ..deployment(2) });
     replaced.turn();
     let says = ready(&replaced);
-    assert!(says.contains("runs on, because it ran before"), "it is another one: {says}");
+    assert!(says.contains("has not started it"), "it is another one: {says}");
     story.write();
     story.pass(10_000);
     story.finish();
@@ -162,6 +162,16 @@ fn a_right_that_is_withdrawn_ends_no_term_of_a_workload_that_runs() {
     assert_eq!(story.ready().reason, "Forbidden");
 }
 
+/// Its controller stops no pod while a later one is not Ready.
+#[test]
+fn a_held_lease_says_that_a_stateful_set_may_not_stop_all_its_pods() {
+    let mut story = Story::running();
+    assert!(!story.shown(ConditionType::Ready).message.contains("OrderedReady"));
+    story.change_workload("30", |workload| workload.stops_in_order = true);
+    let ready = story.ready();
+    assert!(ready.status == "True" && ready.message.contains("podManagementPolicy is OrderedReady"), "{ready:?}");
+}
+
 /// The lease is held, and its job runs nowhere.
 #[test]
 fn a_start_that_is_refused_is_shown_until_it_is_stored() {
@@ -173,7 +183,7 @@ fn a_start_that_is_refused_is_shown_until_it_is_stored() {
     assert_eq!(story.commands(), []);
     let ready = story.ready();
     assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Forbidden"), "{}", ready.message);
-    assert!(ready.message.contains("refuses the write that makes it active: a policy"), "{}", ready.message);
+    assert!(ready.message.contains("refuses the write that starts it: a policy"), "{}", ready.message);
     story.write();
     // Somebody else starts it.
     story.change_workload("40", |workload| {

@@ -18,17 +18,11 @@ impl Story {
         self.facts.quorum = Arc::new(QuorumFacts { denied: true, obstacle, ..quorum(1, "f00d") });
         self.turn();
     }
-
-    /// The spec names another quorum.
-    fn replace_quorum(&mut self) {
-        self.facts.quorum = Arc::new(quorum(2, "beef"));
-        self.turn();
-    }
 }
 
 #[test]
 fn a_running_workload_keeps_its_term_while_the_operator_must_not_stop_it() {
-    for revoke in [Story::suspend, Story::deny, Story::replace_quorum] {
+    for revoke in [Story::suspend, Story::deny] {
         let mut story = Story::running();
         story.facts.allowed = Allowed::default();
         revoke(&mut story);
@@ -101,7 +95,7 @@ impl Story {
 #[test]
 fn a_term_ends_by_request_only_after_the_stop_of_its_workload_was_accepted_as_a_dry_run() {
     let end = [end(held_by_here())];
-    for revoke in [Story::suspend, Story::deny, Story::replace_quorum] {
+    for revoke in [Story::suspend, Story::deny] {
         let mut story = Story::running();
         revoke(&mut story);
         assert_eq!(story.commands(), [], "{:?}", story.effects);
