@@ -48,6 +48,8 @@ pub struct Inputs<'a> {
     pub takeover_risk: Option<&'a str>,
     /// Why the elected pod is not started yet.
     pub start: Option<&'a str>,
+    /// Why a stop of the holder may not stop all of it, as a sentence.
+    pub stop_risk: Option<&'a str>,
     /// Why the API server has not stored what starts the holder.
     pub refused: Option<&'a str>,
     /// What runs without a term, because it cannot be stopped, as a sentence.

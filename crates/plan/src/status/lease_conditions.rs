@@ -82,7 +82,7 @@ impl LeaseConditions<'_> {
         if let Some(unknown) = self.inputs.obstacle.filter(|obstacle| obstacle.reason == LeaseReady::Starting) {
             held = format!("{held} {}", unknown.message);
         }
-        for more in [self.inputs.start, self.inputs.takeover_risk].into_iter().flatten() {
+        for more in [self.inputs.start, self.inputs.takeover_risk, self.inputs.stop_risk].into_iter().flatten() {
             held = format!("{held} {more}");
         }
         if let Some(why) = self.inputs.refused {

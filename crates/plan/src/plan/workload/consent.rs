@@ -19,8 +19,8 @@ use crate::plan::facts::Facts;
 pub enum Missing {
     /// The workload does not name this lease.
     Name(String),
-    /// It names this lease, and its annotations ask for another activation or quorum, or to stop it would delete its volumes; or it is unclear
-    /// which lease it names, because it names two or an annotation is misspelt. After an edit of the annotations the first is so until
+    /// It names this lease, and its annotations ask for another activation or quorum, or to stop it would delete its volumes; or it is
+    /// unclear which lease it names, because it names two or an annotation is misspelt. After an edit of the annotations the first is so until
     /// the operator has changed the lease: a term that runs goes on.
     Way(String),
 }

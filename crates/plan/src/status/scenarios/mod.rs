@@ -135,6 +135,7 @@ impl Scenario {
             takeover_risk: None,
             runs_on: None,
             start: None,
+            stop_risk: None,
             refused: None,
             handover: None,
         })

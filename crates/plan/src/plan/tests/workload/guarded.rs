@@ -170,6 +170,15 @@ fn a_held_lease_says_that_a_stateful_set_may_not_stop_all_its_pods() {
     story.change_workload("30", |workload| workload.stops_in_order = true);
     let ready = story.ready();
     assert!(ready.status == "True" && ready.message.contains("podManagementPolicy is OrderedReady"), "{ready:?}");
+    // It hides no other risk.
+    let mut short = spec();
+    (short["leaseDuration"], short["renewInterval"], short["gracePeriod"]) = (json!("8s"), json!("2s"), json!("1s"));
+    story.write();
+    story.edit(&short);
+    story.turn();
+    let ready = story.ready();
+    let both = ["podManagementPolicy is OrderedReady", "when one replica of the operator fails"];
+    assert!(both.iter().all(|risk| ready.message.contains(risk)), "{ready:?}");
 }
 
 /// The lease is held, and its job runs nowhere.
