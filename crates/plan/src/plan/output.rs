@@ -12,8 +12,8 @@ use crate::status::{Notice, NoticeReason};
 pub(super) struct Output<E> {
     effects: VecDeque<E>,
     deadline: Option<Time>,
-    /// How many reads of the lease are under way.
-    lease_reads: u32,
+    /// Whether a read of the lease is under way. There is one at a time.
+    reads_lease: bool,
 }
 
 /// The output of a reconciler.
@@ -21,7 +21,7 @@ pub(super) type Effects = Output<Effect>;
 
 impl<E> Output<E> {
     pub const fn new() -> Self {
-        Self { effects: VecDeque::new(), deadline: None, lease_reads: 0 }
+        Self { effects: VecDeque::new(), deadline: None, reads_lease: false }
     }
 
     pub fn emit(&mut self, effect: impl Into<E>) {
@@ -57,15 +57,15 @@ impl Effects {
     }
 
     pub fn read_lease(&mut self) {
-        self.lease_reads += 1;
+        self.reads_lease = true;
         self.emit(Effect::Read(Read::Lease));
     }
 
     pub const fn lease_was_read(&mut self) {
-        self.lease_reads = self.lease_reads.saturating_sub(1);
+        self.reads_lease = false;
     }
 
     pub const fn is_reading_lease(&self) -> bool {
-        self.lease_reads > 0
+        self.reads_lease
     }
 }

@@ -187,11 +187,12 @@ impl Publisher {
             }
             return true;
         }
-        if self.read == StatusRead::Needed {
+        // The answer to a read that was requested earlier may be older than the last write. It causes the next turn.
+        if self.read == StatusRead::Needed && !out.is_reading_lease() {
             self.read = StatusRead::UnderWay;
             out.read_lease();
         }
-        self.read == StatusRead::UnderWay
+        !self.is_known()
     }
 
     /// Until when the write waits for an attempt, whose publication includes it. A term that ended without proof is
@@ -326,10 +327,9 @@ impl Publisher {
 
     pub fn lease_read(&mut self, read: &Result<Option<Arc<RedisLease>>, String>, keeper: &Keeper, out: &mut Effects) {
         match read {
+            Ok(Some(_)) if self.read != StatusRead::UnderWay => {}
             Ok(Some(lease)) => {
-                if self.read == StatusRead::UnderWay {
-                    self.read = StatusRead::NotNeeded;
-                }
+                self.read = StatusRead::NotNeeded;
                 let shown = lease.status.as_ref();
                 if let Some(writing) = self.unanswered.take().filter(|writing| shown == Some(&*writing.status)) {
                     emit_outcome(*writing, out);

@@ -43,7 +43,7 @@ impl Verification {
     /// Reads the lease, because an object carries this token. A read that was requested for a lower one, or for another purpose, does
     /// not count: its answer causes the next turn.
     pub fn verify(&mut self, carried: Token, out: &mut Effects) {
-        if self.verifying.is_none() && !out.is_reading_lease() {
+        if !out.is_reading_lease() {
             self.verifying = Some(carried);
             out.read_lease();
         }

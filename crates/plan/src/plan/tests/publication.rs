@@ -40,6 +40,25 @@ fn an_unanswered_publication_is_read_and_not_acted_on() {
     assert!(story.commands().iter().any(|command| matches!(command, Command::Published { .. })));
 }
 
+/// It would be taken for a write that was not stored, and the events of the write would be lost.
+#[test]
+fn the_answer_to_an_earlier_read_says_nothing_about_an_unanswered_write() {
+    let mut story = Story::held_by_a();
+    story.candidates(&[pod("a"), with_token(labelled(pod("b"), "standby"), "99")]);
+    story.turn();
+    assert!(story.wants(&Effect::Read(Read::Lease)), "a pod carries a later token");
+    let earlier = story.facts.lease.clone();
+    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
+    let stored = story.status_to_write();
+    story.event(Event::StatusWritten(StatusOutcome::Unanswered("timeout".into())));
+    assert!(!story.wants(&Effect::Read(Read::Lease)), "one read at a time");
+    story.event(Event::LeaseRead(Ok(earlier)));
+    assert!(story.wants(&Effect::Read(Read::Lease)), "{:?}", story.effects);
+    story.watch_shows(stored);
+    story.read_lease();
+    assert_eq!(story.reported(NoticeReason::LeaseLost).reason, NoticeReason::LeaseLost);
+}
+
 #[test]
 fn an_unpublished_term_ends_after_one_lease_whether_the_api_server_answers_or_not() {
     let outcomes = [
