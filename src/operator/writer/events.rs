@@ -9,7 +9,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use redislease_core::time::{Millis, Time};
+use redislease_core::time::Time;
+use redislease_plan::plan::Bucket;
 use redislease_plan::plan::calls::EventKey;
 use redislease_plan::status::{Notice, NoticeReason};
 
@@ -17,10 +18,8 @@ use super::pod_events::PodEvents;
 
 /// How many events wait at most; further ones are dropped and counted.
 const CAPACITY: usize = 1000;
-/// How many events of one object are sent at once; further ones are merged by reason.
-const AT_ONCE: u64 = 10;
-/// The interval after which one more event of that object may be sent.
-const ONE_MORE: Millis = Millis(30_000);
+/// The rate of the events of one object: ten at once, and one more in 30 s. Further ones are merged by reason.
+type Rate = Bucket<10, 30_000_000>;
 /// For how many objects the sent events are counted.
 const OBJECTS: usize = 4096;
 
@@ -55,8 +54,8 @@ pub(super) enum Accepted {
 #[derive(Debug, Default)]
 pub(super) struct Events {
     pending: BTreeMap<EventKey, Pending>,
-    /// By object: until when its sent events count.
-    sent: BTreeMap<Arc<str>, Time>,
+    /// By object: what its sent events have left of its rate.
+    sent: BTreeMap<Arc<str>, Rate>,
     /// How many of the pending events each namespace has.
     by_namespace: BTreeMap<Arc<str>, usize>,
     /// Those of leases on pods.
@@ -89,8 +88,8 @@ impl Events {
     pub fn withdraw_once(&mut self, uid: &str, reason: NoticeReason, note: &str) -> Option<EventKey> {
         let (_, key) = once(uid, reason, note);
         self.remove(&key)?;
-        if let Some(until) = self.sent.get_mut(uid) {
-            *until = *until - ONE_MORE;
+        if let Some(rate) = self.sent.get_mut(uid) {
+            rate.give_back();
         }
         Some(key)
     }
@@ -110,13 +109,14 @@ impl Events {
             }
         }
         if self.sent.len() >= OBJECTS {
-            self.sent.retain(|_, until| now < *until);
+            self.sent.retain(|_, rate| !rate.is_full(now));
         }
-        let used_until = (*self.sent.get(&uid).unwrap_or(&now)).max(now) + ONE_MORE;
+        let mut rate = self.sent.get(&uid).copied().unwrap_or_default();
+        let due = rate.available_at(1).max(now);
+        rate.take(now);
         if self.sent.len() < OBJECTS || self.sent.contains_key(&uid) {
-            self.sent.insert(uid, used_until);
+            self.sent.insert(uid, rate);
         }
-        let due = (used_until - Millis(ONE_MORE.0 * AT_ONCE)).max(now);
         self.pending.insert(key.clone(), new);
         *self.by_namespace.entry(namespace).or_default() += 1;
         Accepted::New { key, due, dropped }

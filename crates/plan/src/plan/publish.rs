@@ -9,6 +9,7 @@ use std::sync::Arc;
 use redislease_core::lease::{Publication, Standing, TermView};
 use redislease_core::time::{Millis, Time};
 
+use super::bucket::Bucket;
 use super::contend::Contention;
 use super::context::Context;
 use super::inputs::Turn;
@@ -24,11 +25,9 @@ use crate::status::{Composed, Notice, NoticeReason};
 /// The interval between two writes of a status that change only the candidate counts: many leases may share pods, and a
 /// pod's readiness may flap.
 const COUNTS: Millis = Millis(5000);
-/// Over time, the interval between two writes of a status that say nothing new about the term: conditions can change as often
-/// as the quorum and the pods do.
-const OTHERS: Millis = Millis(1000);
-/// How much of that interval such writes may use in advance: 20 writes.
-const OTHERS_AHEAD: Millis = Millis(19_000);
+/// The rate of writes that say nothing new about the term: 20 at once, and one more in a second. Conditions can change as often as
+/// the quorum and the pods do.
+type Others = Bucket<20, 1_000_000>;
 
 /// Among how many statuses a repetition is noticed: a lease can wait for keys that so many others hold.
 const REMEMBERED: usize = 8;
@@ -71,8 +70,8 @@ pub(super) struct Publisher {
     repeat: RepeatLimit<u64, REMEMBERED>,
     /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
-    /// The writes that say nothing new about the term have used up their rate until then.
-    others_paid: Time,
+    /// The writes that say nothing new about the term.
+    others: Others,
     /// A write that waits for the outcome of an attempt.
     held_back: Option<HeldBack>,
 }
@@ -247,7 +246,7 @@ impl Publisher {
     fn due(&self, lease: &RedisLease, status: &RedisLeaseStatus, priority: Priority, keeper: &Keeper) -> Time {
         let counts = match self.counts_written_at {
             Some(at) if only_counts(lease, status) => at + COUNTS,
-            _ if priority == Priority::Counts => Time(self.others_paid.0.saturating_sub(OTHERS_AHEAD.0)),
+            _ if priority == Priority::Counts => self.others.available_at(1),
             _ => Time(0),
         };
         // A write that calls the term unconfirmed, or active again, skips the backoff: other replicas depend on it.
@@ -278,7 +277,7 @@ impl Publisher {
             StatusOutcome::Written(lease) => {
                 self.repeat.wrote(now, fingerprint(&writing.status));
                 if writing.priority == Priority::Counts {
-                    self.others_paid = self.others_paid.max(now) + OTHERS;
+                    self.others.take(now);
                 }
                 contention.status_was_written();
                 if let Some(term) = publishing
