@@ -91,7 +91,7 @@ impl Process {
             nodes: Some(self.nodes.clone()),
             keys: Arc::new([self.nodes.keyspace().lock("bench", &request.key(worker))]),
             config: self.config(request),
-            may_end: None,
+            policy: None,
             jump_wait: None,
             observer: Box::new(Outcomes { views, rounds }),
         });
