@@ -19,6 +19,7 @@ version=27.1.0
 folder=${XDG_CACHE_HOME:-${HOME:?}/.cache}/redislease/cargo-mutants-$version
 explained=hack/mutants.txt
 results=target/mutants
+status=0
 
 all=(core calls plan scripts)
 parts=("${@:-${all[@]}}")
@@ -42,8 +43,12 @@ rust() { # part, package, arguments of cargo mutants...
     local part=$1 package=$2
     shift 2
     mkdir -p "$results/$part"
+    local code=0
     "${limit[@]}" cargo mutants --package "$package" --output "$results/$part" --iterate --no-shuffle --colors never --profile mutants \
-        --minimum-test-timeout 20 --build-timeout 600 "$@"
+        --minimum-test-timeout 20 --build-timeout 600 "$@" || code=$?
+    # Not noticed, took too long, and the end of the time limit. Anything else means that nothing was tested, as with tests that fail
+    # without a change.
+    case $code in 0 | 2 | 3 | 124) ;; *) echo "error: cargo mutants failed with code $code" >&2; status=1 ;; esac
     # Changes that were not noticed or not tried again: their names without the places, which move.
     cat "$results/$part"/mutants.out*/missed.txt 2>/dev/null | sed -E 's/^([^:]+):[0-9]+:[0-9]+:/\1:/' | sort -u >"$results/$part.missed"
 }
@@ -63,7 +68,6 @@ changed() {
 }
 scripts() { "${limit[@]}" hack/mutate-lua.py "$results/scripts.missed"; }
 
-status=0
 mkdir -p "$results"
 for part in "${parts[@]}"; do
     printf '\n== %s\n' "$part"
