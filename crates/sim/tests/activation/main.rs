@@ -10,6 +10,10 @@
 //! accident, to the next deadline. `MODEL` and `MODEL_ONLY` select as in the model of the core.
 #![allow(clippy::unwrap_used, reason = "a checker that cannot go on must stop")]
 
+#[macro_use]
+#[path = "../common/listed.rs"]
+mod listed;
+
 mod actions;
 mod hash;
 mod keeper;

@@ -7,46 +7,34 @@ use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::objects::{LEASE, ObjectShows};
 
-/// A simpler rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
-    /// The read of the status before a start is answered from what the watch showed last.
-    StartFromCachedStatus,
-    /// A withdrawal changes nothing if the workload is already as it must be: its version does not move.
-    WithdrawnByObject,
-    /// A withdrawal is believed if the object shows the standby state: no write is sent.
-    ObjectIsProof,
-    /// A process that gains authority withdraws nothing before it starts something.
-    TakeoverNotFenced,
-    /// The fence of a pod with a gate changes nothing.
-    StartNotFenced,
-    /// The next pod does not wait for the grace period of a started one that is being deleted.
-    NextStartsTooEarly,
-    /// A started pod is not known as one that may run.
-    StartedPodUnknown,
-    /// A workload that runs is stopped without an answer to an attempt.
-    StoppedWithoutAnswer,
-    /// A withdrawal that is stored before the status says that the term has ended is not repeated after it.
-    StatusEndNotFenced,
-    /// A role write is accepted with any version.
-    RolesWithoutVersion,
+listed! {
+    /// A simpler rule.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Planted {
+        /// The read of the status before a start is answered from what the watch showed last.
+        StartFromCachedStatus,
+        /// A withdrawal changes nothing if the workload is already as it must be: its version does not move.
+        WithdrawnByObject,
+        /// A withdrawal is believed if the object shows the standby state: no write is sent.
+        ObjectIsProof,
+        /// A process that gains authority withdraws nothing before it starts something.
+        TakeoverNotFenced,
+        /// A withdrawal that is stored before the status says that the term has ended is not repeated after it.
+        StatusEndNotFenced,
+        /// The fence of a pod with a gate changes nothing.
+        StartNotFenced,
+        /// The next pod does not wait for the grace period of a started one that is being deleted.
+        NextStartsTooEarly,
+        /// A started pod is not known as one that may run.
+        StartedPodUnknown,
+        /// A workload that runs is stopped without an answer to an attempt.
+        StoppedWithoutAnswer,
+        /// A role write is accepted with any version.
+        RolesWithoutVersion,
+    }
 }
 
 impl Planted {
-    /// All planted bugs.
-    pub const ALL: &[Self] = &[
-        Self::StartFromCachedStatus,
-        Self::WithdrawnByObject,
-        Self::ObjectIsProof,
-        Self::TakeoverNotFenced,
-        Self::StatusEndNotFenced,
-        Self::StartNotFenced,
-        Self::NextStartsTooEarly,
-        Self::StartedPodUnknown,
-        Self::StoppedWithoutAnswer,
-        Self::RolesWithoutVersion,
-    ];
-
     /// Whether the write is answered as stored without being sent.
     pub fn swallows(self, write: &RoleWrite, shows: ObjectShows, is_first: bool, is_again: bool) -> bool {
         let withdraws = write.role == Some(PodRole::Standby) && write.workload.is_some();

@@ -33,6 +33,10 @@
     reason = "a test: what does not fit its bounds has to fail loudly or is only printed"
 )]
 
+#[macro_use]
+#[path = "../common/listed.rs"]
+mod listed;
+
 mod api;
 mod chaos;
 mod check;

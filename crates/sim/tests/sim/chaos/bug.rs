@@ -6,151 +6,110 @@
 use redislease_core::check::{Layer, Mutant};
 use redislease_plan::plan::calls::Limits;
 
-/// One known-bad variant: of the core, or of the operator around it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// A broken rule of the core's machines or of the scripts.
-    Core(Mutant),
-    /// Validity is measured on a clock that stands still in suspend.
-    MonotonicClock,
-    /// A reconnect keeps the run id of the previous connection: a restored marker is accepted.
-    CachedRunId,
-    /// A pod that is gone counts as a pod that stopped.
-    GoneIsProof,
-    /// A pod that is being deleted counts as a pod that stopped.
-    DeletingIsProof,
-    /// A status write is accepted with any resource version and any token.
-    StatusWithoutVersion,
-    /// A role write is accepted with any resource version.
-    RolesWithoutVersion,
-    /// Too few nodes still have their data, and neither the clocks nor the status raise the counter.
-    SeedFromReadableFences,
-    /// A process that lost a term never contends again.
-    NeverContendsAgain,
-    /// The end of a term is never written into the status.
-    LossNotWritten,
-    /// The term of a deleted lease is still renewed.
-    DeletionIgnored,
-    /// A failed attempt is tried again at once.
-    NoPace,
-    /// The old rule: an attempt begins although the API server does not answer.
-    ContendsWithoutAnswer,
-    /// The old rule: a term that is not published is extended forever.
-    UnpublishedForEver,
-    /// The old rule: the keeper makes the next attempt by itself.
-    KeeperWantsAgain,
-    /// A list with an older state is taken for the newest one: the watch does not repeat the changes since then.
-    StaleListTrusted,
-    /// A turn of a lease requests the same effect again and again.
-    EffectRepeated,
-    /// The same in the election of a replica.
-    LeaderEffectRepeated,
-    /// The same in the admission of a Redis node.
-    AdmissionEffectRepeated,
-    /// The timer of a lease ends at once, long before its deadline, and is set again.
-    TimerEndsAtOnce,
-    /// The pod of a lost term is deleted before the status says that the term has ended.
-    DeletedTooEarly,
-    /// A pod that lost the lease is not deleted.
-    LostPodRuns,
-    /// A workload whose cluster lost the lease is not stopped.
-    WorkloadRunsOn,
-    /// A lease that acquired a term never gives its permit back.
-    PermitKept,
-    /// The same with the permit to write the end of a term.
-    WritePermitKept,
-    /// A process that was paused acts with the authority of before the pause, although its leader lock has ended.
-    AuthorityDoesNotEnd,
-    /// The read of the status before a start is answered from what the watch showed last.
-    StartFromCachedStatus,
-    /// The next pod does not wait for the grace period of a started one that is being deleted.
-    NextStartsTooEarly,
-    /// The watch of workloads shows only the first change.
-    WorkloadIsStale,
-    /// A workload that runs is stopped when it is first seen, without an answer to an attempt.
-    StoppedWithoutAnswer,
-    /// A write that was refused or undone is repeated without a pause.
-    NoBackOff,
-    /// The consent of a workload is taken for granted.
-    ConsentIgnored,
-    /// A listed lease that is older than the known one is ignored, also after a restore of etcd.
-    RestoreIgnored,
-    /// The end of a term is written with the level of counts, and counts with that of the end.
-    LevelSwapped,
-    /// A tenant whose first calls are not answered leaves no place for the urgent calls of others.
-    NoSparePlaces,
-    /// The same, and their repetitions too.
-    CallsHoldAllPlaces,
-    /// No pod counts as released by its controller.
-    ReleaseUnseen,
-    /// The outcome of a call goes to the newest unit of its lease, whichever has made the call.
-    AnswerToAnotherUnit,
-    /// The API server is not asked whether a stop would be stored.
-    StopNotTested,
-    /// A refused dry run of a stop is taken for an accepted one.
-    RefusedStopAccepted,
-    /// The old rule: a pod whose term this process has ended is deleted only after the status says that it has ended.
-    EndMustBeShown,
-    /// The keys are never read while no attempt can begin.
-    KeysNotRead,
-    /// The old rule: a term ends when its workload is missing, although the pods may run on.
-    EndsWithItsWorkload,
-    /// The old rule: while the spec has never fitted the quorum, no workload is a candidate.
-    UnfitTermRunsOn,
-    /// The old rule: the answer to a write of the quorum's status ends a claim that came after the write was sent.
-    ClaimLost,
+listed! {
+    /// One known-bad variant: of the core, or of the operator around it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Bug {
+        /// Validity is measured on a clock that stands still in suspend.
+        MonotonicClock,
+        /// A reconnect keeps the run id of the previous connection: a restored marker is accepted.
+        CachedRunId,
+        /// A pod that is gone counts as a pod that stopped.
+        GoneIsProof,
+        /// A pod that is being deleted counts as a pod that stopped.
+        DeletingIsProof,
+        /// A status write is accepted with any resource version and any token.
+        StatusWithoutVersion,
+        /// Too few nodes still have their data, and neither the clocks nor the status raise the counter.
+        SeedFromReadableFences,
+        /// A process that lost a term never contends again.
+        NeverContendsAgain,
+        /// The end of a term is never written into the status.
+        LossNotWritten,
+        /// The term of a deleted lease is still renewed.
+        DeletionIgnored,
+        /// A failed attempt is tried again at once.
+        NoPace,
+        /// The old rule: an attempt begins although the API server does not answer.
+        ContendsWithoutAnswer,
+        /// The old rule: a term that is not published is extended forever.
+        UnpublishedForEver,
+        /// The old rule: the keeper makes the next attempt by itself.
+        KeeperWantsAgain,
+        /// A list with an older state is taken for the newest one: the watch does not repeat the changes since then.
+        StaleListTrusted,
+        /// A turn of a lease requests the same effect again and again.
+        EffectRepeated,
+        /// The same in the election of a replica.
+        LeaderEffectRepeated,
+        /// The same in the admission of a Redis node.
+        AdmissionEffectRepeated,
+        /// The timer of a lease ends at once, long before its deadline, and is set again.
+        TimerEndsAtOnce,
+        /// The pod of a lost term is deleted before the status says that the term has ended.
+        DeletedTooEarly,
+        /// A pod that lost the lease is not deleted.
+        LostPodRuns,
+        /// A workload whose cluster lost the lease is not stopped.
+        WorkloadRunsOn,
+        /// A lease that acquired a term never gives its permit back.
+        PermitKept,
+        /// The same with the permit to write the end of a term.
+        WritePermitKept,
+        /// The read of the status before a start is answered from what the watch showed last.
+        StartFromCachedStatus,
+        /// The next pod does not wait for the grace period of a started one that is being deleted.
+        NextStartsTooEarly,
+        /// The watch of workloads shows only the first change.
+        WorkloadIsStale,
+        /// A workload that runs is stopped when it is first seen, without an answer to an attempt.
+        StoppedWithoutAnswer,
+        /// A write that was refused or undone is repeated without a pause.
+        NoBackOff,
+        /// The consent of a workload is taken for granted.
+        ConsentIgnored,
+        /// A listed lease that is older than the known one is ignored, also after a restore of etcd.
+        RestoreIgnored,
+        /// The end of a term is written with the level of counts, and counts with that of the end.
+        LevelSwapped,
+        /// A tenant whose calls and their repetitions are not answered leaves no place for the urgent calls of others.
+        CallsHoldAllPlaces,
+        /// The outcome of a call goes to the newest unit of its lease, whichever has made the call.
+        AnswerToAnotherUnit,
+        /// The API server is not asked whether a stop would be stored.
+        StopNotTested,
+        /// A refused dry run of a stop is taken for an accepted one.
+        RefusedStopAccepted,
+        /// The old rule: a pod whose term this process has ended is deleted only after the status says that it has ended.
+        EndMustBeShown,
+        /// The keys are never read while no attempt can begin.
+        KeysNotRead,
+        /// The old rule: a term ends when its workload is missing, although the pods may run on.
+        EndsWithItsWorkload,
+        /// The old rule: while the spec has never fitted the quorum, no workload is a candidate.
+        UnfitTermRunsOn,
+        /// The old rule: the answer to a write of the quorum's status ends a claim that came after the write was sent.
+        ClaimLost,
+        ;
+        // Random search finds those of the core that their table gives to it. The others need one exact interleaving, which a scenario sets up:
+        // `late_writes`, `replicas` with a pause, `selected` with a controller, `webhook` with many calls at once.
+        /// A broken rule of the core's machines or of the scripts.
+        Core(Mutant),
+        /// A role write is accepted with any resource version.
+        RolesWithoutVersion,
+        /// A process that was paused acts with the authority of before the pause, although its leader lock has ended.
+        AuthorityDoesNotEnd,
+        /// A tenant whose first calls are not answered leaves no place for the urgent calls of others.
+        NoSparePlaces,
+        /// No pod counts as released by its controller.
+        ReleaseUnseen,
+    }
 }
-
-/// The broken rules of the operator that random search finds. `RolesWithoutVersion` needs one exact interleaving, which
-/// `scenario::late_writes` sets up, `AuthorityDoesNotEnd` pauses as in `scenario::replicas`, `ReleaseUnseen` needs a controller as in
-/// `scenario::selected`, and `NoSparePlaces` many calls at once as in `scenario::webhook`.
-const OF_THE_OPERATOR: [Bug; 40] = [
-    Bug::MonotonicClock,
-    Bug::CachedRunId,
-    Bug::GoneIsProof,
-    Bug::DeletingIsProof,
-    Bug::StatusWithoutVersion,
-    Bug::SeedFromReadableFences,
-    Bug::NeverContendsAgain,
-    Bug::LossNotWritten,
-    Bug::DeletionIgnored,
-    Bug::NoPace,
-    Bug::ContendsWithoutAnswer,
-    Bug::UnpublishedForEver,
-    Bug::KeeperWantsAgain,
-    Bug::StaleListTrusted,
-    Bug::EffectRepeated,
-    Bug::LeaderEffectRepeated,
-    Bug::AdmissionEffectRepeated,
-    Bug::TimerEndsAtOnce,
-    Bug::DeletedTooEarly,
-    Bug::LostPodRuns,
-    Bug::WorkloadRunsOn,
-    Bug::PermitKept,
-    Bug::WritePermitKept,
-    Bug::StartFromCachedStatus,
-    Bug::NextStartsTooEarly,
-    Bug::WorkloadIsStale,
-    Bug::StoppedWithoutAnswer,
-    Bug::NoBackOff,
-    Bug::ConsentIgnored,
-    Bug::RestoreIgnored,
-    Bug::LevelSwapped,
-    Bug::CallsHoldAllPlaces,
-    Bug::AnswerToAnotherUnit,
-    Bug::StopNotTested,
-    Bug::RefusedStopAccepted,
-    Bug::EndMustBeShown,
-    Bug::KeysNotRead,
-    Bug::EndsWithItsWorkload,
-    Bug::UnfitTermRunsOn,
-    Bug::ClaimLost,
-];
 
 impl Bug {
     /// The bugs that random search must find: of the core those that its table gives to the simulator.
     pub fn searched() -> impl Iterator<Item = Self> {
-        Mutant::all_found_by(Layer::Simulator).map(Self::Core).chain(OF_THE_OPERATOR)
+        Mutant::all_found_by(Layer::Simulator).map(Self::Core).chain(Self::ALL.iter().copied())
     }
 
     /// A part of the message of the check that must find the bug, if other checks could find it too.

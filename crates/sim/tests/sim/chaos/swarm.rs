@@ -292,7 +292,7 @@ impl Swarm {
     ) -> Vec<(Fault, u64)> {
         let known = rng.pick(&[12, 25, 50]);
         let mut faults: Vec<(Fault, u64)> = Vec::new();
-        for fault in Fault::ALL {
+        for &fault in Fault::ALL {
             if rng.percent(known) {
                 faults.push((fault, rng.pick(&[1, 3, 10])));
             }

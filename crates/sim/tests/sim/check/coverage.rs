@@ -9,136 +9,126 @@ use redislease_plan::plan::{Authority, Command, RoleOutcome, StatusOutcome};
 
 use crate::chaos::fault::{Fault, Phase};
 
-macro_rules! sights {
-    ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// Something that must happen sometimes.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Sight {
-            $($(#[$doc])* $name,)+
-        }
-
-        impl Sight {
-            pub const ALL: &[Self] = &[$(Self::$name),+];
-        }
-    };
-}
-
-sights! {
-    // The core.
-    ReElection,
-    JoinConfirmed,
-    Superseded,
-    AdoptionNeverConfirmed,
-    SealEffective,
-    EndDecided,
-    LostByMisses,
-    LostByDeadline,
-    Refused,
-    AttemptDropped,
-    AttemptPaced,
-    AttemptWaited,
-    StatusWaited,
-    ForgotDuringAttempt,
-    ConfiguredDuringRound,
-    MajorityReturned,
-    Retired,
-    // Commands of reconcilers.
-    Opened,
-    Wanted,
-    Forgot,
-    Adopted,
-    UnconfirmedShown,
-    KeptElsewhere,
-    EndedWithoutProof,
-    ReleasedOnProof,
-    PublishedWritten,
-    PublishedUnknown,
-    PublishedSuperseded,
-    TriedNow,
-    KeysRead,
-    Configured,
-    FloorRaised,
-    // Answers of the API server.
-    StatusWritten,
-    StatusConflict,
-    StatusGone,
-    StatusUnanswered,
-    StatusRefused,
-    StatusWithdrawn,
-    RoleWritten,
-    RoleConflict,
-    RoleGone,
-    RoleUnanswered,
-    RoleRefused,
-    RoleWithdrawn,
-    PodStarted,
-    LostPodDeleted,
-    /// A dry run of a stop was accepted.
-    StopTested,
-    /// A policy refused the dry run of a stop, or stored something else.
-    StopKept,
-    /// A term ended by a request after the stop was tested.
-    EndedAfterTest,
-    /// A pod was deleted, and the status did not show yet that its term was ended.
-    StoppedBeforeStatus,
-    WorkloadRuns,
-    WorkloadStopped,
-    /// The workload of a lease that was made for it was deleted, and its pods run on.
-    PodsOrphaned,
-    /// A workload was started for a term of an earlier one with its name.
-    TermInherited,
-    LeaseRead,
-    HolderRead,
-    StartableRead,
-    NodeRead,
-    NodeIsProof,
-    WriteExpired,
-    StalePublicationRefused,
-    LossCounted,
-    LossReported,
-    EndCounted,
-    Finished,
-    HandoverRunning,
-    HandoverCompleted,
-    HandoverRefused,
-    HandoverFailed,
-    HandoverUnknown,
-    // Replicas.
-    Leads,
-    LeadsNoMore,
-    Ends,
-    Follows,
-    LeadershipReleased,
-    // Redis nodes.
-    ReAdmitted,
-    SeededByOthers,
-    SeededByClocks,
-    /// All statuses were read again before the clocks seeded a counter.
-    StatusesReadAgain,
-    SeedingRefused,
-    StepSeen,
-    SmallStepSeen,
-    SmallStepTolerated,
-    OwnClockJumped,
-    VoteDiscardedAfterStep,
-    RequestsTogether,
-    ExtensionsTogether,
-    RequestsRefused,
-    LateAtTheNode,
-    NotAdmittedAtTheNode,
-    GhostGrant,
-    ProposalTaken,
-    ProposalTooLow,
-    /// Too few nodes have taken it, and round 2 chose a greater token.
-    ProposalReplaced,
-    // Worlds.
-    OneNode,
-    TwoNodes,
-    ThreeNodes,
-    FourNodes,
-    FiveNodes,
-    TwoSpecsOfOneKey,
-    ApiAwayInRecovery,
+listed! {
+    /// Something that must happen sometimes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Sight {
+        // The core.
+        ReElection,
+        JoinConfirmed,
+        Superseded,
+        AdoptionNeverConfirmed,
+        SealEffective,
+        EndDecided,
+        LostByMisses,
+        LostByDeadline,
+        Refused,
+        AttemptDropped,
+        AttemptPaced,
+        AttemptWaited,
+        StatusWaited,
+        ForgotDuringAttempt,
+        ConfiguredDuringRound,
+        MajorityReturned,
+        Retired,
+        // Commands of reconcilers.
+        Opened,
+        Wanted,
+        Forgot,
+        Adopted,
+        UnconfirmedShown,
+        KeptElsewhere,
+        EndedWithoutProof,
+        ReleasedOnProof,
+        PublishedWritten,
+        PublishedUnknown,
+        PublishedSuperseded,
+        TriedNow,
+        KeysRead,
+        Configured,
+        FloorRaised,
+        // Answers of the API server.
+        StatusWritten,
+        StatusConflict,
+        StatusGone,
+        StatusUnanswered,
+        StatusRefused,
+        StatusWithdrawn,
+        RoleWritten,
+        RoleConflict,
+        RoleGone,
+        RoleUnanswered,
+        RoleRefused,
+        RoleWithdrawn,
+        PodStarted,
+        LostPodDeleted,
+        /// A dry run of a stop was accepted.
+        StopTested,
+        /// A policy refused the dry run of a stop, or stored something else.
+        StopKept,
+        /// A term ended by a request after the stop was tested.
+        EndedAfterTest,
+        /// A pod was deleted, and the status did not show yet that its term was ended.
+        StoppedBeforeStatus,
+        WorkloadRuns,
+        WorkloadStopped,
+        /// The workload of a lease that was made for it was deleted, and its pods run on.
+        PodsOrphaned,
+        /// A workload was started for a term of an earlier one with its name.
+        TermInherited,
+        LeaseRead,
+        HolderRead,
+        StartableRead,
+        NodeRead,
+        NodeIsProof,
+        WriteExpired,
+        StalePublicationRefused,
+        LossCounted,
+        LossReported,
+        EndCounted,
+        Finished,
+        HandoverRunning,
+        HandoverCompleted,
+        HandoverRefused,
+        HandoverFailed,
+        HandoverUnknown,
+        // Replicas.
+        Leads,
+        LeadsNoMore,
+        Ends,
+        Follows,
+        LeadershipReleased,
+        // Redis nodes.
+        ReAdmitted,
+        SeededByOthers,
+        SeededByClocks,
+        /// All statuses were read again before the clocks seeded a counter.
+        StatusesReadAgain,
+        SeedingRefused,
+        StepSeen,
+        SmallStepSeen,
+        SmallStepTolerated,
+        OwnClockJumped,
+        VoteDiscardedAfterStep,
+        RequestsTogether,
+        ExtensionsTogether,
+        RequestsRefused,
+        LateAtTheNode,
+        NotAdmittedAtTheNode,
+        GhostGrant,
+        ProposalTaken,
+        ProposalTooLow,
+        /// Too few nodes have taken it, and round 2 chose a greater token.
+        ProposalReplaced,
+        // Worlds.
+        OneNode,
+        TwoNodes,
+        ThreeNodes,
+        FourNodes,
+        FiveNodes,
+        TwoSpecsOfOneKey,
+        ApiAwayInRecovery,
+    }
 }
 
 /// They happen in fewer than one of a hundred runs.
@@ -263,7 +253,7 @@ impl Coverage {
 
     /// What never happened: faults at all, or in each phase if the batch was `large`, and sights, the rarest only if it was.
     pub fn missing(&self, large: bool) -> Vec<String> {
-        let cells = Fault::ALL.iter().flat_map(|&fault| Phase::ALL.map(|phase| (fault, phase)));
+        let cells = Fault::ALL.iter().flat_map(|&fault| Phase::ALL.iter().map(move |&phase| (fault, phase)));
         let cells = cells.filter(|cell| large && !self.hits.contains_key(cell)).map(|cell| format!("{cell:?}"));
         let took_place = |fault: &&Fault| self.hits.keys().any(|(hit, _)| hit == *fault);
         let faults = Fault::ALL.iter().filter(|fault| !took_place(fault)).map(|fault| format!("{fault:?}"));
@@ -277,9 +267,9 @@ impl Coverage {
         for phase in Phase::ALL {
             let _ = write!(text, "{:>12}", format!("{phase:?}"));
         }
-        for fault in Fault::ALL {
+        for &fault in Fault::ALL {
             let _ = write!(text, "\n{:<15}", format!("{fault:?}"));
-            for phase in Phase::ALL {
+            for &phase in Phase::ALL {
                 let _ = write!(text, "{:>12}", self.hits.get(&(fault, phase)).copied().unwrap_or(0));
             }
         }
