@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use redislease_core::backoff::Backoff;
-use redislease_core::lease::{Config, OnDeadline, Publication, Standing, TermId, TermView, View};
+use redislease_core::lease::{Config, OnDeadline, Publication, Renewal, Standing, TermId, TermView, View};
 use redislease_core::op::{Attempt, Holder, Stored, Token};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
@@ -98,6 +98,38 @@ pub fn setup(world: &World, key: &str, config: Config, observer: Box<dyn Observe
     Setup { nodes, keys, config, policy: None, jump_wait: None, observer }
 }
 
+/// Stores the newest view, and passes everything on.
+struct Watched {
+    views: watch::Sender<View>,
+    next: Box<dyn Observer>,
+}
+
+impl Observer for Watched {
+    fn renewed(&self, renewal: &Renewal, ttl_ms: u64) {
+        self.next.renewed(renewal, ttl_ms);
+    }
+
+    fn changed(&self, view: &View) {
+        self.next.changed(view);
+        self.views.send_replace(view.clone());
+    }
+
+    fn released(&self) {
+        self.next.released();
+    }
+
+    fn ended(&self) {
+        self.next.ended();
+    }
+}
+
+/// Opens a lease. The receiver has its view, and is closed when the machine ends.
+pub fn open_watched(keeper: &Keeper, setup: Setup) -> (LeaseHandle, watch::Receiver<View>) {
+    let (views, receiver) = watch::channel(View::default());
+    let observer = Box::new(Watched { views, next: setup.observer });
+    (keeper.open(Setup { observer, ..setup }), receiver)
+}
+
 /// Opens the lease `many-{number}`, and adopts its term, which `write_terms` has written.
 pub fn adopt_written(
     keeper: &Keeper,
@@ -106,7 +138,7 @@ pub fn adopt_written(
     config: Config,
     observer: Box<dyn Observer>,
 ) -> (LeaseHandle, watch::Receiver<View>) {
-    let (handle, views) = keeper.open_watched(setup(world, &format!("many-{number}"), config, observer));
+    let (handle, views) = open_watched(keeper, setup(world, &format!("many-{number}"), config, observer));
     let token = Token(u64::try_from(number).unwrap());
     let (attempt, holder) = (Attempt(u128::from(token.0)), Holder("pod-many".into()));
     handle.command(Command::Adopt(TermId { attempt, token, holder }));
@@ -135,7 +167,7 @@ impl Candidate {
         let history = History::default();
         let observer = Box::new(history.clone());
         let setup = Setup { nodes, keys: keys.clone(), config, policy: None, jump_wait: None, observer };
-        let (handle, views) = KEEPER.open_watched(setup);
+        let (handle, views) = open_watched(&KEEPER, setup);
         let candidate = Self { handle: Arc::new(handle), views, desired: Arc::default(), history, keys };
         candidate.contend();
         candidate

@@ -9,7 +9,7 @@ use redislease_lab::{Percentiles, RedisServer};
 use redislease_lock::keeper::{Command, Keeper, LeaseHandle};
 use tokio::sync::{oneshot, watch};
 
-use super::candidate::{Candidate, candidate_of, patient, setup, three};
+use super::candidate::{Candidate, candidate_of, open_watched, patient, setup, three};
 use crate::support::PATIENCE;
 
 const BATCHES: usize = 10;
@@ -85,7 +85,7 @@ async fn a_release_and_the_next_acquire_are_sent_together() {
     let config = patient();
     let (servers, world) = three(&config).await;
     let keeper = Keeper::start(Arc::new(())).unwrap();
-    let (lease, views) = keeper.open_watched(setup(&world, "k", config, Box::new(())));
+    let (lease, views) = open_watched(&keeper, setup(&world, "k", config, Box::new(())));
     let before = reads(&servers);
     let (done, finished) = oneshot::channel();
     world.nodes.spawn(async move {

@@ -12,7 +12,7 @@ use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer};
 use redislease_lock::nodes::{NodeState, Reason};
 use tokio::sync::watch;
 
-use super::candidate::{Candidate, adopt_written, lease, patient, process, setup, three, voters};
+use super::candidate::{Candidate, adopt_written, lease, open_watched, patient, process, setup, three, voters};
 use super::history::History;
 use crate::support::{PATIENCE, acquire, eventually, get, pause, resume, write_terms};
 
@@ -43,7 +43,7 @@ async fn one_request_is_one_attempt_with_any_outcome() {
     let (servers, world) = three(&config).await;
     let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let history = History::default();
-    let (handle, mut views) = keeper.open_watched(setup(&world, "k", config.clone(), Box::new(history.clone())));
+    let (handle, mut views) = open_watched(&keeper, setup(&world, "k", config.clone(), Box::new(history.clone())));
 
     // A failure: another process holds the lease.
     let other = Candidate::on(&world, &["k"], config.clone());
@@ -102,12 +102,13 @@ async fn a_panic_ends_one_lease_and_no_other() {
     // Both leases are on one shard.
     let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let history = History::default();
-    let (good, mut good_views) = keeper.open_watched(setup(&world, "good", config.clone(), Box::new(history.clone())));
+    let (good, mut good_views) =
+        open_watched(&keeper, setup(&world, "good", config.clone(), Box::new(history.clone())));
     hold(&good, &mut good_views, "pod-1").await;
 
     let ended = Arc::new(AtomicUsize::new(0));
     let broken = Box::new(Broken { ended: ended.clone() });
-    let (bad, mut bad_views) = keeper.open_watched(setup(&world, "bad", config.clone(), broken));
+    let (bad, mut bad_views) = open_watched(&keeper, setup(&world, "bad", config.clone(), broken));
     bad.command(Command::Want(holder("pod-2")));
     let taken = wait(&mut bad_views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;
     assert_eq!(panics(), 0);
@@ -124,7 +125,7 @@ async fn a_panic_ends_one_lease_and_no_other() {
     let renewals = history.renewed().len();
     eventually("the other to be renewed", || async { (history.renewed().len() >= renewals + 3).then_some(()) }).await;
     assert!(matches!(good_views.borrow().standing, Standing::Held(_)));
-    let (next, mut next_views) = keeper.open_watched(setup(&world, "next", config, Box::new(())));
+    let (next, mut next_views) = open_watched(&keeper, setup(&world, "next", config, Box::new(())));
     hold(&next, &mut next_views, "pod-3").await;
     assert_eq!((panics(), ended.load(Ordering::SeqCst)), (1, 1));
 }
@@ -151,14 +152,14 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     let config = Config { command_timeout: Millis(10_000), ..patient() };
     let (servers, world) = three(&config).await;
     let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
-    let (held, mut held_views) = keeper.open_watched(setup(&world, "held", config.clone(), Box::new(())));
+    let (held, mut held_views) = open_watched(&keeper, setup(&world, "held", config.clone(), Box::new(())));
     hold(&held, &mut held_views, "pod-1").await;
     let value = |key: &str| get(&servers[0], &world.lock(key));
     let stage = || value("held").map(|stored| stored.parse::<Stored>().unwrap().stage);
     // The term is held when two of the three servers have it.
     eventually("the term on the first server", || async { (stage() == Some(Stage::Term)).then_some(()) }).await;
     pause(&servers[1..]);
-    let (tried, tried_views) = keeper.open_watched(setup(&world, "tried", config.clone(), Box::new(())));
+    let (tried, tried_views) = open_watched(&keeper, setup(&world, "tried", config.clone(), Box::new(())));
     tried.command(Command::Want(holder("pod-2")));
     eventually("the first round to reach a node", || async { value("tried") }).await;
     let start = clock::now();
@@ -180,7 +181,7 @@ async fn a_keeper_that_was_shut_down_starts_no_shard() {
     let (servers, world) = three(&config).await;
     let keeper = Keeper::on_nodes(world.panics.keeper_observer());
     keeper.shutdown().await;
-    let (late, views) = keeper.open_watched(setup(&world, "late", config.clone(), Box::new(())));
+    let (late, views) = open_watched(&keeper, setup(&world, "late", config.clone(), Box::new(())));
     late.command(Command::Want(holder("pod-late")));
     // Its requests would be before those of this one.
     Candidate::on(&world, &["other"], config).hold_on_all("pod-other", &servers).await;
@@ -197,7 +198,7 @@ async fn thousands_of_leases_delay_no_other() {
     let (servers, world) = three(&config).await;
     let keeper = Keeper::start(world.panics.keeper_observer()).unwrap();
     let history = History::default();
-    let (held, mut held_views) = keeper.open_watched(setup(&world, "held", often.clone(), Box::new(history.clone())));
+    let (held, mut held_views) = open_watched(&keeper, setup(&world, "held", often.clone(), Box::new(history.clone())));
     hold(&held, &mut held_views, "pod-held").await;
     // Terms of a process that has ended: each is adopted with a renewal.
     for server in &servers {
@@ -208,7 +209,7 @@ async fn thousands_of_leases_delay_no_other() {
     for number in 1..=MANY {
         adopted.push(adopt_written(&keeper, &world, number, config.clone(), Box::new(())));
     }
-    let (one, mut one_views) = keeper.open_watched(setup(&world, "one", config.clone(), Box::new(())));
+    let (one, mut one_views) = open_watched(&keeper, setup(&world, "one", config.clone(), Box::new(())));
     let wanted = clock::now();
     one.command(Command::Want(holder("pod-one")));
     wait(&mut one_views, "taken", |view| matches!(view.standing, Standing::Publishing(_))).await;

@@ -24,11 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redislease_core::driver::LeaseId;
 pub use redislease_core::driver::{Command, Input};
-use redislease_core::lease::{Renewal, View};
 use redislease_core::op::Holder;
 use redislease_core::time::{Millis, Time};
 pub use setup::{Observer, Policy, Setup};
-use tokio::sync::watch;
 
 use crate::PanicObserver;
 use crate::nodes::{Nodes, WeakNodes};
@@ -111,14 +109,6 @@ impl Keeper {
         self.without_nodes.iter().cloned().chain(shards).collect()
     }
 
-    /// Opens a lease and returns a receiver of its view, which is closed when the machine ends. The setup's observer is
-    /// also called.
-    pub fn open_watched(&self, setup: Setup) -> (LeaseHandle, watch::Receiver<View>) {
-        let (views, receiver) = watch::channel(View::default());
-        let observer = Box::new(Watched { views, next: setup.observer });
-        (self.open(Setup { observer, ..setup }), receiver)
-    }
-
     /// Closes every lease and ends the shards. Returns when the nodes have answered the releases of unpublished attempts, and of the
     /// terms that a [`Policy`] lets go, or 2 s after the last lease was closed. A lease that is opened later ends at once.
     pub async fn shutdown(&self) {
@@ -135,31 +125,6 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.all().iter().for_each(ShardHandle::end_when_empty);
-    }
-}
-
-/// An observer that stores the newest view in a watch channel.
-struct Watched {
-    views: watch::Sender<View>,
-    next: Box<dyn Observer>,
-}
-
-impl Observer for Watched {
-    fn renewed(&self, renewal: &Renewal, ttl_ms: u64) {
-        self.next.renewed(renewal, ttl_ms);
-    }
-
-    fn changed(&self, view: &View) {
-        self.next.changed(view);
-        self.views.send_replace(view.clone());
-    }
-
-    fn released(&self) {
-        self.next.released();
-    }
-
-    fn ended(&self) {
-        self.next.ended();
     }
 }
 

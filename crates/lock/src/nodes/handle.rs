@@ -143,36 +143,6 @@ impl Nodes {
     /// needs no change of thread. It must not block or compute for long: it would delay every renewal on these nodes. A panic ends
     /// only the task. The task is dropped when the last of these [`Nodes`] is dropped. An open lease keeps them, so a task that
     /// holds a `LeaseHandle` must end by itself.
-    ///
-    /// ```no_run
-    /// use redislease_lock::clock;
-    /// use redislease_lock::keeper::{Command, LeaseHandle};
-    /// use redislease_lock::nodes::Nodes;
-    /// use redislease_core::lease::{Publication, Standing, View};
-    /// use redislease_core::op::{Holder, Token};
-    /// use tokio::sync::watch;
-    ///
-    /// /// `lease` and `views` are those of `Keeper::open_watched`. `work` is short: longer work belongs to a task on another thread.
-    /// fn work_once(
-    ///     nodes: &Nodes,
-    ///     lease: LeaseHandle,
-    ///     mut views: watch::Receiver<View>,
-    ///     work: impl FnOnce(Token) + Send + 'static,
-    /// ) {
-    ///     nodes.spawn(async move {
-    ///         lease.command(Command::Want(Holder("worker".into())));
-    ///         let acquired = |view: &View| matches!(view.standing, Standing::Publishing(_));
-    ///         let Ok(view) = views.wait_for(acquired).await.map(|view| view.clone()) else { return };
-    ///         let Standing::Publishing(term) = view.standing else { return };
-    ///         lease.command(Command::Published { attempt: term.id.attempt, outcome: Publication::Written });
-    ///         // The process may have been paused since the view was made: soon after `stop_at` another process can have the lease.
-    ///         if term.stop_at.is_some_and(|stop_at| clock::now() < stop_at) {
-    ///             work(term.id.token);
-    ///         }
-    ///         lease.command(Command::End { term: term.id, proof: true });
-    ///     });
-    /// }
-    /// ```
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.alive.runtime.spawn(task);
     }
