@@ -5,6 +5,10 @@ use std::hash::Hasher as _;
 
 pub use redislease_core::check::Mix;
 use redislease_core::check::Mixer;
+#[cfg(test)]
+use redislease_core::time::Time;
+#[cfg(test)]
+use redislease_plan::plan::Bucket;
 
 /// The text of a value, as a hash of 128 bits.
 struct Digest {
@@ -15,9 +19,8 @@ struct Digest {
     skips: bool,
 }
 
-/// The field of a back-off that counts the writes which may follow each other without a pause. Far fewer are made here than it allows
-/// (R2), so nothing depends on it.
-const COUNTED: &str = "saved";
+/// The field of a token bucket. Far fewer writes are made here than one allows (R2), so nothing depends on it.
+const COUNTED: &str = "used_until";
 
 impl Digest {
     fn take(&mut self) {
@@ -54,4 +57,13 @@ pub fn digest(value: &impl Debug) -> u128 {
     digest.take();
     let [first, second] = digest.hashes.map(|hash| hash.finish());
     u128::from(first) << 64 | u128::from(second)
+}
+
+#[test]
+fn the_count_of_a_bucket_is_left_out() {
+    let (full, mut used) = [Bucket::<1, 1000>::default(); 2].into();
+    used.take(Time(5));
+    assert!(full.has(Time(5), 1) && !used.has(Time(5), 1));
+    assert_eq!(digest(&full), digest(&used));
+    assert_ne!(digest(&(full, 5)), digest(&(full, 6)));
 }
