@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use redislease_core::seed::CLOCKS_AGREE_WITHIN;
 use redislease_lock::nodes::{Failure, Misconfiguration, Reason, Server};
 use redislease_plan::api::conditions::QuorumReady;
 use redislease_plan::api::{ConditionReason as _, ConditionStatus};
@@ -13,8 +14,6 @@ use super::facts::{Facts, Identity, LeaseFacts, NodeFacts, Obstacle, QuorumFacts
 use super::finding::{Finding, Verdict};
 use crate::operator::published::{APPLY, KindFacts};
 
-/// The clocks of the nodes and of the operator must agree within this time when a quorum is new.
-const CLOCK_LIMIT_MS: i64 = 10_000;
 /// How many leases are named for one reason.
 const NAMED: usize = 10;
 /// An offset of this size is worth a warning.
@@ -407,8 +406,9 @@ fn judge_clock(offset: Option<i64>) -> (Verdict, &'static str, String) {
         let message = "The server does not answer TIME, so its clock cannot be compared with that of this machine.";
         return (Verdict::Unchecked, "clock", message.to_owned());
     };
+    let limit = CLOCKS_AGREE_WITHIN.0.cast_signed();
     let (verdict, advice) = match offset.abs() {
-        CLOCK_LIMIT_MS.. => (Verdict::Problem, " A new quorum needs clocks within 10 s: synchronize the clocks."),
+        by if by > limit => (Verdict::Problem, " A new quorum needs clocks within 10 s: synchronize the clocks."),
         CLOCK_WARNING_MS.. => (Verdict::Warning, " Synchronize the clocks."),
         _ => (Verdict::Ok, ""),
     };

@@ -8,12 +8,12 @@ mod print;
 
 use clap::{Args, ValueEnum};
 use kube::api::ListParams;
-use kube::core::Selector;
 use kube::{Api, Client, ResourceExt as _};
 use redislease_plan::api::lease_status::Holder;
 use redislease_plan::api::validated::Candidates;
 use redislease_plan::api::{RedisLease, RedisQuorum, ValidLease};
 use redislease_plan::election::PodObject;
+use redislease_plan::plan::calls::WorkloadRead;
 
 use crate::cli::client::{self, Outcome};
 use crate::cli::{output, values};
@@ -118,9 +118,13 @@ async fn read_candidates(client: Client, namespace: &str, candidates: &Candidate
             let what = format!("{} {}", workload.kind.as_str(), workload.name);
             let object = kube_api::workload(client.clone(), namespace, workload).await;
             let labels = object.and_then(|object| kube_api::selector_of(workload.kind, &object));
-            let labels = labels.map_err(|error| format!("{what} cannot be read: {error}"))?;
-            let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
-            selector.filter(|selector| !selector.selects_all()).ok_or_else(|| format!("{what} selects no pods"))?
+            match WorkloadRead::of(labels.map_err(|error| format!("{what} cannot be read: {error}"))?) {
+                WorkloadRead::Selects(selector) => selector,
+                WorkloadRead::SelectsByRole(label) => {
+                    return Err(format!("{what} selects pods by the label {label}, which the operator writes"));
+                }
+                _ => return Err(format!("{what} selects no pods")),
+            }
         }
     };
     let pods: Api<PodObject> = Api::namespaced(client, namespace);

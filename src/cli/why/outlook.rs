@@ -5,13 +5,13 @@
 
 use jiff::Timestamp;
 use redislease_core::lease::{Standing, TermId, TermView, View};
-use redislease_core::op::{self, Attempt, Token};
+use redislease_core::op::{self, Attempt};
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_plan::api::conditions::{LeaseCandidates, LeaseReady};
 use redislease_plan::api::lease_status::Holder;
 use redislease_plan::api::quorum::NodeState;
 use redislease_plan::api::validated::Readiness;
-use redislease_plan::api::{Duration, ValidLease, ValidQuorum};
+use redislease_plan::api::{Duration, RedisLeaseStatus, ValidLease, ValidQuorum};
 use redislease_plan::election::{
     self, Decision, Electorate, EndCause, PodFacts, PodObject, Sighting, Situation, Step, decide,
 };
@@ -311,10 +311,9 @@ fn revoked(facts: &Facts, spec: &ValidLease) -> Option<EndCause> {
 fn term(facts: &Facts, holder: &Holder) -> View {
     let status = facts.status();
     let attempt = status.and_then(|status| status.attempt.as_deref()).and_then(|attempt| attempt.parse().ok());
-    let token = status.and_then(|status| status.fencing_token).and_then(|token| u64::try_from(token).ok());
     let id = TermId {
         attempt: attempt.unwrap_or(Attempt(0)),
-        token: Token(token.unwrap_or_default()),
+        token: status.map(RedisLeaseStatus::token).unwrap_or_default(),
         holder: op::Holder(holder.pod.as_str().into()),
     };
     let held = TermView { id, valid_until: None, stop_at: None, failed_rounds: 0 };

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{DynamicObject, Selector};
+use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt};
 use redislease_plan::api::names::{self, PodRole};
-use redislease_plan::api::validated::{WorkloadKind, selector_keys};
+use redislease_plan::api::validated::WorkloadKind;
 use redislease_plan::api::{RedisLease, RedisLeaseStatus, RedisQuorum};
 use redislease_plan::election::{Candidate, PodObject, Run, WorkloadFacts, is_off};
 use redislease_plan::index::ListCount;
@@ -126,15 +126,7 @@ async fn read_for(client: Client, lists: &ListCount, lease: &LeaseName, read: &R
 /// Reads a workload: how it selects pods, and whether it runs.
 async fn find_workload(client: Client, (namespace, workload): &WorkloadKey) -> Answer {
     let object = kube_api::workload(client, namespace, workload).await?;
-    let labels = kube_api::selector_of(workload.kind, &object)?;
-    let own_label =
-        labels.as_ref().and_then(|labels| selector_keys(labels).find(|key| names::is_ours(key)).map(str::to_owned));
-    let selector = labels.and_then(|labels| Selector::try_from(labels).ok());
-    let selector = selector.filter(|selector| !selector.selects_all());
-    let read = own_label.map_or_else(
-        || selector.map_or(WorkloadRead::SelectsNothing, WorkloadRead::Selects),
-        WorkloadRead::SelectsByRole,
-    );
+    let read = WorkloadRead::of(kube_api::selector_of(workload.kind, &object)?);
     let object = WorkloadFacts::of(workload.kind, &object).map(Arc::new);
     Ok(Body::Workload(WorkloadFound { read, object }))
 }

@@ -110,11 +110,15 @@ impl RedisLeaseStatus {
         self.attempt.as_deref().filter(|_| is_whole)?.parse().ok()
     }
 
-    /// The token of the latest term; 0 before the first one, and if no Redis node can have given the token that status shows: somebody
+    /// The token of the latest term, as status shows it; 0 before the first one.
+    pub fn token(&self) -> Token {
+        Token(self.fencing_token.and_then(|token| token.try_into().ok()).unwrap_or(0))
+    }
+
+    /// The same; 0 also if no Redis node can have given the token that status shows: somebody
     /// wrote it by hand, and a store that saw it would refuse every later holder.
     pub fn given_token(&self) -> i64 {
-        let is_given = |token: &i64| u64::try_from(*token).is_ok_and(|token| Token(token).is_plausible());
-        self.fencing_token.filter(is_given).unwrap_or_default()
+        self.fencing_token.filter(|_| self.token().is_plausible()).unwrap_or_default().max(0)
     }
 
     /// Whether a condition says that a pod of another cluster holds the lease. While a term of this cluster ends, Active still shows

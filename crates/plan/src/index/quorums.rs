@@ -9,8 +9,8 @@ use redislease_core::op::Token;
 
 use super::ids::LeaseId;
 use super::namespace_labels::Labels;
-use crate::api::RedisLease;
 use crate::api::conditions::LeaseReady;
+use crate::api::{RedisLease, RedisLeaseStatus};
 use crate::plan::QuorumFacts;
 
 /// A token in the status of a lease that no Redis node can have given. The index ignores it.
@@ -137,8 +137,7 @@ impl Quorums {
 
     pub fn note_token(&mut self, lease: Option<&RedisLease>) {
         let Some(lease) = lease else { return };
-        let shown = lease.status.as_ref().and_then(|status| status.fencing_token);
-        let Some(token) = shown.and_then(|token| token.try_into().ok()).map(Token) else { return };
+        let Some(token) = lease.status.as_ref().map(RedisLeaseStatus::token) else { return };
         if !token.is_plausible() {
             let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
             self.implausible.insert(ImplausibleToken { namespace, name, token });

@@ -59,6 +59,5 @@ pub(super) fn latest_given_token(lease: &RedisLease) -> Token {
 
 /// The greatest token in the status; 0 before the first term.
 pub(super) fn latest_token(lease: &RedisLease) -> Token {
-    let token = lease.status.as_ref().and_then(|status| status.fencing_token);
-    Token(token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0))
+    lease.status.as_ref().map(RedisLeaseStatus::token).unwrap_or_default()
 }

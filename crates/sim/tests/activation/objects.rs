@@ -150,7 +150,7 @@ impl LeaseShows {
 
     /// Reads a status that is stored in this version.
     pub fn of_status(version: u64, status: &RedisLeaseStatus) -> Self {
-        let latest = status.fencing_token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0);
+        let latest = status.token().0;
         let is_ended = status.says(ConditionType::Active, ConditionStatus::False);
         let named = (status.attempt.is_some() && status.holder.is_some() && !is_ended).then_some(latest);
         Self { version, named, latest }

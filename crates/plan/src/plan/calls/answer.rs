@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry};
 use kube::core::Selector;
 use redislease_core::op::Token;
 
-use crate::api::validated::{Workload, WorkloadKind};
-use crate::api::{RedisLease, RedisQuorum};
+use crate::api::validated::{Workload, WorkloadKind, selector_keys};
+use crate::api::{RedisLease, RedisQuorum, names};
 use crate::election::{Candidate, WorkloadFacts};
 use crate::plan::{RoleOutcome, StatusOutcome};
 
@@ -114,6 +114,18 @@ pub enum WorkloadRead {
     /// The API server refused the read, or its answer could not be understood. Whether the workload exists is unknown. The
     /// text is the error.
     Refused(String),
+}
+
+impl WorkloadRead {
+    /// A workload that exists, with its selector.
+    pub fn of(selector: Option<LabelSelector>) -> Self {
+        let own = selector.as_ref().and_then(|selector| selector_keys(selector).find(|key| names::is_ours(key)));
+        if let Some(own) = own {
+            return Self::SelectsByRole(own.to_owned());
+        }
+        let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
+        selector.filter(|selector| !selector.selects_all()).map_or(Self::SelectsNothing, Self::Selects)
+    }
 }
 
 /// What a read of a workload found.

@@ -6,7 +6,7 @@ use redislease_core::op::{Attempt, Token};
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
 use redislease_plan::api::lease_status::HandoverState;
 use redislease_plan::api::quorum::{NodeState, NodeStatus, RedisQuorumSpec, RedisQuorumStatus};
-use redislease_plan::api::{RedisLease, RedisQuorum, names};
+use redislease_plan::api::{RedisLease, RedisLeaseStatus, RedisQuorum, names};
 use redislease_plan::election::PodFacts;
 use redislease_plan::status::{ComposedQuorum, QuorumInputs, compose_quorum};
 
@@ -186,8 +186,7 @@ pub fn handover(lease: Option<&RedisLease>) -> Option<(&str, HandoverState)> {
 
 /// The greatest token that a lease's status has shown.
 pub fn token(lease: &RedisLease) -> Token {
-    let token = lease.status.as_ref().and_then(|status| status.fencing_token);
-    Token(token.and_then(|token| u64::try_from(token).ok()).unwrap_or(0))
+    lease.status.as_ref().map(RedisLeaseStatus::token).unwrap_or_default()
 }
 
 /// The difference between the numbers of units for the same lease.
