@@ -26,9 +26,9 @@ local time = call('TIME')
 local values = call('MGET', unpack(KEYS))
 local admitted = values[1] == ARGV[1]
 
--- What this call has written, by key; false if it deletes the key. They are deleted together, at its end. The value of a key is
--- the written one, or the read one, or what GET returns: GET is the error for a key that is not a string.
-local written, deleted = {}, {}
+-- What this call has written, by key; false if it has deleted the key. The value of a key is the written one, or the read one, or
+-- what GET returns: GET is the error for a key that is not a string.
+local written = {}
 
 local function seal(first, last, attempt)
   if not admitted then return 'not_admitted' end
@@ -51,8 +51,6 @@ local function seal(first, last, attempt)
 end
 
 local answers, count = {time[1], time[2], 'ends'}, 3
--- The places of the answers to seals and keeps, which delete nothing.
-local seals = {}
 local place, first, keys, what, life = 2, 3, nil, nil, nil
 
 local function run()
@@ -70,10 +68,8 @@ local function run()
     local from = first
     place, first, count = place + 1, first + keys, count + 1
     if what == 'seal' then
-      seals[count] = true
       answers[count] = seal(from, first - 1, attempt)
     else
-      seals[count] = life and true
       local found = 0
       for i = from, first - 1 do
         local key = KEYS[i]
@@ -82,7 +78,7 @@ local function run()
         if value and find(value, attempt, 2, true) == 2 and find(what, sub(value, 1, 1), 1, true) then
           found = found + 1
           if not life then
-            deleted[#deleted + 1] = key
+            call('DEL', key)
             written[key] = false
           elseif sub(value, 1, 1) ~= 's' then
             value = 's' .. sub(value, 2)
@@ -105,14 +101,6 @@ while place <= #ARGV do
     if answers[count] ~= nil then error(failure) end
     -- Depending on its version, the server raises an error as a text or as a table.
     answers[count] = type(failure) == 'string' and {err = failure} or failure
-  end
-end
-if #deleted > 0 then
-  local failure = redis.pcall('DEL', unpack(deleted))
-  if type(failure) == 'table' and failure.err then
-    for i = 4, count do
-      if not seals[i] then answers[i] = failure end
-    end
   end
 end
 return answers

@@ -40,6 +40,9 @@ if not values[2] then
 end
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
+-- Whether a text begins with another one.
+local function begins(text, prefix) return sub(text, 1, #prefix) == prefix end
+
 -- What this call has written, by key. The value of a key is the written one, or the read one, or what GET returns: GET is the
 -- error for a key that is not a string.
 local written = {}
@@ -83,7 +86,7 @@ local function acquire(first, last, request, expires, tail)
     if value then
       local lasts = call('PTTL', KEYS[i])
       if lasts >= left then left, by = lasts, value end
-      local ours = find(value, pending, 1, true) == 1 or find(value, term, 1, true) == 1
+      local ours = begins(value, pending) or begins(value, term)
       local granted = ours and string.match(value, '^%l:%x+:%d+')
       grant = grant or granted
       if granted and granted == grant then repeated = repeated + 1 end
@@ -110,7 +113,7 @@ local function confirm(first, last, granted, term)
     local key = KEYS[i]
     local value = written[key] or values[i] or call('GET', key)
     if not value then return {value} end
-    if find(value, granted, 1, true) ~= 1 and find(value, term, 1, true) ~= 1 then return {sub(value, 1, LONGEST)} end
+    if not begins(value, granted) and not begins(value, term) then return {sub(value, 1, LONGEST)} end
     local lasts = call('PTTL', key)
     if not left or lasts < left then left = lasts end
   end
@@ -122,7 +125,7 @@ local function confirm(first, last, granted, term)
   for i = first, last do
     local key = KEYS[i]
     local value = written[key] or values[i]
-    if find(value, granted, 1, true) == 1 then
+    if begins(value, granted) then
       value = term .. sub(value, #granted + 1)
       call('SET', key, value, 'KEEPTTL')
       written[key] = value
