@@ -262,3 +262,26 @@ impl Attempts {
         Ok(guard)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use redislease_lab::RedisServer;
+
+    use super::*;
+
+    /// Its keys are being deleted.
+    #[tokio::test]
+    async fn a_lock_that_a_shutdown_has_ended_is_not_given_to_the_program() {
+        let server = RedisServer::start().unwrap();
+        let url = format!("redis://{}", server.address());
+        let locker = Locker::builder([url]).single_node().longest_lease(Duration::from_secs(1)).build().unwrap();
+        locker.ready(Duration::from_secs(20)).await.unwrap();
+        let attempts = Attempts::open(locker.lock("k").plan().unwrap());
+        let attempts = attempts.go_on().await.unwrap().ok().unwrap();
+        let guard = attempts.won().map(|term| attempts.into_guard(term)).unwrap().unwrap();
+        locker.shutdown().await;
+        assert_eq!(guard.taken().map(drop), Err(AcquireError::Closed));
+    }
+}

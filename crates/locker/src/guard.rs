@@ -89,14 +89,24 @@ impl Guard {
         Self { locker, keys, config, session, term, since, deadline: None, lost_token, is_let_go: false }
     }
 
-    /// The program has this guard now. A guard that no program has had is released at once.
-    pub(crate) fn acquired(mut self) -> Self {
+    /// The program gets this guard now. A guard that no program has had is released at once.
+    ///
+    /// # Errors
+    /// The lease was closed meanwhile, and its keys are deleted.
+    pub(crate) fn taken(mut self) -> Result<Self, AcquireError> {
         self.session.0.input(Input::Taken);
-        self.status().begin_span(self.token());
+        let (is_held, ends_at) = self.status().read(|lock| (lock.held().is_some(), lock.next_deadline()));
+        if !is_held {
+            return Err(AcquireError::Closed);
+        }
         let inner = &self.locker.0;
-        let ends_at = self.session.0.status.read(Lock::next_deadline);
         self.deadline = ends_at.map(|at| inner.deadlines.add(&inner.nodes, at, self.session.0.clone()));
-        self
+        Ok(self)
+    }
+
+    /// The observer knows of this guard now.
+    pub(crate) fn reported(&self) {
+        self.status().begin(self.token());
     }
 
     fn status(&self) -> &Arc<Status> {

@@ -258,19 +258,20 @@ impl Request {
         report(acquire::acquire_blocking(plan))
     }
 
-    /// The checked values, and what to do with the answer.
+    /// The checked values, and what to do with the answer. A lock is taken first: a shutdown while the observer works is a loss then.
     fn reported(self) -> Result<(Plan, impl FnOnce(Acquired) -> Acquired), AcquireError> {
         let observer = self.locker.0.observer.clone();
         let key = self.keys.first().cloned().unwrap_or_default();
         let began = clock::now();
         let plan = self.plan().inspect_err(|error| observer.report(|observer| observer.failed(&key, error)))?;
         let report = move |answer: Acquired| {
+            let answer = answer.and_then(Guard::taken);
             let waited = clock::now().since(began).into();
             observer.report(|observer| match &answer {
                 Ok(guard) => observer.acquired(&key, guard.token(), waited),
                 Err(error) => observer.failed(&key, error),
             });
-            answer.map(Guard::acquired)
+            answer.inspect(Guard::reported)
         };
         Ok((plan, report))
     }
@@ -295,7 +296,7 @@ impl Request {
     }
 
     /// Checks the values.
-    fn plan(self) -> Result<Plan, AcquireError> {
+    pub(crate) fn plan(self) -> Result<Plan, AcquireError> {
         self.check_keys()?;
         let inner = &self.locker.0;
         if inner.is_closed() {

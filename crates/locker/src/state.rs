@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use redislease_core::lease::{Renewal, View};
-use redislease_core::lock::{Input, Lock};
+use redislease_core::lock::{self, Input, Lock};
 use redislease_core::time::Time;
 use redislease_lock::clock;
 use redislease_lock::keeper::{self, Command, LeaseHandle};
@@ -36,9 +36,15 @@ impl Status {
         &self.key
     }
 
-    /// Begins the span of the term with this token.
-    pub fn begin_span(&self, token: u64) {
-        self.span.get_or_init(|| tracing::info_span!(parent: None, "lock", key = self.key, token));
+    /// The observer knows of the lock with this token: its span begins, and from now on its loss is reported. One until now is reported
+    /// now.
+    pub fn begin(&self, token: u64) {
+        let span = tracing::info_span!(parent: None, "lock", key = self.key, token);
+        let lock = self.lock();
+        let _ = self.span.set(span);
+        let lost = lock.lost();
+        drop(lock);
+        self.report_lost(token, lost);
     }
 
     /// The span of the term; a disabled one before.
@@ -61,25 +67,28 @@ impl Status {
     /// or when the program lets it go before.
     fn handle(&self, now: Time, input: Input<'_>) -> Handled {
         let mut lock = self.lock();
-        let held = |lock: &Lock| lock.held().map(|term| term.token.0);
-        let (before, was_lost) = (held(&lock), lock.lost().is_some());
+        let is_running = lock.lost().is_none() && self.span.get().is_some();
+        let running = lock.held().map(|term| term.token.0).filter(|_| is_running);
         let wakes = lock.handle(now, input);
-        // A lock that was lost before the program had it is reported when the program has it.
-        let running = before.filter(|_| !was_lost).or_else(|| held(&lock).filter(|_| before.is_none()));
         // Without commands this allocates nothing.
         let commands = std::iter::from_fn(|| lock.poll_command()).collect();
         let lost = lock.lost();
         let let_go = running.is_some() && lost.is_none() && lock.is_over();
         drop(lock);
-        if let (Some(token), Some(lost)) = (running, lost) {
-            let lost = Lost::from(lost);
-            tracing::warn!(parent: self.span(), "the lock is lost: {lost}");
-            self.report(|observer, key| observer.lost(key, token, lost));
+        if let Some(token) = running {
+            self.report_lost(token, lost);
         }
         if wakes {
             self.changed.notify_waiters();
         }
         Handled { commands, let_go }
+    }
+
+    fn report_lost(&self, token: u64, lost: Option<lock::Lost>) {
+        if let Some(lost) = lost.map(Lost::from) {
+            tracing::warn!(parent: self.span(), "the lock is lost: {lost}");
+            self.report(|observer, key| observer.lost(key, token, lost));
+        }
     }
 
     /// Reports to the observer, with the first key.
@@ -237,6 +246,7 @@ mod tests {
     fn held() -> (Status, Losses) {
         let (status, losses) = won();
         assert!(!status.handle(NOW, Input::Taken).let_go);
+        status.begin(7);
         (status, losses)
     }
 
@@ -257,14 +267,15 @@ mod tests {
         (status, losses)
     }
 
-    /// The caller of a request may take its turn long after the request has won.
+    /// The caller of a request may take its turn long after the request has won, and an observer that is slow delays it.
     #[test]
-    fn a_lock_that_was_lost_before_the_program_had_it_is_lost_when_it_has_it() {
-        let (status, losses) = won();
-        status.handle(END, Input::Ended);
-        assert_eq!(losses.0.lock().unwrap().as_slice(), []);
-        for _ in 0..2 {
-            assert!(!status.handle(END, Input::Taken).let_go);
+    fn a_lock_that_was_lost_before_the_observer_knew_of_it_is_lost_when_it_does() {
+        for inputs in [[Input::Ended, Input::Taken], [Input::Taken, Input::Ended]] {
+            let (status, losses) = won();
+            assert!(!inputs.iter().any(|input| status.handle(END, *input).let_go));
+            assert_eq!(losses.0.lock().unwrap().as_slice(), []);
+            status.begin(7);
+            status.handle(END, Input::Ended);
             assert_eq!(losses.0.lock().unwrap().as_slice(), [Lost::Closed], "once");
         }
     }

@@ -91,6 +91,41 @@ async fn each_event_is_reported_once() {
     assert_eq!(log.take(), [format!("k acquired {token}"), format!("k lost {token}: MaxHold")]);
 }
 
+/// Shuts its locker down when a request has got its lock, and waits until the servers know.
+#[derive(Clone, Default)]
+struct Closing {
+    log: Log,
+    locker: Arc<OnceLock<Locker>>,
+}
+
+impl Observer for Closing {
+    fn acquired(&self, key: &str, token: u64, waited: Duration) {
+        let locker = self.locker.get().unwrap().clone();
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        std::thread::spawn(move || runtime().block_on(locker.shutdown())).join().unwrap();
+        self.log.acquired(key, token, waited);
+    }
+
+    fn lost(&self, key: &str, token: u64, why: Lost) {
+        self.log.lost(key, token, why);
+    }
+}
+
+/// Otherwise a metric of the locks that are held would never fall.
+#[tokio::test]
+async fn a_lock_that_a_shutdown_ends_at_once_is_reported_as_acquired_and_then_as_lost() {
+    let servers = servers(3);
+    let observer = Closing::default();
+    let locker = builder(&servers).observer(observer.clone()).build().unwrap();
+    all_up(&locker).await;
+    assert!(observer.locker.set(locker.clone()).is_ok());
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    let token = guard.token();
+    assert_eq!(guard.check(), Err(Lost::Closed));
+    drop(guard);
+    assert_eq!(observer.log.take(), [format!("k acquired {token}"), format!("k lost {token}: Closed")]);
+}
+
 /// Its methods do what a program may get wrong.
 #[derive(Clone, Default)]
 struct Careless {
