@@ -115,7 +115,9 @@ impl Machine {
     /// Takes an event. One that does not fit the state has no effect: it was late.
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
         if let Event::Signal(signal) = &event {
-            self.ends |= signals::ends_a_service(*signal);
+            // A command that runs can take SIGHUP as the request to read its configuration again.
+            let is_reload = *signal == Signal::SIGHUP && self.is_active();
+            self.ends |= signals::ends_a_service(*signal) && !is_reload;
         }
         let state = std::mem::replace(&mut self.state, RunState::Done);
         let (state, effects) = match state {

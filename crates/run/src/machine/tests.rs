@@ -123,6 +123,20 @@ fn a_service_that_was_asked_to_end_does_not_wait_again() {
     assert_eq!(done.last(), Some(&Effect::Exit(exit::LOST)));
 }
 
+/// SIGHUP asks many services to read their configuration again. It ends other programs, and so a service whose command does not run.
+#[test]
+fn a_service_waits_again_after_a_sighup_that_its_command_has_survived() {
+    let signal = || Event::Signal(Signal::SIGHUP);
+    let mut machine = running(true, false);
+    assert_eq!(machine.step(signal()), [Effect::Send(ToGuard::Signal(1))]);
+    let done = effects(&mut machine, [lost(), Event::GuardEnded, Event::NothingLeft]);
+    assert_eq!(done.last(), Some(&Effect::Acquire));
+    assert_eq!(machine.step(signal()), [Effect::Exit(129)]);
+    let mut machine = running(true, false);
+    let done = effects(&mut machine, [lost(), signal(), Event::GuardEnded, Event::NothingLeft]);
+    assert_eq!(done.last(), Some(&Effect::Exit(exit::LOST)));
+}
+
 /// The hook has its own time, so it is told that the end was asked for.
 #[test]
 fn a_signal_is_passed_on_to_the_hook_of_a_loss() {
