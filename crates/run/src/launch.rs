@@ -20,7 +20,7 @@ use crate::{exit, helper, shell, signals, terminal};
 /// Ctrl-Z has no effect on a command of the foreground. Without a shell, init continues it when it is stopped.
 const IGNORED_IN_FOREGROUND: &str = "TSTP";
 /// The kernel does not stop a hook, which runs in the background of the terminal: it can write to it, and a read fails.
-const IGNORED_IN_BACKGROUND: &str = "TTIN TTOU";
+pub const IGNORED_IN_BACKGROUND: &str = "TTIN TTOU";
 
 /// Starts the process, in a process group of its own. The channel is at its end when the command is executed, and has an
 /// [`Outcome`] before if that is impossible. The command of `--on-acquire` is a hook: `run` keeps the terminal, so that it is told of

@@ -16,7 +16,7 @@ use crate::isolation::Isolation;
 use crate::machine::{Effect, Event};
 use crate::message::{Outcome, Report, Start, ToGuard};
 use crate::say::say;
-use crate::{helper, link, terminal};
+use crate::{helper, launch, link, terminal};
 
 /// How long processes of the command get to disappear after SIGKILL.
 const CLEAR_WITHIN: Duration = Duration::from_secs(5);
@@ -176,8 +176,10 @@ impl Keeper {
     /// Starts the command of `--on-lost` in a process group of its own.
     fn start_hook(&mut self) {
         let Some(text) = &self.options.on_lost else { return };
+        let trap =
+            if self.is_foreground { format!("trap '' {}; ", launch::IGNORED_IN_BACKGROUND) } else { String::new() };
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", text]).stdin(Stdio::null()).process_group(0);
+        command.args(["-c", &format!("{trap}{text}")]).stdin(Stdio::null()).process_group(0);
         helper::keep_signals(&mut command);
         link::set_environment(&mut command, &self.variables());
         let pid = command.spawn().map(|child| Pid::from_raw(i32::try_from(child.id()).unwrap_or_default()));

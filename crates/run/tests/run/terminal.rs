@@ -101,6 +101,23 @@ fn a_hook_on_a_terminal_can_write_to_it_and_reads_nothing_from_it() {
     running.wait();
 }
 
+/// It would be stopped without a word, and killed after 30 s.
+#[test]
+fn the_hook_of_a_loss_can_write_to_the_terminal_too() {
+    let servers = Servers::short();
+    let hook = "stty tostop < /dev/tty; echo hook; read line < /dev/tty || echo nothing";
+    let run =
+        servers.run(&["--lease", "test/lost-tty", "-q", "--on-lost", hook], &["sh", "-c", "echo ready; sleep 600"]);
+    let (mut running, _keyboard, mut lines) = with_keyboard(&format!("{}; echo code $?", run.line()));
+    assert!(lines.any(|line| line == "ready"));
+    servers.delete("test/lost-tty");
+    let lines: Vec<String> = lines.collect();
+    for line in ["hook", "nothing", "code 76"] {
+        assert!(lines.iter().any(|found| found == line), "no {line}: {lines:?}");
+    }
+    running.wait();
+}
+
 #[test]
 fn a_ctrl_z_during_the_hook_does_nothing() {
     let servers = Servers::start();
