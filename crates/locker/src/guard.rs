@@ -373,7 +373,8 @@ impl Guard {
             let held = clock::now().since(self.since).into();
             self.status().report(|observer, key| observer.released(key, self.token(), held));
         }
-        self.locker.0.local.released(&self.keys, self.term.attempt);
+        let freed = if self.status().read(Lock::is_freed) { &*self.keys } else { &[] };
+        self.locker.0.local.ended(self.term.attempt, freed);
         was_valid
     }
 }

@@ -40,13 +40,14 @@ impl Local {
         self.locks().held.insert(attempt);
     }
 
-    /// The guard of `attempt` was released.
-    pub fn released(&self, keys: &Keys, attempt: Attempt) {
+    /// The guard of `attempt` has ended, and the keys in `freed` are being deleted. A request that is woken while other keys still exist
+    /// would waste one of its attempts.
+    pub fn ended(&self, attempt: Attempt, freed: &[String]) {
         let mut locks = self.locks();
         if !locks.held.remove(&attempt) {
             return;
         }
-        for queue in keys.iter().filter_map(|key| locks.queues.get(key)) {
+        for queue in freed.iter().filter_map(|key| locks.queues.get(key)) {
             queue.released.notify_one();
         }
     }
@@ -121,7 +122,7 @@ mod tests {
         assert!(local.holds(Attempt(1)) && !local.holds(Attempt(2)));
         let (first, second) = (local.wait(&keys(&["a"])), local.wait(&keys(&["a"])));
         let (other, both) = (local.wait(&keys(&["c"])), local.wait(&keys(&["d", "b"])));
-        local.released(&keys(&["a", "b"]), Attempt(1));
+        local.ended(Attempt(1), &keys(&["a", "b"]));
         assert!(!local.holds(Attempt(1)));
         tokio::select! {
             biased;

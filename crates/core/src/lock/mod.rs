@@ -173,6 +173,11 @@ impl Lock {
         matches!(self.phase, Phase::Over(_))
     }
 
+    /// Whether the program has let the lock go so that its keys are deleted now.
+    pub const fn is_freed(&self) -> bool {
+        matches!(self.phase, Phase::Over(Some(Command::Release { keep_until: None })))
+    }
+
     /// Whether the next attempt waits: then a release in this process counts.
     pub const fn is_pausing(&self) -> bool {
         matches!(self.phase, Phase::Pausing(_))

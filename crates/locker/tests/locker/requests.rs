@@ -125,6 +125,28 @@ async fn a_request_makes_as_many_attempts_as_it_may() {
     assert_eq!(error.to_string(), r#"key "k": attempts is 0: use at least 1"#);
 }
 
+/// A guard that ends can leave the keys to their TTL. A request that is woken then would be refused once more.
+#[tokio::test]
+async fn the_end_of_a_guard_that_deletes_no_keys_costs_a_request_no_attempt() {
+    let (_servers, locker) = three().await;
+    let waits = |key: &str| {
+        let slow = Retry::Constant(PATIENCE / 3);
+        tokio::spawn(locker.lock(key).wait(PATIENCE).retry(slow).attempts(2).ttl(LONGEST).acquire())
+    };
+    let abandoned = once(&locker, "abandoned").acquire().await.unwrap();
+    let lost = once(&locker, "lost").max_hold(ms(20)).acquire().await.unwrap();
+    let kept = once(&locker, "kept").hold_at_least(LONGEST).acquire().await.unwrap();
+    let waiting = ["abandoned", "lost", "kept"].map(waits);
+    tokio::time::sleep(ms(100)).await;
+    abandoned.abandon();
+    assert_eq!(lost.lost().await, Lost::MaxHold);
+    drop(lost);
+    assert!(matches!(kept.release().await, Released::Kept { .. }));
+    tokio::time::sleep(ms(200)).await;
+    // The keys live for longer than this.
+    assert_eq!(waiting.map(|waiting| waiting.is_finished()), [false; 3]);
+}
+
 #[tokio::test]
 async fn without_a_majority_the_error_names_the_nodes() {
     let (servers, locker) = three().await;
