@@ -60,7 +60,7 @@ pub fn read_again(locker: &Locker, options: &RunOptions) -> Result<(), String> {
 /// Names the option of the servers, unless the text names another one.
 fn of_servers(options: &RunOptions, text: &str) -> String {
     let text = of_option(text);
-    let of_servers = if options.redis_file.is_some() { "--redis-file: " } else { "--redis: " };
+    let of_servers = if options.servers.redis_file.is_some() { "--redis-file: " } else { "--redis: " };
     if text.starts_with("--") { text } else { format!("{of_servers}{text}") }
 }
 
@@ -81,18 +81,20 @@ fn builder(options: &RunOptions, servers: Vec<String>) -> Result<LockerBuilder, 
 
 /// The servers of `--redis`, or the lines of `--redis-file`.
 fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
-    if !options.redis.is_empty() && options.redis_file.is_some() {
-        return Err("both --redis and --redis-file are set, on the command line or by REDISLEASE_RUN_REDIS and \
+    if !options.servers.redis.is_empty() && options.servers.redis_file.is_some() {
+        return Err(
+            "both --redis and --redis-file are set, both on the command line or both by REDISLEASE_RUN_REDIS and \
                     REDISLEASE_RUN_REDIS_FILE: use one of them"
-            .to_owned());
+                .to_owned(),
+        );
     }
     if !options.misplaced.is_empty() {
         return Err("--redis: a part of the list of servers, or the command, stands apart: write the list without spaces or in quotes, and -- \
                     before the command"
             .to_owned());
     }
-    let Some(file) = &options.redis_file else {
-        return Ok(options.redis.iter().flat_map(|list| split(list)).map(str::to_owned).collect());
+    let Some(file) = &options.servers.redis_file else {
+        return Ok(options.servers.redis.iter().flat_map(|list| split(list)).map(str::to_owned).collect());
     };
     let text = String::from_utf8(read("--redis-file", file)?).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -109,7 +111,7 @@ fn servers(options: &RunOptions) -> Result<Vec<String>, String> {
 }
 
 fn warn_of_readers(options: &RunOptions, lines: &[String]) {
-    let Some(file) = &options.redis_file else { return };
+    let Some(file) = &options.servers.redis_file else { return };
     if fs::metadata(file).is_ok_and(|file| others_read(&file))
         && !options.quiet
         && lines.iter().any(|line| line.contains('@'))

@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(10);
 /// The system gives no thread.
 pub fn watch(locker: &Locker, options: &Arc<RunOptions>) -> io::Result<()> {
     let files = [
-        ("--redis-file", &options.redis_file),
+        ("--redis-file", &options.servers.redis_file),
         ("--tls-ca", &options.tls_ca),
         ("--tls-certificate", &options.tls_certificate),
         ("--tls-key", &options.tls_key),

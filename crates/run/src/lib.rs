@@ -38,6 +38,7 @@ mod message;
 mod namespace;
 mod options;
 mod say;
+mod servers;
 mod shell;
 mod signals;
 mod terminal;
@@ -48,6 +49,7 @@ use std::process::ExitCode;
 
 pub use isolation::Choice as IsolationChoice;
 pub use options::{Lease, Mode, RunOptions};
+pub use servers::Servers;
 
 /// Runs the command of `options`. Returns its exit code, or one of those in the documentation of [`RunOptions`].
 pub fn run(options: RunOptions) -> ExitCode {

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
 
 use crate::isolation::Choice;
+use crate::servers::Servers;
 use crate::{duration, signals};
 
 /// Run a command while this process holds a lock on a majority of independent Redis masters, without Kubernetes.
@@ -21,21 +22,9 @@ use crate::{duration, signals};
 /// command cannot be executed; 127 there is no such command.
 #[derive(Clone, Debug, Args)]
 pub struct RunOptions {
-    /// The URLs of 3 or 5 independent Redis masters, separated by commas: redis://host:port or rediss://host:port, each with a name
-    /// before it if wanted, as in a=redis://host:port. Other processes see the command line: keep passwords in --redis-file
-    // `--help` would show the passwords in the variable.
-    #[arg(
-        long,
-        env = "REDISLEASE_RUN_REDIS",
-        hide_env_values = true,
-        value_name = "URLS",
-        required_unless_present = "redis_file"
-    )]
-    pub redis: Vec<String>,
-
-    /// A file with one URL a line, such as redis://user:password@host:port. Lines that begin with # are ignored
-    #[arg(long, env = "REDISLEASE_RUN_REDIS_FILE", value_name = "FILE")]
-    pub redis_file: Option<PathBuf>,
+    /// The Redis servers.
+    #[command(flatten)]
+    pub servers: Servers,
 
     /// The lock: commands with the same namespace and name exclude each other
     #[arg(long, env = "REDISLEASE_RUN_LEASE", value_name = "NAMESPACE/NAME", value_parser = lease)]

@@ -164,6 +164,33 @@ fn servers_and_passwords_can_be_in_a_file_that_only_this_user_reads() {
     }
 }
 
+/// A variable can be that of a whole machine, as in a crontab.
+#[test]
+fn a_flag_takes_the_place_of_the_variable_of_the_other_flag_and_an_empty_variable_is_none() {
+    const URLS: &str = "REDISLEASE_RUN_REDIS";
+    const FILE: &str = "REDISLEASE_RUN_REDIS_FILE";
+    let (_server, url) = server_with_password();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), &url).unwrap();
+    let path = file.path().to_str().unwrap();
+    let both = "both --redis and --redis-file are set";
+    for (flags, variables, code, text) in [
+        (&[][..], &[(FILE, path)][..], 0, ""),
+        (&["--redis", &url], &[(FILE, "/absent")], 0, ""),
+        (&["--redis-file", path], &[(URLS, "redis://absent:1")], 0, ""),
+        (&[], &[(URLS, ""), (FILE, path)], 0, ""),
+        (&[], &[(URLS, &url), (FILE, "")], 0, ""),
+        (&["--redis", &url], &[(FILE, "")], 0, ""),
+        (&["--redis", &url, "--redis-file", path], &[], 64, both),
+        (&[], &[(URLS, &url), (FILE, path)], 64, both),
+        (&[], &[(URLS, ""), (FILE, "")], 64, "required arguments were not provided"),
+    ] {
+        let run = variables.iter().fold(single(flags), |run, (name, value)| run.env(name, value));
+        let (found, _, err) = run.finish();
+        assert!(found == Some(code) && err.contains(text), "{flags:?}, {variables:?}: {found:?}: {err}");
+    }
+}
+
 #[test]
 fn a_password_on_the_command_line_can_have_a_comma() {
     let (_server, url) = server_with_password();
