@@ -301,7 +301,17 @@ impl Keeper {
 
     fn lost(&mut self, lost: Lost) -> Event {
         self.renewals = None;
+        // A command that has ended before the loss has done its work. The guard reports no end after the deadline: it is dead then.
+        self.take_reports();
         Event::Lost(format!("lease {}: {}", self.options.lease, acquire::for_options(&lost.to_string())))
+    }
+
+    /// Takes the reports of the guard that have arrived.
+    fn take_reports(&mut self) {
+        for report in self.guard.as_ref().map(link::Guard::arrived).unwrap_or_default() {
+            let event = self.reported(report);
+            self.events.push_back(event);
+        }
     }
 
     fn reported(&mut self, report: Report) -> Event {
@@ -350,12 +360,11 @@ impl Keeper {
                 self.hook = None;
                 self.events.push_back(Event::LostHookEnded);
             }
-            if let Some(guard) = self.guard.take_if(|guard| guard.pid == pid) {
+            if self.guard.as_ref().is_some_and(|guard| guard.pid == pid) {
                 // What it has sent before its end.
-                for report in guard.arrived() {
-                    let event = self.reported(report);
-                    self.events.push_back(event);
-                }
+                self.take_reports();
+            }
+            if let Some(guard) = self.guard.take_if(|guard| guard.pid == pid) {
                 self.events.extend(self.not_started(&guard, change).map(Event::Guard));
                 self.events.push_back(Event::GuardEnded);
                 self.take_terminal();
@@ -391,3 +400,6 @@ impl Keeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,9 +57,14 @@ impl Guard {
         let stdin = io::stdin();
         // If it fails, the guard sees the end of the channel and ends.
         ours.send(&ToGuard::Start(start, deadlines), Some(stdin.as_fd()))?;
+        Self::on(ours, pid, deadlines.kill_at)
+    }
+
+    /// A guard at the other end of this channel.
+    pub fn on(channel: Channel, pid: Pid, first_deadline: BootTime) -> io::Result<Self> {
         #[allow(deprecated, reason = "its replacement is unsafe; OwnedFd already guarantees what it requires")]
-        let channel = AsyncFd::new(ours)?;
-        Ok(Self { channel, pid, first_deadline: deadlines.kill_at })
+        let channel = AsyncFd::new(channel)?;
+        Ok(Self { channel, pid, first_deadline })
     }
 
     /// Sends a message. A guard that is stopped does not read: then its deadline stays as it was, which is safe, because it is
