@@ -248,13 +248,13 @@ impl Request {
     /// # Errors
     /// As [`acquire`](Self::acquire), and [`AcquireError::Invalid`] inside of a tokio runtime, whose other tasks it would block.
     pub fn acquire_blocking(self) -> Result<Guard, AcquireError> {
+        let (plan, report) = self.reported()?;
         if tokio::runtime::Handle::try_current().is_ok() {
-            return invalid(
+            return report(invalid(
                 "acquire_blocking() was called inside of a tokio runtime: call acquire().await, or Handle::block_on() in a blocking task"
                     .into(),
-            );
+            ));
         }
-        let (plan, report) = self.reported()?;
         report(acquire::acquire_blocking(plan))
     }
 

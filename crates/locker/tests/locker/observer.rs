@@ -83,6 +83,8 @@ async fn each_event_is_reported_once() {
 
     let error = once(&locker, "").acquire().await.unwrap_err();
     assert_eq!(log.take(), [format!(" failed: {error}")], "also if nothing was sent");
+    let error = once(&locker, "k").acquire_blocking().unwrap_err();
+    assert_eq!(log.take(), [format!("k failed: {error}")], "also in a runtime, where it is an error");
 
     let guard = once(&locker, "k").ttl(LONGEST).max_hold(ms(50)).acquire().await.unwrap();
     let token = guard.token();
