@@ -150,6 +150,7 @@ impl Keeper {
             isolations: options.isolate.candidates(),
             is_service: options.mode == Mode::Service,
             has_lost_hook: options.on_lost.is_some(),
+            is_first_process: std::process::id() == 1,
         });
         let mut keeper = Self {
             options,

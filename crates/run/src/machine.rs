@@ -62,6 +62,8 @@ pub struct Settings {
     /// Whether a loss begins another wait.
     pub is_service: bool,
     pub has_lost_hook: bool,
+    /// Whether this is the first process of a container: the kernel ends all others before its end is complete.
+    pub is_first_process: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,7 +219,7 @@ impl Machine {
         (RunState::Clearing(term), effects)
     }
 
-    fn clearing(&self, mut term: Term, event: &Event) -> (RunState, Vec<Effect>) {
+    fn clearing(&mut self, mut term: Term, event: &Event) -> (RunState, Vec<Effect>) {
         let mut effects = Vec::new();
         match event {
             // After a loss, this has an effect if the guard has noticed it before the library.
@@ -234,8 +236,12 @@ impl Machine {
                 effects.push(Effect::Abandon);
                 if term.is_lost && self.settings.is_service && !self.ends {
                     // A second command must not run beside the rest of the first one.
-                    effects.push(Effect::Clear);
-                    return (RunState::Clearing(term), effects);
+                    if !self.settings.is_first_process {
+                        effects.push(Effect::Clear);
+                        return (RunState::Clearing(term), effects);
+                    }
+                    // The end of this process ends the rest too, and the container can be started again.
+                    self.ends = true;
                 }
             }
             _ => return (RunState::Clearing(term), effects),

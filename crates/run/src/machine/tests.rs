@@ -6,7 +6,7 @@ use crate::clock::BootTime;
 const AUTO: &[Isolation] = &[Isolation::Pid, Isolation::PidInUser, Isolation::None];
 
 fn machine(is_service: bool, has_lost_hook: bool) -> Machine {
-    Machine::new(Settings { isolations: AUTO, is_service, has_lost_hook })
+    Machine::new(Settings { isolations: AUTO, is_service, has_lost_hook, is_first_process: false })
 }
 
 /// A machine whose command runs.
@@ -152,6 +152,15 @@ fn a_service_that_is_asked_to_end_does_not_wait_for_processes_that_are_left() {
     let mut machine = running(true, false);
     let done = effects(&mut machine, [lost(), Event::GuardEnded, Event::Signal(Signal::SIGTERM), Event::SomethingLeft]);
     assert_eq!(done.last(), Some(&Effect::Exit(exit::LOST)));
+}
+
+/// Nothing else can end such processes.
+#[test]
+fn a_service_that_is_the_first_process_ends_when_processes_are_left() {
+    let mut machine = running(true, true);
+    machine.settings.is_first_process = true;
+    let done = effects(&mut machine, [lost(), Event::GuardEnded, Event::SomethingLeft, Event::LostHookEnded]);
+    assert_eq!(done[2..], [Effect::Abandon, Effect::RunLostHook, Effect::Exit(exit::LOST)]);
 }
 
 #[test]
