@@ -1,8 +1,11 @@
 //! Guards that are dropped at unusual moments.
 
+use std::task::{Context, Waker};
+use std::time::Instant;
+
 use redislease_locker::Lost;
 
-use crate::support::{builder, eventually, locked, ms, once, servers, three};
+use crate::support::{LONGEST, builder, eventually, locked, ms, once, servers, three};
 
 #[tokio::test]
 async fn a_panic_while_the_lock_is_held_releases_it() {
@@ -39,14 +42,22 @@ async fn a_guard_outlives_its_locker_and_is_renewed() {
     eventually("the release", || locked(&servers, "k") == 0).await;
 }
 
+/// Its work may still go on, so the keys live to their TTL.
 #[tokio::test]
-async fn a_guard_is_dropped_after_a_shutdown() {
+async fn a_guard_that_is_dropped_during_or_after_a_shutdown_deletes_no_keys() {
     let (servers, locker) = three().await;
-    let guard = once(&locker, "k").ttl(ms(600)).acquire().await.unwrap();
-    locker.shutdown().await;
-    assert_eq!(guard.check(), Err(Lost::Closed));
-    drop(guard);
-    eventually("the keys to expire", || locked(&servers, "k") == 0).await;
+    let began = Instant::now();
+    let during = once(&locker, "during").ttl(LONGEST).acquire().await.unwrap();
+    let after = once(&locker, "after").ttl(LONGEST).acquire().await.unwrap();
+    let mut shutdown = Box::pin(locker.shutdown());
+    assert!(shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(during);
+    shutdown.await;
+    assert_eq!(after.check(), Err(Lost::Closed));
+    drop(after);
+    eventually("keys to expire", || ["during", "after"].iter().any(|key| locked(&servers, key) < 2)).await;
+    assert!(began.elapsed() + ms(20) >= LONGEST, "{:?}", began.elapsed());
+    eventually("all keys to expire", || locked(&servers, "during") + locked(&servers, "after") == 0).await;
 }
 
 #[tokio::test]
