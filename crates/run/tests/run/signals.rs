@@ -1,5 +1,6 @@
 //! What the command inherits from the program that starts `run`.
 
+use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,38 @@ fn a_signal_to_the_group_at_any_moment_is_one_to_the_command() {
         codes.push((run.wait().code(), run.errors()));
     }
     assert!(codes.iter().all(|(code, _)| *code == Some(143)), "{codes:?}");
+}
+
+/// TERM, INT and the signal of a terminal have tests of their own.
+#[test]
+fn each_other_signal_for_the_command_reaches_it() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let signals = [
+        ("HUP", Signal::HUP),
+        ("QUIT", Signal::QUIT),
+        ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
+        ("ALRM", Signal::ALARM),
+        ("CONT", Signal::CONT),
+        ("WINCH", Signal::WINCH),
+    ];
+    let traps: String = signals.iter().map(|(name, _)| format!("trap 'echo got {name}' {name}; ")).collect();
+    // The signals end `sleep` too.
+    let text = format!("ulimit -c 0; {traps} echo ready; while :; do sleep 0.05; done");
+    for isolate in ["pid", "none"] {
+        let log = folder.path().join(isolate);
+        let options = ["--lease", "test/each", "-q", "--isolate", isolate];
+        // A shell may have started this test with signals ignored.
+        let inner = servers.run(&options, &["sh", "-c", &text]).under("env", &["--default-signal"]);
+        let run = inner.spawn_to(&log);
+        let says = |line: &str| fs::read_to_string(&log).unwrap().lines().any(|found| found == line);
+        eventually("the command", || says("ready"));
+        for (name, signal) in signals {
+            run.signal(signal);
+            eventually(&format!("{name} with --isolate {isolate}"), || says(&format!("got {name}")));
+        }
+    }
 }
 
 /// Starts a program with all signals at their defaults. The C library hides the signals 32 and 33, so this asks the kernel.
