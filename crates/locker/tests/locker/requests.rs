@@ -111,6 +111,17 @@ async fn a_request_that_waits_in_vain_says_how_long_and_why() {
     assert!(matches!(error, AcquireError::AlreadyHeldHere { .. }), "one attempt: {error:?}");
 }
 
+/// An end of the wait that overflows would be in the past.
+#[tokio::test]
+async fn a_request_may_wait_for_the_longest_time_that_there_is() {
+    let (_servers, locker) = three().await;
+    let guard = once(&locker, "k").acquire().await.unwrap();
+    let mut waiting = tokio::spawn(locker.lock("k").wait(Duration::MAX).acquire());
+    assert!(tokio::time::timeout(ms(300), &mut waiting).await.is_err(), "it did not wait");
+    guard.release().await;
+    waiting.await.unwrap().unwrap().release().await;
+}
+
 #[tokio::test]
 async fn a_request_makes_as_many_attempts_as_it_may() {
     let (_servers, locker) = three().await;
