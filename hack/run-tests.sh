@@ -204,9 +204,6 @@ else
     skip "comparison page" "python3 is missing"
 fi
 step "chart's CRDs" hack/generate-chart.sh --check-crds
-# A workspace of its own, which uses the lock layer and the library.
-[[ $what == fast ]] || step "comparison program" cargo check --locked --quiet --manifest-path bench/peers/rust/Cargo.toml \
-    --target-dir "${CARGO_TARGET_DIR:-target}/bench-peers"
 if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --no-fail-fast
     export MODEL=quick SIM_SEEDS=150 SIM_PROGRAMS=150
@@ -245,6 +242,9 @@ elif [[ -z $failed ]]; then
     RUST_TEST_THREADS=8 tests "other tests" "${others[@]}" "${timed[@]}" "${timing[@]/#/--skip=}"
     beside_ends "chart"
     RUST_TEST_THREADS=9 tests "control plane" --test kube "${timed[@]}"
+    # A workspace of its own, which uses the lock layer and the library.
+    run "comparison program" cargo check --locked --quiet --manifest-path bench/peers/rust/Cargo.toml \
+        --target-dir "${CARGO_TARGET_DIR:-target}/bench-peers"
     beside_ends "model and simulator"
 fi
 

@@ -163,7 +163,7 @@ impl Request {
         self
     }
 
-    /// Ends the lock this long after [`acquire`](Self::acquire) returned, at least 1 ms, as if it were lost
+    /// Ends the lock this long after [`acquire`](Self::acquire) got it, at least 1 ms, as if it were lost
     /// ([`Lost::MaxHold`](crate::Lost::MaxHold)). The keys are not deleted then, because the work may still go on: they expire within one
     /// `ttl`, or are deleted by [`Guard::release`](crate::Guard::release), which says that it has stopped. Default: no limit.
     ///
@@ -179,7 +179,7 @@ impl Request {
         self
     }
 
-    /// Lets no other program get the lock before this time has passed since [`acquire`](Self::acquire) returned, also if the guard
+    /// Lets no other program get the lock before this time has passed since [`acquire`](Self::acquire) got it, also if the guard
     /// is released or dropped before, or the program crashes: at most the
     /// [`longest_lease`](crate::LockerBuilder::longest_lease). For a task that several machines start at the same time of day:
     /// if it takes less time than their clocks differ by, it would run twice. Default: zero.

@@ -10,7 +10,7 @@ use redislease_core::time::Millis;
 /// A delay is random between half of the stated one and the stated one, so that two programs that collided do not collide again. The
 /// shortest one is 1 ms.
 /// A request tries again before the delay has passed if the keys of the holder expire before, or if a guard of the same
-/// [`Locker`](crate::Locker) releases one of its keys and the present delay of this request began first.
+/// [`Locker`](crate::Locker) releases one of its keys at once and the present delay of this request began first.
 ///
 /// The time is limited by [`Request::wait`](crate::Request::wait), the number of attempts by [`Request::attempts`](crate::Request::attempts).
 ///

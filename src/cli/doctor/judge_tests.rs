@@ -124,6 +124,11 @@ fn each_fault_of_a_server_is_one_finding() {
             "persistence node default/b: The server cannot save its data and may",
         ),
         (
+            with(|server| server.clock_offset_ms = Some(-10_000)),
+            Warning,
+            "clock node default/b: The clock is 10000 ms behind",
+        ),
+        (
             with(|server| server.clock_offset_ms = Some(-10_001)),
             Problem,
             "clock node default/b: The clock is 10001 ms behind",

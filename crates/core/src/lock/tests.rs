@@ -98,7 +98,9 @@ fn a_lock_that_the_program_does_not_have_ends_when_the_lease_closes() {
         (held(request()), abandon(), None),
         (held(kept), release(), Some(Command::Release { keep_until: Some(START + Millis(500)) })),
     ] {
+        assert!(!lock.is_freed());
         lock.handle(START, input);
+        assert_eq!(lock.is_freed(), command == Some(Command::Release { keep_until: None }), "{input:?}");
         assert_eq!(lock.close(), command, "{input:?}");
     }
 }
@@ -320,6 +322,7 @@ fn the_keys_of_a_lost_lock_are_deleted_only_when_its_work_has_stopped() {
         assert_eq!(dropped.lost(), Some(Lost::MaxHold), "also without a report");
         released.handle(at, Input::Release);
         assert_eq!(commands(&mut released), [Command::Release { keep_until: None }]);
+        assert!(released.is_freed() && !dropped.is_freed());
     }
     let mut dropped = held(request());
     dropped.handle(START, Input::LetGo);

@@ -216,3 +216,27 @@ pub enum Outcome {
     /// An event was sent, or the API server refused it.
     Event,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_selector_of_the_operators_labels_or_of_all_pods_is_not_used() {
+        let read = |selector: serde_json::Value| WorkloadRead::of(serde_json::from_value(selector).unwrap());
+        assert_eq!(WorkloadRead::of(None), WorkloadRead::SelectsNothing);
+        assert_eq!(read(json!({})), WorkloadRead::SelectsNothing);
+        let own = "lease.redislease.io/billing";
+        let expression = json!({"key": own, "operator": "Exists"});
+        for selector in [json!({"matchLabels": {"app": "a", own: "active"}}), json!({"matchExpressions": [expression]})]
+        {
+            assert_eq!(read(selector), WorkloadRead::SelectsByRole(own.to_owned()));
+        }
+        let WorkloadRead::Selects(selector) = read(json!({"matchLabels": {"app": "a"}})) else {
+            panic!("it is usable")
+        };
+        assert_eq!(selector.to_string(), "app=a");
+    }
+}

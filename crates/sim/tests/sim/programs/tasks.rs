@@ -266,9 +266,11 @@ impl World {
         let life = (life.0 * 1030 / 1000 + self.swarm.command_timeout.0 + 1000 + stepped) * MILLI;
         self.after(life, Event::Left { process, holder, since: now, life });
         self.input(process, serial, input);
-        // The next waiting task of this program is woken.
+        // The next waiting task of this program is woken, if the keys are deleted now.
+        let is_freed = self.worker(process, serial).is_some_and(|worker| worker.lock.is_freed());
         let waits = |worker: &&Worker| worker.keys == keys && worker.serial != serial && worker.lock.is_pausing();
-        if let Some(next) = self.processes[process].workers.iter().find(waits).map(|worker| worker.serial) {
+        let next = self.processes[process].workers.iter().find(waits).map(|worker| worker.serial);
+        if let Some(next) = next.filter(|_| is_freed) {
             self.sees("woken by a release in the same program");
             self.input(process, next, Input::Freed);
         }
