@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use redis::aio::MultiplexedConnection;
 use redislease_core::admission::{self, Admission};
 use redislease_core::check::reference::{Call, Node};
-use redislease_core::marker::{Marker, RunId};
+use redislease_core::marker::{Marker, Membership, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Beat, Drift, Millis, Time};
@@ -324,6 +324,12 @@ impl Pair {
         let mut all = redis::cmd("MGET");
         all.arg(self.keyspace.marker()).arg(self.keyspace.fence());
         all.arg(KEYS.map(|key| self.keyspace.lock("ns", key)).as_slice());
+        // A node that votes for us votes for another configuration by the marker of the other one.
+        for expected in [Self::ours(), Membership { generation: 9, ..membership() }.marker("me".into())] {
+            let call = script::fence(&self.keyspace, &expected);
+            let real = replies::read_fence(plain(call.query_async(&mut self.connection).await.unwrap())).unwrap();
+            prop_assert_eq!(replies::read_fence(self.model.fence(real.clock, &expected)).unwrap(), real);
+        }
         let real: Vec<Option<String>> = all.query_async(&mut self.connection).await.unwrap();
         let fence = self.model.fence.map(|fence| fence.to_string());
         let mut model = vec![self.model.marker.as_ref().map(Marker::to_string), fence];

@@ -153,7 +153,8 @@ impl Server {
 
     async fn read_fence(&mut self) -> (Allegiance, Token) {
         let call = script::fence(&self.keyspace, &self.marker.clone());
-        replies::read_fence(plain(call.query_async(&mut self.connection).await.unwrap())).unwrap().answer
+        let report = replies::read_fence(plain(call.query_async(&mut self.connection).await.unwrap())).unwrap();
+        (report.allegiance, report.fence)
     }
 }
 

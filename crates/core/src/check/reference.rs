@@ -82,7 +82,7 @@ impl<K: Ord + Clone> Node<K> {
     /// Runs one call for all requests, at this Unix time in microseconds on the node's clock. Returns the reply of the script.
     pub fn run(&mut self, micros: u64, requests: &[(Arc<[K]>, Op)], terms: Option<&Terms>) -> Value {
         let now = micros / 1000;
-        let mut parts = vec![text(&(micros / 1_000_000)), text(&(micros % 1_000_000))];
+        let mut parts = time(micros);
         let late = terms.is_none_or(|terms| now > terms.deadline);
         let extends = requests.iter().any(|(_, op)| op.is_extend());
         let ends = requests.iter().any(|(_, op)| op.is_end());
@@ -146,6 +146,17 @@ impl<K: Ord + Clone> Node<K> {
             return false;
         }
         admitted
+    }
+
+    /// Runs fence: which configuration this node votes for, if `expected` is its marker under ours, and its counter.
+    pub fn fence(&self, micros: u64, expected: &Marker) -> Value {
+        let votes_for = match &self.marker {
+            Some(marker) if marker == expected => 1,
+            Some(Marker::Admitted { run_id, .. }) if run_id == expected.run_id() => 2,
+            _ => 0,
+        };
+        let fence = self.fence.map_or_else(|| [number(0), text(&0)], |fence| [number(votes_for), text(&fence)]);
+        Value::List(time(micros).into_iter().chain([text(&"fence")]).chain(fence).collect())
     }
 
     /// Executes a request that is neither late nor without its marker.
@@ -350,6 +361,16 @@ impl<K: Ord + Clone> Node<K> {
         }
         self.marker.clone()
     }
+}
+
+/// The reply of observe and admit to this answer.
+pub fn marker_reply(micros: u64, marker: Option<&Marker>) -> Value {
+    Value::List(time(micros).into_iter().chain([text(&"marker"), marker.map_or(Value::Nil, text)]).collect())
+}
+
+/// TIME, with which each reply begins.
+fn time(micros: u64) -> Vec<Value> {
+    vec![text(&(micros / 1_000_000)), text(&(micros % 1_000_000))]
 }
 
 fn text(value: &impl ToString) -> Value {

@@ -9,7 +9,7 @@ use core::fmt;
 
 use crate::marker::Marker;
 use crate::op::{Grant, Op, Stored, Token, Vote};
-use crate::seed::Allegiance;
+use crate::seed::{Allegiance, FenceReport};
 use crate::time::Millis;
 
 /// A value in a reply of a server.
@@ -213,8 +213,8 @@ pub fn read_marker(value: Value) -> Result<Reply<Option<Marker>>, InvalidReply> 
 ///
 /// # Errors
 /// [`InvalidReply`] if that script does not return such a reply.
-pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidReply> {
-    let (time, mut parts) = Parts::of(value)?;
+pub fn read_fence(value: Value) -> Result<FenceReport, InvalidReply> {
+    let (clock, mut parts) = Parts::of(value)?;
     parts.word("fence")?;
     let allegiance = match parts.number()? {
         0 => Allegiance::Nobody,
@@ -223,7 +223,7 @@ pub fn read_fence(value: Value) -> Result<Reply<(Allegiance, Token)>, InvalidRep
         other => return Err(invalid(format!("{other} is not a valid voting code"))),
     };
     let fence = token(parts.number()?)?;
-    Ok(Reply { time, answer: parts.end((allegiance, fence))? })
+    parts.end(FenceReport { allegiance, fence, clock })
 }
 
 /// Reads the reply of read: the value of the key and its life, if there is one. The inner error says that RedisLease did not write the

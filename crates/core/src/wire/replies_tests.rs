@@ -159,9 +159,10 @@ fn markers_and_fences() {
     assert_eq!(marker(Value::Nil).unwrap().answer, None);
     assert!(marker(text("what")).unwrap_err().to_string().contains("marker `what` is neither"));
     let fence = |admitted, fence: &str| read_fence(answer(&[text("fence"), Value::Int(admitted), text(fence)]));
-    assert_eq!(fence(1, "1795238400000043").unwrap().answer, (Allegiance::Ours, Token(1_795_238_400_000_043)));
-    assert_eq!(fence(0, "0").unwrap().answer, (Allegiance::Nobody, Token(0)));
-    assert_eq!(fence(2, "7").unwrap().answer, (Allegiance::Others, Token(7)));
+    let report = |allegiance, fence| Ok(FenceReport { allegiance, fence: Token(fence), clock: 1_795_238_400_000_042 });
+    assert_eq!(fence(1, "1795238400000043"), report(Allegiance::Ours, 1_795_238_400_000_043));
+    assert_eq!(fence(0, "0"), report(Allegiance::Nobody, 0));
+    assert_eq!(fence(2, "7"), report(Allegiance::Others, 7));
     assert!(fence(3, "7").is_err(), "an unknown code");
     assert!(fence(0, "x").unwrap_err().to_string().contains("`x` instead of a number"));
 }

@@ -2,7 +2,6 @@
 
 use redis::{RedisError, RedisResult, Value};
 use redislease_core::clock::Sample;
-use redislease_core::seed::FenceReport;
 use redislease_core::time::Time;
 use redislease_core::wire::replies::{self, Answer, InvalidReply};
 use redislease_core::wire::{Answers, Call as Sent, Input};
@@ -55,12 +54,11 @@ impl NodeTask {
     fn answered_own(&mut self, at: Time, received: Time, call: Call, value: Value) -> Result<(), End> {
         let errors = &mut Vec::new();
         match call {
-            Call::Fence(report) => {
-                let reply = replies::read_fence(script::value(value, errors)).map_err(ended_by)?;
-                let (clock, (allegiance, fence)) = (reply.time, reply.answer);
-                if self.check_clock(at, received, clock) {
+            Call::Fence(asked) => {
+                let report = replies::read_fence(script::value(value, errors)).map_err(ended_by)?;
+                if self.check_clock(at, received, report.clock) {
                     // The sender may have given up.
-                    let _ = report.send(FenceReport { allegiance, fence, clock });
+                    let _ = asked.send(report);
                 }
             }
             Call::Read(reading) => {

@@ -51,7 +51,6 @@ pub enum Inside {
         to: Address,
         id: u64,
         answer: Answer,
-        clock: u64,
     },
     Flush(Address),
     Reset(Address),

@@ -272,7 +272,7 @@ impl World {
 
     fn happen_to(&mut self, process: usize, event: Inside) {
         match event {
-            Inside::Reply { to, id, answer, clock } => self.reply(to, id, answer, clock),
+            Inside::Reply { to, id, answer } => self.reply(to, id, answer),
             Inside::Flush(to) => self.flush(to),
             Inside::Reset(to) => self.reset(to),
             Inside::Dial(to) => self.dial(to),

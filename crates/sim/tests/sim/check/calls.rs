@@ -12,7 +12,7 @@ use crate::world::World;
 impl World {
     /// A server has executed a batch, or refused to.
     pub fn batch_ran(&mut self, from: Address, batch: &Batch, answer: &Answer, repeat: bool, asked: bool) {
-        let Answer::Votes(value) = answer else { return };
+        let Answer::Reply(value) = answer else { return };
         let Address { process, node, .. } = from;
         let Some(votes) = votes(batch, value.clone()) else {
             return self.check.fail(format!("node {node} gives an invalid reply to {batch:?}: {value:?}"));

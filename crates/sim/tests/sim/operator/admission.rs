@@ -1,5 +1,6 @@
 //! The Redis nodes of one process: their admissions and their clocks, as the machines of the core judge them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redislease_core::admission::{self, Admission, Effect, Standing};
@@ -21,7 +22,7 @@ use crate::api::objects::QUORUM;
 use crate::chaos::bug::Bug;
 use crate::check::coverage::Sight;
 use crate::check::state::SeenNode;
-use crate::operator::state::{Gather, Peer, Ticket};
+use crate::operator::state::{Peer, Ticket};
 use crate::redis::clock::MILLI;
 use crate::redis::link::{Own, Wire};
 use crate::world::World;
@@ -152,10 +153,8 @@ impl World {
 
     /// Asks every node for its fence, on behalf of the admission of `target`.
     fn gather(&mut self, process: usize, target: usize) {
-        let nodes = 0..self.processes[process].peers.len();
-        self.processes[process].peers[target].gather =
-            Some(Gather { outstanding: nodes.clone().collect(), reports: Vec::new() });
-        for node in nodes {
+        self.processes[process].peers[target].gather = Some(BTreeMap::new());
+        for node in 0..self.processes[process].peers.len() {
             self.tell_wire(process, node, wire::Input::Own(Own::Fence(Some(target))));
         }
     }
@@ -163,16 +162,13 @@ impl World {
     /// One node has answered with its fence, or has not answered.
     pub fn fence_read(&mut self, process: usize, target: usize, node: usize, report: Option<FenceReport>) {
         let operator = &mut self.processes[process];
-        let Some(Gather { outstanding, reports }) = &mut operator.peers[target].gather else { return };
-        if !outstanding.remove(&node) {
-            return;
+        let nodes = operator.peers.len();
+        let gather = &mut operator.peers[target].gather;
+        if let Some(answers) = gather {
+            answers.entry(Node(node as u8)).or_insert(report);
         }
-        reports.extend(report.map(|report| (Node(node as u8), report)));
-        if !outstanding.is_empty() {
-            return;
-        }
-        let reports = std::mem::take(reports);
-        operator.peers[target].gather = None;
+        let Some(answers) = gather.take_if(|answers| answers.len() == nodes) else { return };
+        let reports = answers.into_iter().filter_map(|(node, report)| Some((node, report?))).collect();
         let own_clock = operator.wall.micros(self.now);
         let fences = Fences::of(Node(target as u8), reports, operator.floor, own_clock);
         let fences = self.plant_in_fences(fences);

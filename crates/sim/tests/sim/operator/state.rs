@@ -1,6 +1,6 @@
 //! What one process remembers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redislease_core::driver::{Driver, Ids, Proposals, Turns};
@@ -201,17 +201,12 @@ pub struct Peer {
     pub conn: Option<Conn>,
     /// Whether a connection was opened or has failed.
     pub tried: bool,
-    pub gather: Option<Gather>,
+    /// The answers of the nodes that were asked for their fences, to seed its counter.
+    pub gather: Option<BTreeMap<Node, Option<FenceReport>>>,
     /// How often the statuses were to be read to seed its counter. Only the answer to the last request counts.
     pub tokens_asked: u64,
     pub run_id: Option<RunId>,
     pub seen: SeenNode,
-}
-
-/// The fences that an admission waits for.
-pub struct Gather {
-    pub outstanding: BTreeSet<usize>,
-    pub reports: Vec<(Node, FenceReport)>,
 }
 
 /// The caller of a call.

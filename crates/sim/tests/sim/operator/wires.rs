@@ -3,10 +3,9 @@
 use redislease_core::lease::Round;
 use redislease_core::op::{Op, Vote};
 use redislease_core::quorum::Node;
-use redislease_core::seed::{Allegiance, FenceReport};
 use redislease_core::time::Time;
-use redislease_core::wire::replies::Value;
-use redislease_core::wire::{Answers, Effect, Input, Request, Why};
+use redislease_core::wire::replies::{InvalidReply, Value, read_fence};
+use redislease_core::wire::{Call, Effect, Input, Request, Why};
 
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Fault;
@@ -107,7 +106,7 @@ impl World {
         }
     }
 
-    pub fn reply(&mut self, to: Address, id: u64, answer: Answer, clock: u64) {
+    pub fn reply(&mut self, to: Address, id: u64, answer: Answer) {
         let Address { process, node, .. } = to;
         if self.current(to).is_none() {
             return;
@@ -115,28 +114,20 @@ impl World {
         let wire = &mut self.processes[process].peers[node].wire;
         let Some(at) = wire.get(id).map(|sent| sent.at) else { return };
         let own = if matches!(answer, Answer::NoScript) { None } else { wire.take_own(id) };
-        match answer {
-            Answer::NoScript => {
+        match (answer, own) {
+            (Answer::NoScript, _) => {
                 self.hit(Fault::FlushScripts, Some(process));
                 self.tell_wire(process, node, Input::NotRun { id });
             }
-            Answer::Votes(value) => self.reply_to_batch(to, id, at, value),
-            Answer::Marker(marker) => {
-                let counts = self.judge_clock(process, node, at, clock);
-                self.tell_wire(process, node, Input::Answered { id, counts, answers: Answers::Marker(marker) });
-            }
-            Answer::Loaded => self.tell_wire(process, node, Input::Loaded),
-            Answer::Info(run_id) => self.connected(process, node, run_id),
-            Answer::Fence { marker, fence } => {
-                let counts = self.judge_clock(process, node, at, clock);
-                if let Some(Own::Fence(Some(target))) = own
-                    && self.current(to).is_some()
-                {
-                    let ours = self.processes[process].peers[node].run_id.clone();
-                    let is_ours = marker.is_some() && marker == ours.map(|run_id| self.membership.marker(run_id));
-                    let allegiance = if is_ours && fence.is_some() { Allegiance::Ours } else { Allegiance::Nobody };
-                    let fence = fence.unwrap_or_default();
-                    self.fence_read(process, target, node, counts.then_some(FenceReport { allegiance, fence, clock }));
+            (Answer::Loaded, _) => self.tell_wire(process, node, Input::Loaded),
+            (Answer::Info(run_id), _) => self.connected(process, node, run_id),
+            (Answer::Reply(value), own) => {
+                let read = match own {
+                    Some(Own::Fence(target)) => self.fence_reply(to, at, target, value),
+                    _ => self.reply_to_call(to, id, at, value),
+                };
+                if let Err(invalid) = read {
+                    self.check.fail(format!("node {node}: {invalid}"));
                 }
             }
         }
@@ -145,20 +136,28 @@ impl World {
         }
     }
 
-    fn reply_to_batch(&mut self, from: Address, id: u64, at: Time, value: Value) {
+    fn fence_reply(&mut self, to: Address, at: Time, target: Option<usize>, value: Value) -> Result<(), InvalidReply> {
+        let report = read_fence(value)?;
+        let counts = self.judge_clock(to.process, to.node, at, report.clock);
+        if let Some(target) = target.filter(|_| self.current(to).is_some()) {
+            self.fence_read(to.process, target, to.node, counts.then_some(report));
+        }
+        Ok(())
+    }
+
+    /// Votes, or the marker of the node.
+    fn reply_to_call(&mut self, from: Address, id: u64, at: Time, value: Value) -> Result<(), InvalidReply> {
         let Address { process, node, .. } = from;
         let wire = &self.processes[process].peers[node].wire;
-        let Some(sent) = wire.get(id) else { return };
-        let reply = match Wire::read(&sent.call, value) {
-            Ok(reply) => reply,
-            Err(invalid) => return self.check.fail(format!("node {node}: {invalid}")),
-        };
+        let Some(sent) = wire.get(id) else { return Ok(()) };
+        let (reply, is_batch) = (Wire::read(&sent.call, value)?, matches!(sent.call, Call::Batch(_)));
         let counts = self.judge_clock(process, node, at, reply.time);
-        let Some(peer) = self.processes[process].peers.get(node) else { return };
-        if !counts || peer.wire.admission().marker().is_none() {
+        let Some(peer) = self.processes[process].peers.get(node) else { return Ok(()) };
+        if is_batch && (!counts || peer.wire.admission().marker().is_none()) {
             self.coverage.saw(Sight::VoteDiscardedAfterStep);
         }
         self.tell_wire(process, node, Input::Answered { id, counts, answers: reply.answer });
+        Ok(())
     }
 
     /// Drops the connection: each request on it is answered with an unknown vote.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use redislease_core::admission;
 use redislease_core::lease::Round;
+use redislease_core::marker::Marker;
 use redislease_core::op::Op;
 use redislease_core::wire::{self, Terms};
 
@@ -78,7 +79,10 @@ pub struct Delivery {
 /// A call on a connection.
 #[derive(Clone, Debug)]
 pub enum Call {
-    Own(Own),
+    Info,
+    Load,
+    /// With the marker under our configuration.
+    Fence(Marker),
     Admission(admission::Call),
     Batch(Batch),
 }
@@ -95,12 +99,12 @@ pub struct Batch {
 impl Call {
     /// Whether it can change the server.
     pub const fn writes(&self) -> bool {
-        !matches!(self, Self::Own(_))
+        matches!(self, Self::Admission(_) | Self::Batch(_))
     }
 
     /// Whether the server executes it with a script.
     pub const fn needs_scripts(&self) -> bool {
-        !matches!(self, Self::Own(Own::Info | Own::Load))
+        !matches!(self, Self::Info | Self::Load)
     }
 }
 

@@ -86,7 +86,11 @@ impl World {
         let Some(conn) = &peer.conn else { return };
         let (incarnation, Some(sent)) = (conn.incarnation, peer.wire.get(id)) else { return };
         let call = match &sent.call {
-            wire::Call::Own(own) => Call::Own(own.clone()),
+            wire::Call::Own(Own::Info) => Call::Info,
+            wire::Call::Own(Own::Load) => Call::Load,
+            wire::Call::Own(Own::Fence(_)) => {
+                Call::Fence(self.membership.marker(peer.run_id.clone().unwrap_or_default()))
+            }
             wire::Call::Admission(call) => Call::Admission(call.clone()),
             wire::Call::Batch(batch) => {
                 let requests = peer.wire.requests(batch);
@@ -149,14 +153,13 @@ impl World {
         if repeat || !asked {
             return;
         }
-        let clock = self.servers[node].clock.micros(self.now);
         let cut = self.links[process][node].lost_from();
         let Some(travel) = self.travel(process, cut, false) else { return };
         let now = self.now;
         let Some(conn) = &mut self.processes[process].peers[node].conn else { return };
         conn.last_from = conn.last_from.max(now + travel);
         let delay = conn.last_from - now;
-        self.later(process, delay, Inside::Reply { to: from, id, answer, clock });
+        self.later(process, delay, Inside::Reply { to: from, id, answer });
     }
 
     pub fn current(&mut self, to: Address) -> Option<&mut Conn> {

@@ -3,28 +3,22 @@
 use std::collections::VecDeque;
 
 use redislease_core::admission;
-use redislease_core::check::reference::Node;
-use redislease_core::marker::{Marker, RunId};
-use redislease_core::op::Token;
+use redislease_core::check::reference::{Node, marker_reply};
+use redislease_core::marker::RunId;
 use redislease_core::wire::replies::Value;
 
 use crate::redis::clock::{Clock, MILLI, Micros};
-use crate::redis::link::{Batch, Call, Delivery, Own};
+use crate::redis::link::{Call, Delivery};
 
 /// How many snapshots are kept for restarts.
 const SNAPSHOTS: usize = 8;
 
-/// An answer of a server. Every answer also carries TIME.
+/// An answer of a server.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Info(RunId),
-    Marker(Option<Marker>),
-    Fence {
-        marker: Option<Marker>,
-        fence: Option<Token>,
-    },
-    /// To a batch.
-    Votes(Value),
+    /// The reply of a script.
+    Reply(Value),
     Loaded,
     /// It does not have the scripts, and executed nothing.
     NoScript,
@@ -127,34 +121,30 @@ impl Server {
         if call.needs_scripts() && !self.has_scripts {
             return Answer::NoScript;
         }
-        match call {
-            Call::Batch(batch) => Answer::Votes(self.votes(now, batch)),
-            Call::Own(Own::Info) => {
-                self.has_scripts = true;
-                Answer::Info(self.node.run_id.clone())
-            }
-            Call::Own(Own::Load) => {
-                self.has_scripts = true;
-                Answer::Loaded
-            }
-            Call::Admission(call) => Answer::Marker(match call {
-                admission::Call::Observe { run_id, stepped } => {
-                    Some(self.node.observe(run_id, nonce, stepped.as_ref()))
-                }
-                admission::Call::Admit { ticket, marker, seed } => self.node.admit(ticket, marker, *seed),
-            }),
-            Call::Own(Own::Fence(_)) => {
-                Answer::Fence { marker: self.node.marker.clone(), fence: self.node.fence.map(Token) }
-            }
-        }
-    }
-
-    fn votes(&mut self, now: Micros, batch: &Batch) -> Value {
         let micros = self.clock.micros(now);
-        if self.node.keys.len() > 8 {
-            self.node.purge(micros / MILLI);
-        }
-        self.node.run(micros, &batch.requests, batch.terms.as_ref())
+        Answer::Reply(match call {
+            Call::Info => {
+                self.has_scripts = true;
+                return Answer::Info(self.node.run_id.clone());
+            }
+            Call::Load => {
+                self.has_scripts = true;
+                return Answer::Loaded;
+            }
+            Call::Batch(batch) => {
+                if self.node.keys.len() > 8 {
+                    self.node.purge(micros / MILLI);
+                }
+                self.node.run(micros, &batch.requests, batch.terms.as_ref())
+            }
+            Call::Admission(admission::Call::Observe { run_id, stepped }) => {
+                marker_reply(micros, Some(&self.node.observe(run_id, nonce, stepped.as_ref())))
+            }
+            Call::Admission(admission::Call::Admit { ticket, marker, seed }) => {
+                marker_reply(micros, self.node.admit(ticket, marker, *seed).as_ref())
+            }
+            Call::Fence(expected) => self.node.fence(micros, expected),
+        })
     }
 }
 
