@@ -1,4 +1,4 @@
-//! The authority of this process over the leases of each quorum, as the [elections](super::leadership) grant it.
+//! The authority of this process over the leases of each quorum, as the elections in [`quorums`](super::quorums) grant it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

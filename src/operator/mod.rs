@@ -7,7 +7,7 @@
 //! | [`engine`] | one task: a turn for each lease that is due |
 //! | [`writer`] | all calls to the API server except the watches |
 //! | [`quorums`] | the connections, status and election of each quorum |
-//! | [`leadership`] | the election of one replica on each quorum |
+//! | [`leadership`] | the lock of the replicas on each quorum, and the identity of this one |
 //! | [`annotations`] | the leases of annotated workloads |
 //! | [`definitions`], [`published`] | compare the CustomResourceDefinitions with those of this version |
 //! | [`trimmed`], [`unreadable`] | read the objects of watches, and report those that cannot be read |

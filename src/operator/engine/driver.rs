@@ -66,7 +66,7 @@ impl<M: Machine, O: Outside> Driver<M, O> {
             Message::Quorum(update) => {
                 self.outside.quorum(&update);
                 let authority = self.outside.authority(&update.name);
-                Input::Quorum { name: update.name, facts: update.facts, authority }
+                Input::Quorum { name: update.name, facts: update.change.facts, authority }
             }
             Message::Authority(quorum) => {
                 let authority = self.outside.authority(&quorum);

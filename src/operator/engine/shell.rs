@@ -214,7 +214,7 @@ impl Outside for Shell {
 
     fn quorum(&mut self, update: &QuorumUpdate) {
         self.grants.insert(update.name.clone(), update.grant.clone());
-        if let Some(id) = update.retiring {
+        if let Some(id) = update.change.retiring {
             // From now on, only the leases and the lock on this connection keep it open.
             self.connections.remove(&id);
         }

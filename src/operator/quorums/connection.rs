@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
-use redislease_lock::nodes::{Config, Misconfiguration, NodeConfig, NodeState, NodeStatus, Nodes, StartError};
+use redislease_lock::nodes::{Config, NodeConfig, NodeStatus, Nodes, StartError};
 use redislease_plan::api::ValidQuorum;
 use redislease_plan::api::validated::ValidNode;
 use redislease_plan::plan::OpenQuorum;
@@ -104,11 +104,6 @@ impl Connection {
         Arc::new(OpenQuorum { command_timeout, ..OpenQuorum::clone(&self.quorum) })
     }
 
-    /// Whether the connection was opened for this configuration.
-    pub fn is_of(&self, valid: &ValidQuorum) -> bool {
-        self.quorum.fingerprint == valid.fingerprint()
-    }
-
     /// Uses the credentials and certificates for new connections to the servers. A secret that is missing or cannot be
     /// used must not stop the renewal of held leases: its last content stays in use.
     pub fn log_in_with(&self, secrets: &Secrets) {
@@ -132,20 +127,4 @@ impl Connection {
     pub fn statuses(&self) -> Vec<NodeStatus> {
         self.nodes.watch().borrow().clone()
     }
-}
-
-/// The number of nodes that vote.
-pub(super) fn up(statuses: &[NodeStatus]) -> usize {
-    statuses.iter().filter(|node| node.state == NodeState::Up).count()
-}
-
-/// The message of the first node whose marker names another configuration.
-pub(super) fn mismatch(statuses: &[NodeStatus]) -> Option<&str> {
-    let mismatched = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
-    statuses.iter().find(|node| node.state == mismatched).map(|node| node.message.as_str())
-}
-
-/// Whether a connection to every node succeeded or failed at least once.
-pub(super) fn evaluated(statuses: &[NodeStatus]) -> bool {
-    statuses.iter().all(|node| node.state != NodeState::Down || node.reason.is_some())
 }

@@ -29,7 +29,7 @@ use crate::metrics::renewals::RenewalMetrics;
 use crate::operator::authority::Authorities;
 use crate::operator::engine::Message;
 use crate::operator::kube_api::CallError;
-use crate::operator::leadership::{Election, Replica};
+use crate::operator::leadership::Replica;
 use crate::operator::writer::Writer;
 
 /// The interval between two reads of a secret. A changed password or certificate is used by new connections.
@@ -129,20 +129,19 @@ impl Controller {
     ) {
         let mut secrets = tokio::time::interval(SECRET_EVERY);
         loop {
-            let due = |entry: &QuorumEntry| [entry.elect_at(), entry.show_at()].into_iter().flatten().min();
-            if let Err(error) = alarm.set(self.entries.values().filter_map(due).min()) {
+            if let Err(error) = alarm.set(self.entries.values().flat_map(QuorumEntry::deadlines).flatten().min()) {
                 return tracing::error!(%error, "The timer of the controller of RedisQuorums cannot be set.");
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = answered.notified() => self.elect_where(|election, _| election.awaits_api_answer()),
+                () = answered.notified() => self.elect_where(|entry, _| entry.machine.leadership().awaits_api_answer()),
                 expired = alarm.expired() => {
                     if let Err(error) = expired {
                         return tracing::error!(%error, "The timer of the controller of RedisQuorums failed.");
                     }
-                    self.elect_where(|election, now| election.next_deadline().is_some_and(|at| at <= now));
+                    self.elect_where(|entry, now| entry.deadlines()[0].is_some_and(|at| at <= now));
                     let now = clock::now();
-                    self.write_statuses_where(|entry| entry.show_at().is_some_and(|at| at <= now));
+                    self.write_statuses_where(|entry| entry.deadlines()[1].is_some_and(|at| at <= now));
                 }
                 Some(event) = watch.recv() => self.take(event),
                 Some(event) = happened.recv() => self.happened(event),
@@ -151,7 +150,7 @@ impl Controller {
                     self.read_secrets();
                     self.open_again();
                     // An election that began again after a panic waits for no time.
-                    self.elect_where(|election, _| election.next_deadline().is_none());
+                    self.elect_where(|entry, _| entry.machine.leadership().next_deadline().is_none());
                     // Clock offsets change without an event.
                     self.write_statuses_where(|_| true);
                 }
@@ -199,7 +198,7 @@ impl Controller {
         self.entries.entry(name.clone()).or_insert_with(new);
         self.contained(&name, |controller| {
             if let Some(entry) = controller.entries.get_mut(&name) {
-                entry.take(quorum, listed);
+                entry.machine.take(quorum, listed);
             }
         });
         self.advance(&name);
@@ -215,14 +214,15 @@ impl Controller {
 
     fn gone(&mut self, name: &str) {
         if let Some(entry) = self.entries.get_mut(name) {
-            entry.resource_gone();
+            entry.machine.deleted();
             self.advance(name);
         }
     }
 
     /// Opens the quorums for which the operating system had no thread or file descriptor.
     fn open_again(&mut self) {
-        let unopened = self.entries.iter_mut().filter_map(|(name, entry)| entry.open_again().then(|| name.clone()));
+        let unopened =
+            self.entries.iter_mut().filter_map(|(name, entry)| entry.machine.open_again().then(|| name.clone()));
         for name in unopened.collect::<Vec<_>>() {
             self.advance(&name);
         }
@@ -267,9 +267,9 @@ impl Controller {
         self.write_status(name);
     }
 
-    fn elect_where(&mut self, is_due: impl Fn(&Election, Time) -> bool) {
+    fn elect_where(&mut self, is_due: impl Fn(&QuorumEntry, Time) -> bool) {
         let now = clock::now();
-        let due = self.entries.iter().filter(|(_, entry)| is_due(entry.election(), now));
+        let due = self.entries.iter().filter(|(_, entry)| is_due(entry, now));
         let names: Vec<String> = due.map(|(name, _)| name.clone()).collect();
         for name in names {
             self.elect(&name);
@@ -301,9 +301,9 @@ impl Controller {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let (events, quorum) = (self.events.clone(), name.to_owned());
         let requests = entry.elect(move || drop(events.send(Event::Lock(quorum.clone()))));
-        self.metrics.leads(name, entry.election().is_leader(clock::now()));
+        self.metrics.leads(name, entry.is_leader());
         if requests.changed {
-            let authority = entry.election().grant().authority(clock::now());
+            let authority = entry.grant().authority(clock::now());
             tracing::info!(quorum = name, ?authority, "What this replica may decide has changed.");
             self.authority_changed(name);
         }
@@ -331,7 +331,7 @@ impl Controller {
 
     fn send_update(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if let Some(update) = entry.update(name, &self.namespace) {
+        if let Some(update) = entry.update(name) {
             self.authorities.set(name, &update.grant);
             // If the engine has ended, the process is ending too.
             let _ = self.engine.send(Message::Quorum(update));
@@ -380,7 +380,7 @@ impl Controller {
             Event::FloorWanted { quorum, connection, request } => self.read_floor(&quorum, connection, request),
             Event::Read { quorum, read } => {
                 if let Some(entry) = self.entries.get_mut(&quorum) {
-                    entry.quorum_read(read.map(|resource| resource.map(|resource| *resource)));
+                    entry.machine.quorum_read(clock::now(), read);
                 }
                 self.advance(&quorum);
             }
@@ -429,7 +429,8 @@ impl Controller {
             }
         }
         if !matches!(self.start, Start::Listing)
-            && self.entries.values_mut().all(|entry| !entry.is_behind() && entry.is_evaluated())
+            && self.tried.is_some()
+            && self.entries.values_mut().all(QuorumEntry::is_ready)
             && let Some(part) = self.tried.take()
         {
             part.done();

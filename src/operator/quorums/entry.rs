@@ -1,24 +1,25 @@
-//! One quorum: its resource, its connections, and why it cannot be used.
-
-#[cfg(test)]
-mod tests;
+//! One quorum: its connections, its secrets and its lock, around the machine that decides about them. The controller gives it turns.
 
 use std::sync::Arc;
 
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 use redislease_core::time::Time;
 use redislease_lock::clock;
+use redislease_lock::keeper::LeaseHandle;
 use redislease_lock::nodes::StartError;
-use redislease_plan::api::conditions::{LeaseReady, QuorumReady};
 use redislease_plan::api::quorum::NodeState;
 use redislease_plan::api::{RedisQuorum, ValidQuorum};
-use redislease_plan::plan::{Authority, QuorumFacts, QuorumStatusWriter};
+use redislease_plan::plan::{
+    Authority, Command, Granted, LeadershipEffect, News, ObservedQuorum, QuorumChange, QuorumReconciler,
+};
 
-use super::connection::{Connection, evaluated, mismatch, up};
+use super::connection::{Connection, InUse};
 use super::secret::{Login, Read, Secrets};
-use super::{QuorumUpdate, show};
+use super::show::{evaluated, mismatch, shown};
+use crate::operator::authority::Grant;
 use crate::operator::kube_api::CallError;
-use crate::operator::leadership::{Election, ElectionInputs, ElectionRequests, Replica};
+use crate::operator::leadership::Replica;
+use crate::operator::slot::Slot;
 use crate::operator::writer::Writer;
 
 /// The next step for a quorum.
@@ -31,50 +32,67 @@ pub(super) enum Step {
     Open(Arc<ValidQuorum>, Login),
 }
 
-/// The last update that was sent to the engine.
-#[derive(Debug, PartialEq)]
-struct SentUpdate {
-    facts: Option<Arc<QuorumFacts>>,
-    retiring: Option<u64>,
+/// What the election requests from the controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ElectionRequests {
+    /// The authority has changed.
+    pub changed: bool,
+    /// Read the RedisQuorum.
+    pub read: bool,
+    /// Write this replica into the status, although it does not hold the lock.
+    pub claim: bool,
+}
+
+/// What the engine learns about a quorum.
+#[derive(Clone, Debug)]
+pub struct QuorumUpdate {
+    /// The name of the RedisQuorum.
+    pub name: String,
+    /// The users of connections that retire end or move, and then drop [`InUse`].
+    pub change: QuorumChange,
+    /// The connections behind its facts.
+    pub connection: Option<Arc<Connection>>,
+    /// The authority of this process over the leases of the quorum. The engine reads it each time it decides about one.
+    pub grant: Arc<Grant>,
 }
 
 /// One quorum.
 pub(super) struct QuorumEntry {
-    election: Election,
-    resource: Option<RedisQuorum>,
-    /// The last valid spec.
-    valid: Option<Arc<ValidQuorum>>,
-    /// Why the spec is not valid, or cannot be opened as it is.
-    problem: Option<String>,
-    /// Why the operating system did not let this process open the quorum. It is tried again.
-    unopened: Option<String>,
+    pub machine: QuorumReconciler,
+    replica: Replica,
+    grant: Arc<Grant>,
+    lock: Option<(LeaseHandle, Arc<Slot>)>,
     /// The secrets that the spec names.
     secrets: Secrets,
     connection: Option<Arc<Connection>>,
-    /// Whether the connection is for another configuration, or the resource is deleted: no lease is opened on it any
-    /// more.
-    retiring: bool,
-    sent: Option<SentUpdate>,
-    status_writer: QuorumStatusWriter,
-    /// The last answer of [`is_behind`](Self::is_behind): the others may lose the quorum for a moment.
-    fell_behind: bool,
+    /// Keeps the connections open while another replica may still renew leases on this quorum, even after its resource
+    /// was deleted or replaced: this replica must not decide anything before the other one has finished.
+    in_use: Option<Arc<InUse>>,
 }
 
 impl QuorumEntry {
-    /// Creates an entry without facts.
+    /// Creates an entry without facts, in whose election this replica follows.
     pub fn new(replica: Replica) -> Self {
         Self {
-            election: Election::new(replica),
-            resource: None,
-            valid: None,
-            problem: None,
-            unopened: None,
+            machine: replica.machine(),
+            replica,
+            grant: Grant::of(Authority::Follow),
+            lock: None,
             secrets: Secrets::default(),
             connection: None,
-            retiring: false,
-            sent: None,
-            status_writer: QuorumStatusWriter::default(),
-            fell_behind: false,
+            in_use: None,
+        }
+    }
+
+    fn observed(&self) -> ObservedQuorum {
+        let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
+        ObservedQuorum {
+            open: self.connection.as_ref().map(|connection| connection.open_quorum()),
+            nodes: statuses.iter().map(|node| shown(node, self.machine.shown_nodes())).collect(),
+            tried: evaluated(&statuses),
+            mismatch: mismatch(&statuses),
+            secrets_read: self.secrets.are_read(),
+            secret_problem: self.secrets.problem().map(str::to_owned),
         }
     }
 
@@ -84,81 +102,83 @@ impl QuorumEntry {
         if !self.is_read() {
             return ElectionRequests::default();
         }
-        let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
-        let named = leader(self.resource.as_ref());
-        let is_lost = match &self.connection {
-            Some(connection) => evaluated(&statuses) && up(&statuses) < connection.quorum.quorum.majority(),
-            // The leader may have opened the quorum before its secret or its spec became unusable.
-            None => named.is_some(),
-        };
-        let inputs = ElectionInputs { connection: self.connection.as_ref(), is_lost, named };
-        let requests = self.election.turn(clock::now(), &inputs, wake);
-        if !inputs.is_lost {
-            self.status_writer.withdraw_claim();
-        } else if requests.claim {
-            self.status_writer.claim();
+        let news = self.lock.as_ref().map_or_else(News::default, |(_, slot)| slot.take());
+        if news.ended {
+            self.lock = None;
         }
+        self.machine.turn(clock::now(), news, &self.observed(), self.replica.writer.answered_at());
+        // Before the probe: its answer, or another one, may come at once.
+        if self.machine.leadership().awaits_api_answer() {
+            self.replica.writer.await_answer();
+        }
+        let requests = self.carry_out(&wake);
+        let connection = self.connection.as_ref().filter(|_| self.machine.leadership().waits_for_another());
+        self.in_use = connection.map(|connection| connection.in_use());
         requests
     }
 
-    /// When the election needs a turn. It has none while the secret is unread, whose read causes the next one.
-    pub fn elect_at(&self) -> Option<Time> {
-        self.election.next_deadline().filter(|_| self.is_read())
-    }
-
-    /// Begins the election again, after a panic in a turn of this quorum.
-    pub fn restart_election(&mut self) {
-        self.election.restart();
-        self.status_writer.withdraw_claim();
-    }
-
-    /// The election of this replica.
-    pub const fn election(&self) -> &Election {
-        &self.election
-    }
-
-    /// Takes the resource that was read for the election.
-    pub fn quorum_read(&mut self, read: Result<Option<RedisQuorum>, String>) {
-        let Ok(resource) = read else { return self.election.quorum_read(clock::now(), Err(())) };
-        let named = leader(resource.as_ref()).map(str::to_owned);
-        if let Some(resource) = resource {
-            self.take(resource, false);
+    fn carry_out(&mut self, wake: &(impl Fn() + Clone + Send + Sync + 'static)) -> ElectionRequests {
+        let mut requests = ElectionRequests::default();
+        while let Some(effect) = self.machine.poll_effect() {
+            match effect {
+                LeadershipEffect::Open { config, .. } => {
+                    let connection = self.connection.as_ref();
+                    self.lock = connection.map(|open| self.replica.open_lock(open, config, wake.clone()));
+                }
+                // The handle closes the machine when it is dropped.
+                LeadershipEffect::Keeper(Command::Close) => self.lock = None,
+                LeadershipEffect::Keeper(command) => {
+                    if let Some((lock, _)) = &self.lock {
+                        lock.command(command);
+                    }
+                }
+                LeadershipEffect::Probe => self.replica.writer.probe(),
+                LeadershipEffect::ReadQuorum => requests.read = true,
+                LeadershipEffect::Claim => requests.claim = true,
+                LeadershipEffect::Authority(_) => requests.changed = true,
+            }
         }
-        self.election.quorum_read(clock::now(), Ok(named));
+        let lock = self.lock.as_ref().map(|(_, slot)| slot.clone());
+        self.grant.set(self.machine.leadership().granted(), lock);
+        requests
+    }
+
+    /// When the election needs a turn, and when the status must be compared again.
+    pub fn deadlines(&self) -> [Option<Time>; 2] {
+        self.machine.deadlines(self.is_connected(), self.secrets.are_read())
+    }
+
+    /// Begins the election again as a follower, after a panic in a turn of this quorum. The lock is not released and expires, so this
+    /// process decides nothing before it holds the lock again.
+    pub fn restart_election(&mut self) {
+        self.machine.restart_election();
+        self.lock = None;
+        self.grant.set(Granted::default(), None);
+    }
+
+    /// The authority of this process over the leases on the quorum.
+    pub const fn grant(&self) -> &Arc<Grant> {
+        &self.grant
+    }
+
+    fn authority(&self) -> Authority {
+        self.grant.authority(clock::now())
+    }
+
+    /// Whether this replica holds the lock and leads.
+    pub fn is_leader(&self) -> bool {
+        self.machine.leadership().has_lock() && self.authority() == Authority::Lead
     }
 
     /// Releases the lock, because this process is about to end.
     pub fn stop(&mut self) {
-        self.election.stop(clock::now());
-    }
-
-    /// Takes the observed resource. A listed one counts even with a lower version: etcd may have been restored from a
-    /// backup.
-    pub fn take(&mut self, resource: RedisQuorum, listed: bool) {
-        let same = |known: &&RedisQuorum| known.meta().uid == resource.meta().uid;
-        if !listed && self.resource.as_ref().filter(same).is_some_and(|known| version(known) > version(&resource)) {
-            return;
-        }
-        match ValidQuorum::try_from(&resource) {
-            Ok(valid) => {
-                self.problem = None;
-                self.secrets.follow(&valid);
-                self.valid = Some(Arc::new(valid));
-            }
-            Err(invalid) => self.problem = Some(invalid.to_string()),
-        }
-        self.resource = Some(resource);
-    }
-
-    /// The resource is deleted. Its leases continue while this process runs.
-    pub fn resource_gone(&mut self) {
-        self.resource = None;
-        self.retiring = self.connection.is_some();
+        self.machine.stop();
+        self.carry_out(&|| {});
     }
 
     /// Whether the resource exists.
     pub const fn exists(&self) -> bool {
-        self.resource.is_some()
+        self.machine.resource().is_some()
     }
 
     pub const fn is_connected(&self) -> bool {
@@ -167,13 +187,12 @@ impl QuorumEntry {
 
     /// Whether this connection is to be closed when nothing uses it.
     pub fn is_retiring(&self, id: u64) -> bool {
-        self.retiring && self.connection.as_ref().is_some_and(|connection| connection.quorum.id == id)
+        self.machine.is_retiring() && self.connection.as_ref().is_some_and(|connection| connection.quorum.id == id)
     }
 
     /// Closes the connection.
     pub fn close(&mut self) {
         self.connection = None;
-        self.retiring = false;
     }
 
     /// The names of the secrets, which are read periodically.
@@ -188,33 +207,24 @@ impl QuorumEntry {
 
     /// The next step. Applies the settings that can change in an open quorum.
     pub fn next_step(&mut self) -> Step {
-        let Some(valid) = self.valid.clone().filter(|_| self.exists() && self.problem.is_none()) else {
-            return Step::None;
-        };
+        let Some(valid) = self.machine.usable_spec() else { return Step::None };
+        self.secrets.follow(valid);
         if let Some(name) = self.secrets.next_unread() {
             return Step::ReadSecret(name);
         }
-        match &self.connection {
-            Some(connection) if connection.is_of(&valid) => {
-                // The resource was created again with the same configuration: its leases continue.
-                self.retiring = false;
-                connection.log_in_with(&self.secrets);
-                connection.update(&valid);
-                Step::None
-            }
-            Some(_) => {
-                self.retiring = true;
-                Step::None
-            }
-            None if self.unopened.is_some() => Step::None,
-            None => self.secrets.login().map_or(Step::None, |login| Step::Open(valid, login)),
-        }
+        let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
+        let Some(valid) = self.machine.next_step(fingerprint) else { return Step::None };
+        let Some(connection) = &self.connection else {
+            return self.secrets.login().map_or(Step::None, |login| Step::Open(valid, login));
+        };
+        connection.log_in_with(&self.secrets);
+        connection.update(&valid);
+        Step::None
     }
 
     /// The nodes that are misconfigured according to the status.
     pub fn misconfigured(&self) -> Vec<String> {
-        let nodes =
-            self.resource.iter().filter_map(|resource| resource.status.as_ref()).flat_map(|status| &status.nodes);
+        let nodes = self.machine.shown_nodes().iter();
         let misconfigured = nodes.filter(|node| node.state == NodeState::Misconfigured);
         misconfigured.map(|node| node.name.clone()).collect()
     }
@@ -226,148 +236,46 @@ impl QuorumEntry {
                 self.connection = Some(Arc::new(connection));
                 return self.connection.clone();
             }
-            Err(error @ StartError::System { .. }) => self.unopened = Some(error.to_string()),
-            Err(error) => self.problem = Some(error.to_string()),
+            Err(error @ StartError::System { .. }) => self.machine.not_opened(error.to_string()),
+            Err(error) => self.machine.invalid(error.to_string()),
         }
         None
     }
 
-    /// Lets the next step open the quorum again after the operating system did not. Returns whether it did not.
-    pub fn open_again(&mut self) -> bool {
-        self.unopened.take().is_some()
-    }
-
     /// Whether the resource and its secrets have been read.
     pub fn is_read(&self) -> bool {
-        !self.exists() || self.connection.is_some() || self.problem.is_some() || self.secrets.are_read()
+        self.machine.is_read(self.is_connected(), self.secrets.are_read())
     }
 
-    /// Whether a connection to every node succeeded or failed at least once.
-    pub fn is_evaluated(&self) -> bool {
-        !self.exists()
-            || self.obstacle().is_some()
-            || self.connection.as_ref().is_some_and(|connection| evaluated(&connection.statuses()))
-    }
-
-    /// Whether another process reaches a majority, as the status has shown, and this one has not reached any since. A rollout must not
-    /// replace that one by this one. A process that decides without a majority is the last one.
-    pub fn is_behind(&mut self) -> bool {
-        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
-        let shows = status.is_some_and(|status| {
-            let votes = status.nodes.iter().filter(|node| node.state == NodeState::Up).count();
-            votes * 2 > status.nodes.len()
-        });
-        let reaches = |connection: &Arc<Connection>| up(&connection.statuses()) >= connection.quorum.quorum.majority();
-        let decides = matches!(self.election.grant().authority(clock::now()), Authority::Lead | Authority::End);
-        self.fell_behind |= shows;
-        self.fell_behind &= !decides && self.exists() && !self.connection.as_ref().is_some_and(reaches);
-        self.fell_behind
-    }
-
-    /// Why no lease can be acquired.
-    fn obstacle(&self) -> Option<(QuorumReady, &str)> {
-        if let Some(problem) = &self.problem {
-            return Some((QuorumReady::InvalidSpec, problem));
-        }
-        if let Some(problem) = &self.unopened {
-            return Some((QuorumReady::QuorumUnavailable, problem));
-        }
-        if self.retiring {
-            let message = "it was replaced by one of another configuration: leases are ended on the old nodes first";
-            return Some((QuorumReady::QuorumUnavailable, message));
-        }
-        self.secrets.problem().map(|problem| (QuorumReady::InvalidReference, problem))
+    /// See [`QuorumReconciler::is_ready`].
+    pub fn is_ready(&mut self) -> bool {
+        let (authority, observed) = (self.authority(), self.observed());
+        self.machine.is_ready(authority, &observed)
     }
 
     /// The update for the engine, if something has changed.
-    pub fn update(&mut self, name: &str, namespace: &str) -> Option<QuorumUpdate> {
-        let connection = self.connection.as_ref().filter(|_| !self.retiring);
-        let retiring = self.connection.as_ref().filter(|_| self.retiring).map(|connection| connection.quorum.id);
-        let sent = SentUpdate { facts: self.facts(name, namespace), retiring };
-        if self.sent.as_ref() == Some(&sent) {
-            return None;
-        }
-        let facts = sent.facts.clone();
-        let (connection, grant) = (connection.cloned(), self.election.grant().clone());
-        let update = QuorumUpdate { name: name.to_owned(), facts, connection, retiring, grant };
-        self.sent = Some(sent);
-        Some(update)
-    }
-
-    fn facts(&self, name: &str, namespace: &str) -> Option<Arc<QuorumFacts>> {
-        self.resource.as_ref()?;
-        let connection = self.connection.as_ref().filter(|_| !self.retiring);
-        let statuses = connection.map(|connection| connection.statuses()).unwrap_or_default();
-        let obstacle = self.obstacle().map(|(reason, message)| {
-            let reason = match reason {
-                QuorumReady::QuorumUnavailable => LeaseReady::QuorumUnavailable,
-                _ => LeaseReady::InvalidReference,
-            };
-            (reason, format!("RedisQuorum {namespace}/{name} cannot be used: {message}"))
-        });
-        Some(Arc::new(QuorumFacts {
-            read: self.is_read(),
-            open: connection.map(|connection| connection.open_quorum()),
-            valid: self.valid.clone(),
-            obstacle,
-            denied: false,
-            replaced: self.retiring,
-            up: up(&statuses),
-            evaluated: connection.is_some() && evaluated(&statuses),
-            mismatch: mismatch(&statuses).map(str::to_owned),
-        }))
-    }
-
-    /// When the status must be compared again.
-    pub fn show_at(&self) -> Option<Time> {
-        self.status_writer.next_deadline().filter(|_| self.exists())
+    pub fn update(&mut self, name: &str) -> Option<QuorumUpdate> {
+        let change = self.machine.change(&self.observed())?;
+        let connection = self.connection.clone().filter(|_| change.retiring.is_none());
+        Some(QuorumUpdate { name: name.to_owned(), change, connection, grant: self.grant.clone() })
     }
 
     /// Returns the resource with the status to write now. Reports the events of an unanswered write that the resource shows.
     pub fn next_status(&mut self, writer: &Writer) -> Option<RedisQuorum> {
-        let obstacle = self.obstacle().map(|(reason, message)| (reason, message.to_owned()));
-        let (now, resource) = (clock::now(), self.resource.as_ref()?);
-        for notice in self.status_writer.shown(now, resource.status.as_ref()) {
-            writer.report(&notice, &resource.object_ref(&()));
+        let (authority, observed) = (self.authority(), self.observed());
+        let object = self.machine.resource()?.object_ref(&());
+        let (notices, status) = self.machine.next_status(clock::now(), jiff::Timestamp::now(), authority, &observed);
+        for notice in notices {
+            writer.report(&notice, &object);
         }
-        let compose = |leads: bool| {
-            let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
-            let fingerprint = self.connection.as_ref().map(|connection| connection.quorum.fingerprint.as_str());
-            let leader = leads.then(|| self.election.instance());
-            let obstacle = obstacle.as_ref().map(|(reason, message)| (*reason, message.as_str()));
-            show::compose(resource, self.valid.as_deref(), fingerprint, &statuses, obstacle, leader)
-        };
-        let grant = (self.election.grant().authority(now), self.election.has_lock());
-        let status = self.status_writer.next(now, grant, resource.status.as_ref(), compose)?;
-        let mut next = resource.clone();
-        next.status = Some(status);
-        next.metadata.managed_fields = None;
-        Some(next)
+        status
     }
 
     /// Takes the outcome of the status write.
     pub fn status_written(&mut self, outcome: Result<Box<RedisQuorum>, CallError>, writer: &Writer) {
-        let events = self.status_writer.ended(clock::now(), outcome.as_ref().map(|_| ()));
-        // A conflict, or a deleted resource: the watch delivers the current state.
-        let Ok(answered) = outcome else { return };
-        let object = answered.object_ref(&());
-        for notice in events {
+        let object = outcome.as_ref().map(|answered| answered.object_ref(&())).unwrap_or_default();
+        for notice in self.machine.status_written(clock::now(), outcome) {
             writer.report(&notice, &object);
         }
-        let same = |known: &&mut RedisQuorum| known.meta().uid == answered.meta().uid;
-        if let Some(known) = self.resource.as_mut().filter(same)
-            && version(known) < version(&answered)
-        {
-            *known = *answered;
-        }
     }
-}
-
-/// The instance that the status names.
-fn leader(quorum: Option<&RedisQuorum>) -> Option<&str> {
-    Some(quorum?.status.as_ref()?.leader.as_ref()?.instance.as_str())
-}
-
-fn version(quorum: &RedisQuorum) -> Option<u64> {
-    quorum.resource_version().and_then(|version| version.parse().ok())
 }

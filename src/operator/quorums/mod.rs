@@ -12,10 +12,9 @@ mod secret;
 mod show;
 #[cfg(test)]
 mod tests;
-mod update;
 
 pub use connection::{Connection, InUse};
 pub use controller::run;
+pub use entry::QuorumUpdate;
 pub use parts::{CONTROLLER, Parts};
 pub use secret::Secrets as QuorumSecrets;
-pub use update::QuorumUpdate;

@@ -1,50 +1,24 @@
-//! The status of a RedisQuorum.
+//! The nodes of a connection, as the status of the RedisQuorum shows them.
 
 use jiff::{SignedDuration, Timestamp, Unit};
-use kube::Resource;
 use redislease_core::time::Time;
 use redislease_lock::clock;
-use redislease_lock::nodes::{NodeState, NodeStatus};
-use redislease_plan::api::conditions::QuorumReady;
+use redislease_lock::nodes::{Misconfiguration, NodeState, NodeStatus};
 use redislease_plan::api::quorum::{NodeState as ShownState, NodeStatus as ShownNode};
-use redislease_plan::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
-use redislease_plan::status::{ComposedQuorum, QuorumInputs, compose_quorum};
 
-use super::connection::{evaluated, mismatch};
-
-/// Composes the status from the state of the nodes; `None` while there is nothing to report. `leader` is the name of this
-/// replica if it leads on this quorum.
-pub(super) fn compose(
-    resource: &RedisQuorum,
-    valid: Option<&ValidQuorum>,
-    fingerprint: Option<&str>,
-    statuses: &[NodeStatus],
-    obstacle: Option<(QuorumReady, &str)>,
-    leader: Option<&str>,
-) -> Option<ComposedQuorum> {
-    if obstacle.is_none() && !evaluated(statuses) {
-        // A node that was not tried yet is reported after its first connection attempt.
-        return None;
-    }
-    let none = RedisQuorumStatus::default();
-    let previous = resource.status.as_ref().unwrap_or(&none);
-    let reports: Vec<ShownNode> = statuses.iter().map(|node| report(node, &previous.nodes)).collect();
-    let composed = compose_quorum(&QuorumInputs {
-        previous,
-        generation: resource.meta().generation,
-        now: Timestamp::now(),
-        fingerprint,
-        nodes: &reports,
-        majority: valid.map_or(0, ValidQuorum::majority),
-        evaluated: evaluated(statuses),
-        obstacle,
-        mismatch: mismatch(statuses),
-        leader,
-    });
-    (resource.status.as_ref() != Some(&composed.status)).then_some(composed)
+/// The message of the first node whose marker names another configuration.
+pub(super) fn mismatch(statuses: &[NodeStatus]) -> Option<String> {
+    let mismatched = NodeState::Misconfigured(Misconfiguration::ConfigMismatch);
+    statuses.iter().find(|node| node.state == mismatched).map(|node| node.message.clone())
 }
 
-fn report(node: &NodeStatus, previous: &[ShownNode]) -> ShownNode {
+/// Whether a connection to every node succeeded or failed at least once.
+pub(super) fn evaluated(statuses: &[NodeStatus]) -> bool {
+    statuses.iter().all(|node| node.state != NodeState::Down || node.reason.is_some())
+}
+
+/// The node for the status. `previous` are the nodes in it.
+pub(super) fn shown(node: &NodeStatus, previous: &[ShownNode]) -> ShownNode {
     let (state, message) = match node.state {
         NodeState::Up => (ShownState::Up, node.message.clone()),
         NodeState::Down => (ShownState::Down, node.message.clone()),
@@ -78,13 +52,11 @@ fn votes_again_at(until: Time, before: Option<&ShownNode>) -> Timestamp {
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use redislease_core::time::Millis;
-    use serde_json::json;
-
     use super::*;
+    use redislease_core::time::Millis;
 
-    /// The status of a quorum whose only node votes again at `until`, if it differs from that of the resource.
-    fn status(resource: &RedisQuorum, until: Time) -> Option<RedisQuorumStatus> {
+    /// The node, if it votes again at `until`.
+    fn quarantined(until: Time, previous: &[ShownNode]) -> ShownNode {
         let node = NodeStatus {
             name: "a".to_owned(),
             address: "a:6379".to_owned(),
@@ -95,20 +67,17 @@ mod tests {
             version: String::new(),
             clock_offset_ms: None,
         };
-        compose(resource, None, None, &[node], None, None).map(|composed| composed.status)
+        shown(&node, previous)
     }
 
     #[test]
     fn a_time_that_rounds_to_another_second_is_no_change() {
-        let spec = json!({"nodes": [{"name": "a", "address": "a:6379"}]});
-        let quorum = json!({"metadata": {"name": "default", "namespace": "n"}, "spec": spec});
-        let mut resource: RedisQuorum = serde_json::from_value(quorum).unwrap();
         let soon = clock::now() + Millis(60_000);
         let past_second = clock::wall(soon).duration_since(UNIX_EPOCH).unwrap().subsec_millis();
         let half = soon + Millis(u64::from(1500 - past_second));
-        resource.status = status(&resource, half - Millis(1));
-        assert!(resource.status.is_some());
-        assert_eq!(status(&resource, half + Millis(1)), None);
-        assert!(status(&resource, half + Millis(2000)).is_some(), "it lost its data again");
+        let before = [quarantined(half - Millis(1), &[])];
+        assert!(before[0].votes_again_at().is_some());
+        assert_eq!(quarantined(half + Millis(1), &before), before[0]);
+        assert_ne!(quarantined(half + Millis(2000), &before), before[0], "it lost its data again");
     }
 }

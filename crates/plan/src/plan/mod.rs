@@ -18,7 +18,7 @@
 //! | [`role_writer`], [`verification`], [`guard`], [`altered`], [`refusals`] | the writes of roles: what is read before, their back-off, and what the API server stored or refused |
 //! | [`activation`], [`start`], [`confirmation`] | pods that start only after their election: when, and what must be read before |
 //! | [`workload`] | when a workload that is a candidate itself is started and stopped |
-//! | [`leadership`] | which replica decides about the leases of a quorum |
+//! | [`quorum`], [`leadership`] | one RedisQuorum: its spec, why it cannot be used, its status; which replica decides about its leases |
 //! | [`calls`], [`permits`], [`fair_queue`], [`bucket`] | the calls to the API server; how many leases acquire, publish and write at the same time; rates |
 
 mod activation;
@@ -51,6 +51,7 @@ mod metrics;
 mod output;
 mod permits;
 mod publish;
+mod quorum;
 mod reconciler;
 mod recorded;
 mod refusals;
@@ -76,9 +77,10 @@ pub use effect::{Command, Effect, Measure, PodChange, Read, RoleWrite, Shown, St
 pub use event::{Event, RoleOutcome, StatusOutcome, WriteOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, Identity, OpenQuorum, PodKnowledge, QuorumFacts};
 pub use fair_queue::FairQueue;
-pub use leadership::{Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts, QuorumStatusWriter};
+pub use leadership::{Leadership, LeadershipEffect};
 pub use machine::Machine;
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
+pub use quorum::{ObservedQuorum, QuorumChange, QuorumReconciler};
 pub use reconciler::Reconciler;
 pub use spec::{SpecCache, SpecFacts};
 pub use views::{News, Views};

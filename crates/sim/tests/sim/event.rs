@@ -84,7 +84,7 @@ pub enum Inside {
         uid: u32,
     },
     QuorumRead,
-    QuorumSeen,
+    QuorumEdited,
     LeaderTurn,
     /// Clock offsets change without an event, so the status of the quorum is compared now and then.
     CompareQuorum,

@@ -1,12 +1,12 @@
 //! One world: true time, the queue of events, and the state that they change.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use redislease_core::check::Mutant;
 use redislease_core::marker::Membership;
 use redislease_core::op::Attempt;
-use redislease_plan::api::ValidQuorum;
-use redislease_plan::api::validated::{Address as NodeAddress, ValidNode};
+use redislease_plan::api::{RedisQuorumStatus, ValidQuorum};
 use redislease_plan::plan::OpenQuorum;
 
 use crate::api::objects::{self, LeaseSpec, QUORUM, START};
@@ -84,17 +84,18 @@ pub struct World {
 impl World {
     pub fn new(mut swarm: Swarm, mut rng: Rng, bugs: &[Bug]) -> Self {
         swarm.calls = bugs.iter().fold(swarm.calls, |calls, bug| bug.calls(calls));
-        let valid_quorum = valid_quorum(&swarm);
-        let fingerprint = valid_quorum.fingerprint();
+        let spec = objects::quorum_spec(swarm.quorum, swarm.longest, swarm.command_timeout);
+        let quorum = objects::quorum(spec.clone(), (0, RedisQuorumStatus::default()));
+        let fingerprint = ValidQuorum::try_from(&quorum).unwrap().fingerprint();
         let membership = Membership { generation: 1, fingerprint: fingerprint.as_str().into() };
-        let open_quorum = OpenQuorum {
+        let open = Arc::new(OpenQuorum {
             id: 1,
             name: QUORUM.into(),
             fingerprint: fingerprint.as_str().into(),
             quorum: swarm.quorum,
             longest_lease: swarm.longest,
             command_timeout: swarm.command_timeout,
-        };
+        });
         let servers = new_servers(&swarm, &mut rng, bugs, &membership);
         let processes = new_processes(&swarm, &mut rng, bugs);
         let links = vec![vec![Link::default(); servers.len()]; processes.len()];
@@ -110,7 +111,7 @@ impl World {
             rng,
             bugs: bugs.to_vec(),
             membership,
-            quorum_resources: vec![QuorumResource::new(valid_quorum, open_quorum); swarm.clusters],
+            quorum_resources: vec![QuorumResource { spec, open, no_secret: false }; swarm.clusters],
             last_step: vec![0; servers.len()],
             wrong_tickets: vec![None; servers.len()],
             servers,
@@ -287,7 +288,7 @@ impl World {
             Inside::Order { uid, order, views } => self.obey(process, uid, *order, views),
             Inside::Mail { uid } => self.mail(process, uid),
             Inside::QuorumRead => self.quorum_read(process),
-            Inside::QuorumSeen => self.nodes_changed(process),
+            Inside::QuorumEdited => self.quorum_edited(process),
             Inside::LeaderTurn => self.leader_turn(process),
             Inside::CompareQuorum => self.compare_quorum(process),
             Inside::LossDue { serial, uid, attempt } => self.loss_was_counted(process, serial, uid, attempt),
@@ -295,25 +296,6 @@ impl World {
             Inside::Terminate => self.stop_gracefully(process),
             Inside::Program(step) => self.program_step(process, step),
         }
-    }
-}
-
-/// The quorum as its resource describes it.
-fn valid_quorum(swarm: &Swarm) -> ValidQuorum {
-    let node = |number: usize| ValidNode {
-        name: format!("node-{number}"),
-        address: NodeAddress { host: format!("redis-{number}"), port: 6379 },
-    };
-    ValidQuorum {
-        namespace: objects::NAMESPACE.into(),
-        name: QUORUM.into(),
-        nodes: (0..swarm.quorum.size()).map(node).collect(),
-        key_prefix: "redislease".into(),
-        max_lease: swarm.longest.into(),
-        command_timeout: swarm.command_timeout.into(),
-        secret: Some("redis".into()),
-        tls: None,
-        allowed_namespaces: None,
     }
 }
 

@@ -14,10 +14,9 @@ async fn a_panic_in_an_election_ends_the_authority_over_this_quorum_only() {
     let mut controller = Controller::new(parts, events, unused);
     for name in ["a", "b"] {
         controller.take(quorum(name));
-        controller.entries[name].election().grant().set_for_test(Authority::Lead);
+        controller.entries[name].grant().set_for_test(Authority::Lead);
     }
-    let authority =
-        |controller: &Controller, name: &str| controller.entries[name].election().grant().authority(clock::now());
+    let authority = |controller: &Controller, name: &str| controller.entries[name].grant().authority(clock::now());
     assert_eq!(["a", "b"].map(|name| authority(&controller, name)), [Authority::Lead; 2]);
     while inputs.try_recv().is_ok() {}
 

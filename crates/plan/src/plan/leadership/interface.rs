@@ -21,15 +21,6 @@ pub struct LeadershipFacts {
     pub api_answered_at: Option<Time>,
 }
 
-/// An input between two turns.
-#[derive(Clone, Debug)]
-pub enum LeadershipEvent {
-    /// `RedisQuorum.status.leader` on the API server; `Err` if it did not answer.
-    QuorumRead(Result<Option<String>, ()>),
-    /// This process is about to end: the lock is released.
-    Stop,
-}
-
 /// One effect.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeadershipEffect {

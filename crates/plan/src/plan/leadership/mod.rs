@@ -27,8 +27,9 @@ use super::{Authority, Command, Granted, News, OpenQuorum};
 use crate::election::takeover::{LEADER_LEASE, LEADER_STOP_BUDGET};
 use crate::election::{Cluster, HolderName};
 use claim::{Name, READ_AGAIN, WithoutLock};
-pub use interface::{LeadershipEffect, LeadershipEvent, LeadershipFacts};
-pub use status_writer::QuorumStatusWriter;
+pub use interface::LeadershipEffect;
+pub(super) use interface::LeadershipFacts;
+pub(super) use status_writer::QuorumStatusWriter;
 
 /// The renewal interval of the lock.
 const LEADER_RENEW: Millis = Millis(1000);
@@ -75,9 +76,17 @@ struct Lock {
 
 impl Leadership {
     /// `instance` names this replica, `process` identifies this run of it.
-    pub fn new(cluster: Cluster, instance: String, process: String) -> Self {
-        let holder =
-            HolderName { cluster, namespace: String::new(), lease: String::new(), pod: instance, pod_uid: process };
+    pub(super) fn new(cluster: Cluster, instance: String, process: String) -> Self {
+        let (namespace, lease) = <(String, String)>::default();
+        Self::of(HolderName { cluster, namespace, lease, pod: instance, pod_uid: process })
+    }
+
+    /// The same replica as a follower that has no lock.
+    pub(super) fn restarted(&self) -> Self {
+        Self::of(self.holder.clone())
+    }
+
+    fn of(holder: HolderName) -> Self {
         Self {
             holder,
             lock: None,
@@ -104,6 +113,21 @@ impl Leadership {
         Granted { authority: self.authority, named_until: self.name.confirmed_until() }
     }
 
+    /// Whether this replica holds the lock, also one that does not lead any more.
+    pub const fn has_lock(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Whether another replica may still renew leases on the quorum.
+    pub const fn waits_for_another(&self) -> bool {
+        !matches!(self.authority, Authority::Lead | Authority::End) && !self.quorum_is_lost()
+    }
+
+    /// Whether the quorum was lost at the last turn.
+    pub(super) const fn quorum_is_lost(&self) -> bool {
+        self.quorum_lost_since.is_some()
+    }
+
     /// The name of this replica.
     pub fn instance(&self) -> &str {
         &self.holder.pod
@@ -115,7 +139,7 @@ impl Leadership {
     }
 
     /// Decides, with the `news` from the lock's machine.
-    pub fn turn(&mut self, now: Time, mut news: News, facts: &LeadershipFacts) {
+    pub(super) fn turn(&mut self, now: Time, mut news: News, facts: &LeadershipFacts) {
         news.take_views().for_each(|view| self.show(view));
         if news.ended {
             self.lock = None;
@@ -124,16 +148,8 @@ impl Leadership {
         self.decide(now, facts);
     }
 
-    /// Handles one event.
-    pub fn handle(&mut self, now: Time, event: LeadershipEvent) {
-        match event {
-            LeadershipEvent::QuorumRead(named) => self.quorum_read(now, named),
-            LeadershipEvent::Stop => self.stop(),
-        }
-    }
-
     /// The next effect to execute.
-    pub fn poll_effect(&mut self) -> Option<LeadershipEffect> {
+    pub(super) fn poll_effect(&mut self) -> Option<LeadershipEffect> {
         self.out.poll()
     }
 
@@ -142,7 +158,8 @@ impl Leadership {
         self.out.deadline()
     }
 
-    fn quorum_read(&mut self, now: Time, named: Result<Option<String>, ()>) {
+    /// `RedisQuorum.status.leader` was read from the API server; `Err` if it did not answer.
+    pub(super) fn quorum_read(&mut self, now: Time, named: Result<Option<String>, ()>) {
         let is_named = named.map(|named| named.as_deref() == Some(self.instance()));
         if self.name.quorum_read(now, is_named) {
             (self.seen_other, self.outdated) = (false, self.other());
@@ -354,7 +371,8 @@ impl Leadership {
         }
     }
 
-    fn stop(&mut self) {
+    /// This process is about to end: the lock is released.
+    pub(super) fn stop(&mut self) {
         self.stopping = true;
         self.out.begin_turn();
         self.set(Authority::Follow);

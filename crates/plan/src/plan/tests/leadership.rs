@@ -3,6 +3,7 @@
 mod reads;
 
 use super::*;
+use crate::plan::leadership::LeadershipFacts;
 use redislease_core::lease::Publication;
 use redislease_core::op::{Stage, Stored};
 
@@ -108,9 +109,10 @@ impl Replica {
         &self.effects
     }
 
-    fn event(&mut self, event: LeadershipEvent) -> &[LeadershipEffect] {
-        self.machine.handle(self.now, event);
-        self.turn()
+    /// The API server answers a read of the RedisQuorum, or does not.
+    fn reads(&mut self, named: Result<Option<String>, ()>) {
+        self.machine.quorum_read(self.now, named);
+        self.turn();
     }
 
     fn view(&mut self, view: View) -> &[LeadershipEffect] {
@@ -123,7 +125,7 @@ impl Replica {
 
     /// The API server answers a read of the RedisQuorum: its status names this replica.
     fn reads_own_name(&mut self) {
-        self.event(LeadershipEvent::QuorumRead(Ok(Some(ME.into()))));
+        self.reads(Ok(Some(ME.into())));
     }
 
     fn answer(&mut self) -> &[LeadershipEffect] {
@@ -218,7 +220,7 @@ fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
     let mut replica = Replica::cut_off();
     assert_eq!(replica.machine.authority(), Authority::Renew);
     assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
-    replica.event(LeadershipEvent::QuorumRead(Err(())));
+    replica.reads(Err(()));
     assert_eq!(replica.machine.authority(), Authority::Renew, "silence confirms nothing");
     replica.pass(1000);
     assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
@@ -404,7 +406,8 @@ fn after_an_outage_of_the_quorum_the_replica_that_led_before_goes_first() {
 #[test]
 fn a_graceful_stop_releases_the_lock_at_once() {
     let mut replica = Replica::leading();
-    replica.event(LeadershipEvent::Stop);
+    replica.machine.stop();
+    replica.turn();
     let released = Command::End { term: lock(1), proof: true };
     assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::Follow), LeadershipEffect::Keeper(released)]);
     replica.view(idle(0));

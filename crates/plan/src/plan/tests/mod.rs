@@ -9,6 +9,7 @@ mod key_reads;
 mod leadership;
 mod permits;
 mod publication;
+mod quorum;
 mod quorums;
 mod requested;
 mod roles;

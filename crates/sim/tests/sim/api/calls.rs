@@ -189,7 +189,8 @@ impl World {
     }
 
     fn quorum(&self, cluster: usize) -> Body {
-        Body::Quorum(Box::new(objects::quorum(self.apis[cluster].state.quorum.clone())))
+        let spec = self.quorum_resources[cluster].spec.clone();
+        Body::Quorum(Box::new(objects::quorum(spec, self.apis[cluster].state.quorum.clone())))
     }
 
     /// Writes the role of a pod or a workload. Returns the object as it is then.

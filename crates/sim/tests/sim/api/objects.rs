@@ -1,14 +1,14 @@
 //! What the objects of the simulated clusters show.
 
-use jiff::Timestamp;
 use redislease_core::lease::TermId;
 use redislease_core::op::{Attempt, Token};
+use redislease_core::quorum::{Node, Quorum};
+use redislease_core::time::Millis;
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
 use redislease_plan::api::lease_status::HandoverState;
-use redislease_plan::api::quorum::{NodeState, NodeStatus, RedisQuorumSpec, RedisQuorumStatus};
-use redislease_plan::api::{RedisLease, RedisLeaseStatus, RedisQuorum, names};
+use redislease_plan::api::quorum::{NodeState, NodeStatus, QuorumAuth, QuorumNode, SecretRef};
+use redislease_plan::api::{RedisLease, RedisLeaseStatus, RedisQuorum, RedisQuorumSpec, RedisQuorumStatus, names};
 use redislease_plan::election::PodFacts;
-use redislease_plan::status::{ComposedQuorum, QuorumInputs, compose_quorum};
 
 pub use crate::objects::*;
 
@@ -37,18 +37,27 @@ pub fn pod_of(id: &TermId) -> u32 {
     number(&id.holder.0)
 }
 
-/// The `RedisQuorum` in this version, with this status. Nothing reads its spec.
-pub fn quorum((version, status): (u64, RedisQuorumStatus)) -> RedisQuorum {
-    let spec = RedisQuorumSpec {
-        nodes: Vec::new(),
+/// The spec of the `RedisQuorum`.
+pub fn quorum_spec(quorum: Quorum, longest: Millis, timeout: Millis) -> RedisQuorumSpec {
+    let node = |node: Node| QuorumNode {
+        name: node_name(node.index()),
+        address: format!("redis-{}:6379", node.0),
+        zone: None,
+    };
+    RedisQuorumSpec {
+        nodes: quorum.nodes().map(node).collect(),
         key_prefix: "redislease".into(),
-        max_lease_duration: seconds(60),
-        auth: None,
+        max_lease_duration: millis(longest.0),
+        auth: Some(QuorumAuth { secret_ref: SecretRef { name: "redis".into() } }),
         tls: None,
         allowed_namespaces: None,
-        command_timeout: millis(500),
-        allow_single_node: false,
-    };
+        command_timeout: millis(timeout.0),
+        allow_single_node: true,
+    }
+}
+
+/// The `RedisQuorum` in this version, with this status.
+pub fn quorum(spec: RedisQuorumSpec, (version, status): (u64, RedisQuorumStatus)) -> RedisQuorum {
     let mut quorum = RedisQuorum::new(QUORUM, spec);
     quorum.metadata.namespace = Some(NAMESPACE.into());
     quorum.metadata.resource_version = Some(version.to_string());
@@ -61,34 +70,21 @@ pub fn status_of(quorum: &RedisQuorum) -> (u64, RedisQuorumStatus) {
     (version(quorum.metadata.resource_version.as_deref()), quorum.status.clone().unwrap_or_default())
 }
 
-/// What a process writes about its quorum: which nodes vote, and who leads.
-pub fn compose(
-    previous: &RedisQuorumStatus,
-    now: Timestamp,
-    votes: &[bool],
-    majority: usize,
-    leader: Option<&String>,
-) -> ComposedQuorum {
-    let node = |(name, &votes): (usize, &bool)| NodeStatus {
-        name: format!("node-{name}"),
+fn node_name(node: usize) -> String {
+    format!("node-{node}")
+}
+
+/// The nodes as a process sees them, by which of them vote.
+pub fn nodes(votes: &[bool]) -> Vec<NodeStatus> {
+    let node = |(node, &votes): (usize, &bool)| NodeStatus {
+        name: node_name(node),
         state: if votes { NodeState::Up } else { NodeState::Down },
         version: None,
         clock_offset_millis: None,
         message: None,
         last_refusal: None,
     };
-    compose_quorum(&QuorumInputs {
-        previous,
-        generation: None,
-        now,
-        fingerprint: None,
-        nodes: &votes.iter().enumerate().map(node).collect::<Vec<_>>(),
-        majority,
-        evaluated: true,
-        obstacle: None,
-        mismatch: None,
-        leader: leader.map(String::as_str),
-    })
+    votes.iter().enumerate().map(node).collect()
 }
 
 /// The leader that a status names.

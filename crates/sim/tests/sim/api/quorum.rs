@@ -1,50 +1,46 @@
 //! The RedisQuorum as the API server of one cluster shows it.
 
-use core::time::Duration;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redislease_plan::api::ValidQuorum;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use redislease_core::time::Millis;
+use redislease_plan::api::RedisQuorumSpec;
 use redislease_plan::plan::OpenQuorum;
 
 use crate::chaos::fault::Fault;
 
 /// The longest command timeout that admission accepts. The renewals of no lease of the swarm are seldom enough for it.
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Millis = Millis(5000);
 
 /// The quorum as the API server of one cluster shows it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct QuorumResource {
+    pub spec: RedisQuorumSpec,
+    /// What the leases and the election know of its connections.
+    pub open: Arc<OpenQuorum>,
     pub no_secret: bool,
-    /// It does not allow the namespaces of the leases.
-    pub denied: bool,
-    long_timeout: bool,
-    first: Specs,
-    with_long_timeout: Specs,
 }
 
-/// The spec, and what the leases and the election know of its connections.
-type Specs = (Arc<ValidQuorum>, Arc<OpenQuorum>);
-
 impl QuorumResource {
-    pub fn new(valid: ValidQuorum, open: OpenQuorum) -> Self {
-        let with_long_timeout = (
-            Arc::new(ValidQuorum { command_timeout: LONG, ..valid.clone() }),
-            Arc::new(OpenQuorum { command_timeout: LONG.into(), ..open.clone() }),
-        );
-        let first = (Arc::new(valid), Arc::new(open));
-        Self { no_secret: false, denied: false, long_timeout: false, first, with_long_timeout }
-    }
-
-    /// The connections keep the timeout of the swarm: the bounds of the checker are those of its requests.
-    pub fn specs(&self) -> Specs {
-        if self.long_timeout { self.with_long_timeout.clone() } else { self.first.clone() }
-    }
-
-    pub fn state_of(&mut self, fault: Fault) -> &mut bool {
+    /// Begins or ends the fault. Returns whether this changes anything.
+    pub fn edit(&mut self, fault: Fault, timeout: Millis, is_harmed: bool) -> bool {
+        let before = self.clone();
         match fault {
-            Fault::NoSecret => &mut self.no_secret,
-            Fault::NotAllowed => &mut self.denied,
-            _ => &mut self.long_timeout,
+            Fault::NoSecret => self.no_secret = is_harmed,
+            // No namespace of a lease has a label.
+            Fault::NotAllowed => {
+                let labels = BTreeMap::from([("tenant".to_owned(), "none".to_owned())]);
+                let none = LabelSelector { match_labels: Some(labels), match_expressions: None };
+                self.spec.allowed_namespaces = is_harmed.then_some(none);
+            }
+            // The connections keep the timeout of the swarm: the bounds of the checker are those of its requests.
+            _ => {
+                let command_timeout = if is_harmed { LONG } else { timeout };
+                self.spec.command_timeout = core::time::Duration::from(command_timeout).into();
+                self.open = Arc::new(OpenQuorum { command_timeout, ..OpenQuorum::clone(&self.open) });
+            }
         }
+        *self != before
     }
 }

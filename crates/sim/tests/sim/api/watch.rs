@@ -154,7 +154,7 @@ impl World {
                 Input::Pod(if deleted { Watched::Deleted(facts) } else { Watched::Seen(facts) })
             }
             (Step::Changed(Change::Quorum { version, status }), _) => {
-                return self.quorum_seen(process, (version, *status));
+                return self.quorum_seen(process, (version, *status), false);
             }
         };
         self.tell_engine(process, input);
@@ -167,7 +167,7 @@ impl World {
         }
         match kind {
             Kind::Leases => {
-                self.quorum_seen(process, state.quorum.clone());
+                self.quorum_seen(process, state.quorum.clone(), true);
                 for lease in state.leases.iter().flatten() {
                     let version = |lease: &RedisLease| objects::version(lease.metadata.resource_version.as_deref());
                     let known = self.resource(process, objects::uid_of(lease)).filter(|_| self.is(Bug::RestoreIgnored));

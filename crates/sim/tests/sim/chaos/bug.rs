@@ -88,8 +88,6 @@ listed! {
         EndsWithItsWorkload,
         /// The old rule: while the spec has never fitted the quorum, no workload is a candidate.
         UnfitTermRunsOn,
-        /// The old rule: the answer to a write of the quorum's status ends a claim that came after the write was sent.
-        ClaimLost,
         ;
         // Random search finds those of the core that their table gives to it. The others need one exact interleaving, which a scenario sets up:
         // `late_writes`, `replicas` with a pause, `selected` with a controller, `webhook` with many calls at once.

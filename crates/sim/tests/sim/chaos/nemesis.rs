@@ -213,7 +213,7 @@ impl World {
             Heal::Recreate(cluster, place) => self.recreate_lease(cluster, place),
             Heal::Mutation(cluster) => self.apis[cluster].mutation = None,
             Heal::Policy(cluster) => self.apis[cluster].policy = None,
-            Heal::Quorum(cluster, fault) => self.edit_quorum(cluster, fault, false),
+            Heal::Quorum(cluster, fault) => drop(self.edit_quorum(cluster, fault, false)),
             Heal::Consent(cluster, place) => _ = self.set_consent(cluster, place, Some(place)),
             Heal::Workload(cluster, place) => self.name_own_workload(cluster, place),
             Heal::Restored(cluster) => self.serve_restored(cluster),

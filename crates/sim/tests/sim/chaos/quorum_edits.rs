@@ -30,10 +30,9 @@ impl Swarm {
 
 impl World {
     pub fn harm_quorum(&mut self, cluster: usize, fault: Fault) {
-        if !*self.quorum_resources[cluster].state_of(fault) {
+        if self.edit_quorum(cluster, fault, true) {
             self.hit_cluster(fault, cluster);
         }
-        self.edit_quorum(cluster, fault, true);
         if fault == Fault::LongTimeout {
             // Long enough for a restart, the loss of a term, and the next term in the other cluster.
             let delay = self.rng.between(20, 100) * SECOND;
@@ -43,15 +42,16 @@ impl World {
         self.heal_later(Heal::Quorum(cluster, fault));
     }
 
-    pub fn edit_quorum(&mut self, cluster: usize, fault: Fault, is_harmed: bool) {
-        let state = self.quorum_resources[cluster].state_of(fault);
-        if std::mem::replace(state, is_harmed) == is_harmed {
-            return;
+    /// Returns whether something has changed.
+    pub fn edit_quorum(&mut self, cluster: usize, fault: Fault, is_harmed: bool) -> bool {
+        if !self.quorum_resources[cluster].edit(fault, self.swarm.command_timeout, is_harmed) {
+            return false;
         }
         for process in 0..self.processes.len() {
             if self.processes[process].cluster == cluster {
-                self.later(process, 0, Inside::QuorumSeen);
+                self.later(process, 0, Inside::QuorumEdited);
             }
         }
+        true
     }
 }

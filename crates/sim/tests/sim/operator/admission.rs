@@ -13,9 +13,6 @@ use redislease_core::quorum::Node;
 use redislease_core::seed::{FenceReport, Fences};
 use redislease_core::time::{Beat, Drift, Millis, Time};
 use redislease_core::wire;
-use redislease_plan::api::conditions::LeaseReady;
-use redislease_plan::engine::Input;
-use redislease_plan::plan::QuorumFacts;
 use redislease_plan::plan::calls::Request;
 
 use crate::api::objects::QUORUM;
@@ -51,20 +48,11 @@ impl World {
         (0..self.servers.len()).map(fresh).collect()
     }
 
-    /// The quorums have been read: the leases can be opened on this one.
-    pub fn quorum_read(&mut self, process: usize) {
-        self.processes[process].quorum = Arc::new(QuorumFacts { read: true, ..QuorumFacts::default() });
-        self.nodes_changed(process);
-        self.tell_engine(process, Input::QuorumsRead);
-    }
-
     /// The leases, the index and the election of one replica learn about the nodes.
     pub fn nodes_changed(&mut self, process: usize) {
         let operator = &mut self.processes[process];
         let admitted = |peer: &Peer| *peer.wire.admission().standing() == Standing::Admitted;
         let votes: Vec<bool> = operator.peers.iter().map(admitted).collect();
-        let up = votes.iter().filter(|votes| **votes).count();
-        let evaluated = operator.peers.iter().all(|peer| peer.tried);
         let (boot, before) = (operator.boot, std::mem::replace(&mut operator.votes, votes.clone()));
         for input in returned(self.swarm.quorum, &before, &votes) {
             // A lease may have crashed the process.
@@ -72,24 +60,7 @@ impl World {
                 self.tell_all(process, &input);
             }
         }
-        let operator = &self.processes[process];
-        let before = operator.quorum.clone();
-        if !before.read {
-            return;
-        }
-        let resource = &self.quorum_resources[operator.cluster];
-        let (denied, (valid, open)) = (resource.denied, resource.specs());
-        let obstacle = (denied || resource.no_secret)
-            .then(|| (LeaseReady::InvalidReference, "the quorum cannot be used".to_owned()));
-        let (valid, open) = (Some(valid), Some(open));
-        let after = QuorumFacts { up, evaluated, obstacle, denied, valid, open, ..QuorumFacts::clone(&before) };
-        if after != *before {
-            let facts = Arc::new(after);
-            self.processes[process].quorum = facts.clone();
-            let authority = self.authority(process);
-            self.tell_engine(process, Input::Quorum { name: QUORUM.into(), facts: Some(facts), authority });
-            self.wake_leader(process);
-        }
+        self.quorum_changed(process);
     }
 
     pub fn connected(&mut self, process: usize, node: usize, run_id: RunId) {

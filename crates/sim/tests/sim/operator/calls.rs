@@ -39,8 +39,8 @@ impl World {
                 }
                 Effect::Outcome(ticket, outcome) => self.outcome(process, ticket, outcome),
                 Effect::Answered => {
-                    let leader = self.processes[process].leader.as_ref();
-                    if leader.is_some_and(|leader| leader.machine.awaits_api_answer()) {
+                    let quorum = self.processes[process].quorum.as_ref();
+                    if quorum.is_some_and(|quorum| quorum.leadership().awaits_api_answer()) {
                         self.wake_leader(process);
                     }
                     self.tell_engine(process, Input::ApiAnswered);
@@ -61,8 +61,8 @@ impl World {
     fn outcome(&mut self, process: usize, ticket: Ticket, outcome: Outcome) {
         match (ticket, outcome) {
             (Ticket::Engine(caller), outcome) => self.engine_outcome(process, caller, outcome),
-            (Ticket::Leader, Outcome::Quorum(Ok(Some(quorum)))) => self.leader_read(process, &quorum),
-            (Ticket::Leader, Outcome::QuorumStatus(outcome)) => self.quorum_written(process, &outcome),
+            (Ticket::Leader, Outcome::Quorum(Ok(Some(quorum)))) => self.leader_read(process, quorum),
+            (Ticket::Leader, Outcome::QuorumStatus(outcome)) => self.quorum_written(process, outcome),
             (Ticket::Tokens { node, request }, Outcome::Tokens(Ok(token))) => {
                 self.tokens_read(process, node, request, token);
             }

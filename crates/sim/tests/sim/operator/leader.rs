@@ -1,11 +1,12 @@
-//! The election of one replica on the quorum: the shell around `redislease_plan::plan::Leadership`.
+//! The quorum in one process: the shell around `redislease_plan::plan::QuorumReconciler`.
 
 use redislease_core::time::Time;
 use redislease_plan::api::{RedisQuorum, RedisQuorumStatus};
-use redislease_plan::engine::Input;
+use redislease_plan::engine::{Input, Watched};
+use redislease_plan::index::NamespaceFacts;
 use redislease_plan::plan::calls::{CallError, Request};
 use redislease_plan::plan::{
-    Authority, Command, Effect as Planned, Granted, Leadership, LeadershipEffect, LeadershipEvent, LeadershipFacts,
+    Authority, Command, Effect as Planned, Granted, LeadershipEffect, ObservedQuorum, QuorumReconciler,
 };
 
 use crate::api::objects;
@@ -13,7 +14,7 @@ use crate::api::objects::{NAMESPACE, QUORUM, cluster};
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Polled;
 use crate::event::{Event, Inside};
-use crate::operator::state::{LOCK, Leader, Machine, Process, Ticket};
+use crate::operator::state::{LOCK, Machine, Process, Ticket};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 
@@ -23,20 +24,33 @@ const COMPARED_EVERY: Micros = 15 * SECOND;
 const LAST_ANSWERS: Micros = 300 * MILLI;
 
 impl World {
-    pub fn new_leader(&self, process: usize) -> Option<Leader> {
+    pub fn new_quorum(&self, process: usize) -> QuorumReconciler {
         let Process { cluster: of, boot, .. } = self.processes[process];
-        let machine = Leadership::new(cluster(of), objects::instance(process), format!("start-{boot}"));
-        let (status_writer, shown) = Default::default();
-        self.swarm.elects.then_some(Leader { machine, status_writer, shown, due: false })
+        QuorumReconciler::new(cluster(of), objects::instance(process), format!("start-{boot}"))
+    }
+
+    /// What the process knows about the quorum beside its resource.
+    fn observed_quorum(&self, process: usize) -> ObservedQuorum {
+        let operator = &self.processes[process];
+        let resource = &self.quorum_resources[operator.cluster];
+        ObservedQuorum {
+            open: Some(resource.open.clone()),
+            nodes: objects::nodes(&operator.votes),
+            tried: operator.peers.iter().all(|peer| peer.tried),
+            mismatch: None,
+            secrets_read: true,
+            secret_problem: resource.no_secret.then(|| "its secret is missing".into()),
+        }
     }
 
     /// The authority of this process, and the lock on which it depends.
     fn granted(&self, process: usize) -> (Granted, Option<&Machine>) {
         let for_ever = |authority| (Granted { authority, named_until: Some(Time(u64::MAX)) }, None);
-        match &self.processes[process].leader {
+        let quorum = self.processes[process].quorum.as_ref().filter(|_| self.swarm.elects);
+        match quorum.map(QuorumReconciler::leadership) {
             None => for_ever(Authority::Lead),
-            Some(leader) if self.is(Bug::AuthorityDoesNotEnd) => for_ever(leader.machine.authority()),
-            Some(leader) => (leader.machine.granted(), self.processes[process].machine_of(LOCK)),
+            Some(leadership) if self.is(Bug::AuthorityDoesNotEnd) => for_ever(leadership.authority()),
+            Some(leadership) => (leadership.granted(), self.processes[process].machine_of(LOCK)),
         }
     }
 
@@ -53,30 +67,19 @@ impl World {
     }
 
     pub fn wake_leader(&mut self, process: usize) {
-        let delay = self.rng.between(20, 500);
-        let Some(leader) = self.processes[process].leader.as_mut().filter(|leader| !leader.due) else { return };
-        leader.due = true;
-        self.later(process, delay, Inside::LeaderTurn);
+        if self.swarm.elects && !std::mem::replace(&mut self.processes[process].leader_due, true) {
+            let delay = self.rng.between(20, 500);
+            self.later(process, delay, Inside::LeaderTurn);
+        }
     }
 
     pub fn leader_turn(&mut self, process: usize) {
-        let now = Time(self.local(process));
+        let (now, observed) = (Time(self.local(process)), self.observed_quorum(process));
         let operator = &mut self.processes[process];
-        let news = operator.news(LOCK);
-        let Some(leader) = &mut operator.leader else { return };
-        leader.due = false;
-        let quorum = &operator.quorum;
-        if quorum.read {
-            let facts = LeadershipFacts {
-                quorum: quorum.open.clone(),
-                quorum_lost: quorum.evaluated && quorum.up < self.swarm.quorum.majority(),
-                named: objects::leader_of(&leader.shown.1).map(str::to_owned),
-                api_answered_at: operator.calls.answered_at(),
-            };
-            leader.machine.turn(now, news, &facts);
-            if !facts.quorum_lost {
-                leader.status_writer.withdraw_claim();
-            }
+        let (news, api_answered_at) = (operator.news(LOCK), operator.calls.answered_at());
+        operator.leader_due = false;
+        if let Some(quorum) = operator.quorum.as_mut().filter(|quorum| quorum.resource().is_some()) {
+            quorum.turn(now, news, &observed, api_answered_at);
             self.drain_leader(process);
             self.write_quorum(process);
         }
@@ -85,8 +88,8 @@ impl World {
     pub fn drain_leader(&mut self, process: usize) {
         let (boot, mut again) = (self.processes[process].boot, None);
         while self.polls_on(process, boot, "the election") {
-            let Some(leader) = &mut self.processes[process].leader else { return };
-            let Some(effect) = again.take().or_else(|| leader.machine.poll_effect()) else { return };
+            let Some(quorum) = &mut self.processes[process].quorum else { return };
+            let Some(effect) = again.take().or_else(|| quorum.poll_effect()) else { return };
             again = self.is(Bug::LeaderEffectRepeated).then(|| effect.clone());
             self.perform(process, Polled::Leader(effect));
         }
@@ -108,9 +111,7 @@ impl World {
                 let request = Request::Quorum { namespace: NAMESPACE.into(), name: QUORUM.into() };
                 self.submit(process, request, Ticket::Leader);
             }
-            LeadershipEffect::Claim => {
-                self.processes[process].leader.iter_mut().for_each(|leader| leader.status_writer.claim());
-            }
+            LeadershipEffect::Claim => {}
             LeadershipEffect::Authority(authority) => {
                 self.tell_engine(process, Input::Authority(QUORUM.into(), authority));
             }
@@ -125,58 +126,73 @@ impl World {
     /// Writes the status of the quorum with the version that was seen, if it is to be written now.
     fn write_quorum(&mut self, process: usize) {
         let (now, wall) = (Time(self.local(process)), objects::timestamp(self.now));
-        let grant = (self.authority(process), self.processes[process].machine_of(LOCK).is_some());
-        let Process { leader, quorum, votes, .. } = &mut self.processes[process];
-        let Some(Leader { status_writer, shown: (version, shown), .. }) = leader else { return };
-        let (instance, majority) = (objects::instance(process), self.swarm.quorum.majority());
-        let compose = |leads: bool| {
-            let composed = objects::compose(shown, wall, votes, majority, leads.then_some(&instance));
-            (quorum.evaluated && composed.status != *shown).then_some(composed)
-        };
-        if let Some(status) = status_writer.next(now, grant, Some(shown), compose) {
-            let written = objects::quorum((*version, status));
+        let (authority, observed) = (self.authority(process), self.observed_quorum(process));
+        let Some(quorum) = &mut self.processes[process].quorum else { return };
+        if let (_, Some(written)) = quorum.next_status(now, wall, authority, &observed) {
             self.submit(process, Request::QuorumStatus(Box::new(written)), Ticket::Leader);
         }
     }
 
-    pub fn quorum_written(&mut self, process: usize, outcome: &Result<Box<RedisQuorum>, CallError>) {
-        let (now, loses_claims) = (Time(self.local(process)), self.is(Bug::ClaimLost));
-        let Some(Leader { status_writer, .. }) = &mut self.processes[process].leader else { return };
-        status_writer.ended(now, outcome.as_ref().map(|_| ()));
-        if loses_claims {
-            status_writer.withdraw_claim();
-        }
-        if let Ok(quorum) = outcome {
-            self.quorum_seen(process, objects::status_of(quorum));
-        }
+    pub fn quorum_written(&mut self, process: usize, outcome: Result<Box<RedisQuorum>, CallError>) {
+        let now = Time(self.local(process));
+        let Some(quorum) = &mut self.processes[process].quorum else { return };
+        quorum.status_written(now, outcome);
         self.wake_leader(process);
     }
 
+    /// All quorums have been read. No namespace has labels.
+    pub fn quorum_read(&mut self, process: usize) {
+        if self.processes[process].quorum.as_ref().is_some_and(|quorum| quorum.resource().is_none()) {
+            self.quorum_seen(process, (0, RedisQuorumStatus::default()), false);
+        }
+        for place in 0..self.swarm.keys.len() {
+            let facts = NamespaceFacts::unlabelled(objects::namespace(place));
+            self.tell_engine(process, Input::Namespace(Watched::Seen(Box::new(facts))));
+        }
+        self.tell_engine(process, Input::QuorumsRead);
+    }
+
     /// Takes a version of the `RedisQuorum`.
-    pub fn quorum_seen(&mut self, process: usize, seen: (u64, RedisQuorumStatus)) {
-        let now = Time(self.local(process));
-        let Some(leader) = &mut self.processes[process].leader else { return };
-        if seen.0 > leader.shown.0 {
-            leader.status_writer.shown(now, Some(&seen.1));
-            leader.shown = seen;
+    pub fn quorum_seen(&mut self, process: usize, seen: (u64, RedisQuorumStatus), listed: bool) {
+        let operator = &mut self.processes[process];
+        let spec = self.quorum_resources[operator.cluster].spec.clone();
+        let Some(quorum) = &mut operator.quorum else { return };
+        quorum.take(objects::quorum(spec, seen), listed);
+        self.quorum_changed(process);
+        self.wake_leader(process);
+    }
+
+    pub fn quorum_edited(&mut self, process: usize) {
+        let quorum = self.processes[process].quorum.as_ref();
+        if let Some(seen) = quorum.and_then(QuorumReconciler::resource).map(objects::status_of) {
+            self.quorum_seen(process, seen, false);
+        }
+    }
+
+    /// The engine learns what has changed.
+    pub fn quorum_changed(&mut self, process: usize) {
+        let observed = self.observed_quorum(process);
+        let quorum = self.processes[process].quorum.as_mut().filter(|quorum| quorum.resource().is_some());
+        if let Some(change) = quorum.and_then(|quorum| quorum.change(&observed)) {
+            let authority = self.authority(process);
+            self.tell_engine(process, Input::Quorum { name: QUORUM.into(), facts: change.facts, authority });
             self.wake_leader(process);
         }
     }
 
-    pub fn leader_read(&mut self, process: usize, quorum: &RedisQuorum) {
-        let (now, read) = (Time(self.local(process)), objects::status_of(quorum));
-        let named = objects::leader_of(&read.1).map(str::to_owned);
-        self.quorum_seen(process, read);
-        let Some(leader) = &mut self.processes[process].leader else { return };
-        leader.machine.handle(now, LeadershipEvent::QuorumRead(Ok(named)));
+    pub fn leader_read(&mut self, process: usize, quorum: Box<RedisQuorum>) {
+        let now = Time(self.local(process));
+        let Some(machine) = &mut self.processes[process].quorum else { return };
+        machine.quorum_read(now, Ok(Some(quorum)));
+        self.quorum_changed(process);
         self.wake_leader(process);
     }
 
     /// A graceful stop: the lock is released, published terms are left for the next process.
     pub fn stop_gracefully(&mut self, process: usize) {
-        let (now, boot) = (Time(self.local(process)), self.processes[process].boot);
-        if let Some(leader) = &mut self.processes[process].leader {
-            leader.machine.handle(now, LeadershipEvent::Stop);
+        let boot = self.processes[process].boot;
+        if let Some(quorum) = self.processes[process].quorum.as_mut().filter(|_| self.swarm.elects) {
+            quorum.stop();
             self.drain_leader(process);
         } else {
             for serial in self.serials(process) {

@@ -5,7 +5,7 @@ use redislease_core::time::Time;
 use crate::chaos::bug::Bug;
 use crate::chaos::fault::Polled;
 use crate::event::Inside;
-use crate::operator::state::{Leader, Life};
+use crate::operator::state::Life;
 use crate::redis::clock::MILLI;
 use crate::redis::link::Address;
 use crate::world::World;
@@ -21,9 +21,9 @@ impl World {
             return;
         }
         self.running.disturbed(self.processes[process].cluster, self.now);
-        let (peers, leader) = (self.new_peers(), self.new_leader(process));
+        let (peers, quorum) = (self.new_peers(), Some(self.new_quorum(process)));
         let starting = &mut self.processes[process];
-        (starting.life, starting.peers, starting.leader) = (Life::Running, peers, leader);
+        (starting.life, starting.peers, starting.quorum) = (Life::Running, peers, quorum);
         let boot = starting.boot;
         for node in 0..self.servers.len() {
             self.later(process, 1, Inside::Dial(Address { process, boot, node, conn: 0 }));
@@ -51,8 +51,7 @@ impl World {
         let engine = if self.is(Bug::TimerEndsAtOnce) { engine.map(|_| Time(0)) } else { engine };
         let clocks = sleeper.judge.next_deadline(self.swarm.command_timeout);
         // An election that is due has its turn soon.
-        let leader = sleeper.leader.as_ref().filter(|leader| !leader.due);
-        let leader = leader.and_then(Leader::next_deadline);
+        let leader = sleeper.quorum_due().filter(|_| !sleeper.leader_due);
         let others = [engine, clocks, leader, sleeper.calls.next_deadline()].into_iter().flatten();
         let Some(deadline) = leases.chain(nodes).chain(others).min() else { return };
         let at = sleeper.clock.when(deadline.0).max(self.now);
@@ -80,7 +79,7 @@ impl World {
         if self.processes[process].calls.next_deadline().is_some_and(|at| at <= now) {
             self.dispatch(process);
         }
-        if self.processes[process].leader.as_ref().and_then(Leader::next_deadline).is_some_and(|at| at <= now) {
+        if self.processes[process].quorum_due().is_some_and(|at| at <= now) {
             self.wake_leader(process);
         }
         self.nothing_spins(process, now);

@@ -10,11 +10,10 @@ use redislease_core::op::Token;
 use redislease_core::quorum::Node;
 use redislease_core::seed::FenceReport;
 use redislease_core::time::{Drift, Time};
-use redislease_plan::api::RedisQuorumStatus;
 use redislease_plan::engine::{self, Caller, Engine};
 use redislease_plan::index::{Index, LeaseId};
 use redislease_plan::plan::calls::Calls;
-use redislease_plan::plan::{Allowed, Leadership, News, OpenQuorum, QuorumFacts, QuorumStatusWriter};
+use redislease_plan::plan::{Allowed, News, OpenQuorum, QuorumReconciler};
 
 use crate::api::objects;
 use crate::api::objects::NAMESPACE;
@@ -64,10 +63,11 @@ pub struct Process {
     pub work_due: bool,
     /// Whether every status was read once.
     pub floor_complete: bool,
-    pub quorum: Arc<QuorumFacts>,
+    /// From its start on. Without an election, every process decides as if it led.
+    pub quorum: Option<QuorumReconciler>,
+    /// Whether a turn of the election is scheduled.
+    pub leader_due: bool,
     pub calls: Calls<Ticket>,
-    /// `None`: every process decides as if it led.
-    pub leader: Option<Leader>,
     pub streams: [Stream; 2],
     pub floor: Token,
     /// How many faults cut it off from its API server.
@@ -108,9 +108,9 @@ impl Process {
             engine: Engine::new(config, Index::new(NAMESPACE)),
             work_due: false,
             floor_complete: false,
-            quorum: Arc::default(),
+            quorum: None,
+            leader_due: false,
             calls: Calls::new(swarm.calls),
-            leader: None,
             streams: [Stream::default(); 2],
             floor: Token(0),
             api_cut: 0,
@@ -160,6 +160,11 @@ impl Process {
         news
     }
 
+    /// When the election needs a turn, or the status of the quorum must be compared.
+    pub fn quorum_due(&self) -> Option<Time> {
+        self.quorum.as_ref()?.deadlines(true, true).into_iter().flatten().min()
+    }
+
     pub fn raise_floor(&mut self, token: Token) {
         self.floor = self.floor.max(token);
     }
@@ -177,23 +182,6 @@ pub struct Unit {
 
 /// The UID of the lock of the replicas, in place of that of a lease.
 pub const LOCK: u32 = u32::MAX;
-
-/// What one process knows of the election.
-pub struct Leader {
-    pub machine: Leadership,
-    /// Decides when this process writes the status of the quorum.
-    pub status_writer: QuorumStatusWriter,
-    /// The status of the quorum by the newest event, read or answer, and its version.
-    pub shown: (u64, RedisQuorumStatus),
-    pub due: bool,
-}
-
-impl Leader {
-    /// When it needs a turn.
-    pub fn next_deadline(&self) -> Option<Time> {
-        [self.machine.next_deadline(), self.status_writer.next_deadline()].into_iter().flatten().min()
-    }
-}
 
 /// The state of one node in a process.
 pub struct Peer {

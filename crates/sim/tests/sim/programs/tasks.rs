@@ -83,7 +83,7 @@ impl World {
         let (request, config, keys) = self.draw_request(process);
         let names: Vec<String> = (0..3).filter(|key| keys & 1 << key != 0).map(|key| format!("key-{key}")).collect();
         debug_assert!(names.iter().all(|name| keys & 1 << objects::key_number(name) != 0));
-        let quorum = Some(self.quorum_resources[0].specs().1);
+        let quorum = Some(self.quorum_resources[0].open.clone());
         let Some(serial) = self.open_machine(process, task, quorum, &names, config.clone(), SharedViews::default())
         else {
             return;
