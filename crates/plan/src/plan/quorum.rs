@@ -168,9 +168,8 @@ impl QuorumReconciler {
     /// process reaches, as the status has shown, while this one has not reached any since. A process that decides without a majority is
     /// the last one.
     pub fn is_ready(&mut self, authority: Authority, observed: &ObservedQuorum) -> bool {
-        let nodes = self.shown_nodes();
         let decides = matches!(authority, Authority::Lead | Authority::End);
-        self.fell_behind |= up(nodes) * 2 > nodes.len();
+        self.fell_behind |= shows_majority(self.shown_nodes());
         self.fell_behind &= !decides && self.resource.is_some() && !observed.has_majority();
         let is_evaluated =
             self.resource.is_none() || self.obstacle(observed).is_some() || (observed.open.is_some() && observed.tried);
@@ -235,7 +234,8 @@ impl QuorumReconciler {
             // The leader may have opened the quorum before its secret or its spec became unusable.
             None => named.is_some(),
         };
-        let facts = LeadershipFacts { quorum: observed.open.clone(), quorum_lost, named, api_answered_at };
+        let (quorum, shows_majority) = (observed.open.clone(), shows_majority(self.shown_nodes()));
+        let facts = LeadershipFacts { quorum, quorum_lost, named, shows_majority, api_answered_at };
         self.leadership.turn(now, news, &facts);
         if !quorum_lost {
             self.status_writer.withdraw_claim();
@@ -343,6 +343,10 @@ fn leader(quorum: Option<&RedisQuorum>) -> Option<String> {
 
 fn up(nodes: &[NodeStatus]) -> usize {
     nodes.iter().filter(|node| node.state == NodeState::Up).count()
+}
+
+fn shows_majority(nodes: &[NodeStatus]) -> bool {
+    up(nodes) * 2 > nodes.len()
 }
 
 fn version(quorum: &RedisQuorum) -> Option<u64> {

@@ -28,7 +28,8 @@ const FIRST_CLAIM_AFTER: Millis = Millis(1000);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Name {
     /// Until when this replica may end terms, because the API server has named it since the lock was lost: one lock duration
-    /// from before the read on. Another replica that leads earlier is named earlier, which ends this right.
+    /// from before the read on. Another replica that leads earlier is named earlier, which ends this right. One that only claims the
+    /// name does not: then this replica contradicts, and goes on until its name is confirmed again.
     confirmed_until: Option<Time>,
     /// When the read under way was sent.
     reading_since: Option<Time>,
@@ -47,6 +48,8 @@ pub(super) struct Name {
 pub(super) struct WithoutLock<'a> {
     /// The replica in `RedisQuorum.status.leader`.
     pub named: Option<&'a str>,
+    /// Whether the status that names it shows a majority.
+    pub shows_majority: bool,
     /// This replica.
     pub instance: &'a str,
     pub api_answered_at: Option<Time>,
@@ -78,15 +81,18 @@ impl Name {
         let &WithoutLock { named, instance, quorum_lost_since, seen_other, mut authority, .. } = situation;
         let is_named = named == Some(instance);
         let other_is_named = named.is_some() && !is_named;
+        let other_claims = other_is_named && !situation.shows_majority && quorum_lost_since.is_some();
         if is_named {
             self.contradicts_until = None;
         } else {
-            if other_is_named && quorum_lost_since.is_some() && authority == Authority::End && !seen_other {
+            let ends = authority == Authority::End && self.contradicts_until.is_none();
+            if other_is_named && quorum_lost_since.is_some() && ends && !seen_other {
                 // If the other replica has the lock, it writes its name again, and then this replica follows.
                 self.claim(now, named, out);
                 self.contradicts_until = Some(now + CONTRADICTED_WITHIN);
+                self.confirmed_until = Some(now + CONTRADICTED_WITHIN + READ_AGAIN);
             }
-            self.confirmed_until = None;
+            self.confirmed_until = self.confirmed_until.filter(|_| other_claims);
         }
         let contradicts_until = self.contradicts_until.filter(|until| now < *until);
         if seen_other || (other_is_named && contradicts_until.is_none()) {
@@ -110,7 +116,12 @@ impl Name {
                     self.read(now, out);
                 }
             }
-            (Some(_), Some(until)) => out.wake_at(until),
+            (Some(_), Some(until)) => {
+                if self.confirmed_until.is_some() {
+                    authority = Authority::End;
+                }
+                out.wake_at(until);
+            }
             (Some(since), None) => self.claim_later(now, since, situation, out),
             (None, _) => *self = self.unclaimed(),
         }

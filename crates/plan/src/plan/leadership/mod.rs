@@ -170,6 +170,7 @@ impl Leadership {
     fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
         let situation = WithoutLock {
             named: facts.named.as_deref(),
+            shows_majority: facts.shows_majority,
             instance: &self.holder.pod,
             api_answered_at: facts.api_answered_at,
             quorum_lost_since: self.quorum_lost_since,

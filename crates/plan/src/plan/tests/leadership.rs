@@ -1,5 +1,6 @@
 //! One replica in the election of a leader.
 
+mod claims;
 mod reads;
 
 use super::*;
@@ -227,129 +228,11 @@ fn while_the_quorum_is_lost_the_named_replica_ends_after_a_fresh_read() {
     replica.reads_own_name();
     assert_eq!(replica.machine.authority(), Authority::End);
     // It was only cut off: another replica was elected.
-    replica.facts.named = Some("operator-1".into());
+    (replica.facts.named, replica.facts.shows_majority) = (Some("operator-1".into()), true);
     replica.turn();
     assert_eq!(replica.machine.authority(), Authority::Renew, "it ends nothing more");
     replica.pass(5000);
     assert_eq!(replica.machine.authority(), Authority::Follow);
-}
-
-/// Without a majority of its nodes, or when this replica cannot open it: then the named one may still lead.
-#[test]
-fn a_dead_leader_is_replaced_by_name_while_the_quorum_is_lost() {
-    for opens in [true, false] {
-        let mut replica = Replica::new();
-        if !opens {
-            replica.facts.quorum = None;
-        }
-        replica.facts.named = Some("operator-1".into());
-        replica.facts.quorum_lost = true;
-        replica.turn();
-        assert_eq!(replica.machine.authority(), Authority::Follow);
-        replica.pass(9_999);
-        replica.answer();
-        assert!(!replica.effects.contains(&LeadershipEffect::Claim));
-        replica.pass(1);
-        assert!(replica.effects.contains(&LeadershipEffect::Claim));
-        replica.pass(1000);
-        assert!(!replica.effects.contains(&LeadershipEffect::Claim), "once");
-        replica.facts.named = Some(ME.into());
-        replica.turn();
-        replica.reads_own_name();
-        assert_eq!(replica.machine.authority(), Authority::Follow, "a leader that lives may still contradict");
-        replica.pass(4000);
-        replica.reads_own_name();
-        assert_eq!(replica.machine.authority(), Authority::End);
-        assert!(opens || !replica.wants());
-    }
-}
-
-/// Without a connection to the quorum, it makes no other call.
-#[test]
-fn a_replica_asks_for_an_answer_of_the_api_server_before_it_claims() {
-    let mut replica = Replica::new();
-    (replica.facts.quorum, replica.facts.api_answered_at) = (None, None);
-    replica.facts.named = Some("operator-1".into());
-    replica.facts.quorum_lost = true;
-    replica.turn();
-    assert_eq!(replica.pass(10_000), [LeadershipEffect::Probe]);
-    replica.facts.api_answered_at = Some(replica.now);
-    assert_eq!(replica.pass(1000), [LeadershipEffect::Claim]);
-}
-
-#[test]
-fn a_claim_that_is_contradicted_is_repeated_ever_later() {
-    let mut replica = Replica::new();
-    replica.facts.named = Some("operator-1".into());
-    replica.facts.quorum_lost = true;
-    replica.turn();
-    let mut pauses = Vec::new();
-    let mut since = replica.now;
-    for _ in 0..160 {
-        replica.facts.api_answered_at = Some(replica.now);
-        replica.pass(1000);
-        if replica.effects.contains(&LeadershipEffect::Claim) {
-            pauses.push(replica.now.since(since).0 / 1000);
-            since = replica.now;
-        }
-        assert_eq!(replica.machine.authority(), Authority::Follow);
-    }
-    assert_eq!(pauses, [10, 20, 40, 80]);
-}
-
-#[test]
-fn the_replica_that_ends_terms_contradicts_a_claim_once() {
-    let mut replica = Replica::cut_off();
-    replica.reads_own_name();
-    assert_eq!(replica.machine.authority(), Authority::End);
-    replica.facts.named = Some("operator-1".into());
-    assert_eq!(replica.turn(), [LeadershipEffect::Claim, LeadershipEffect::Authority(Authority::Renew)]);
-    assert_eq!(replica.pass(4999), []);
-    let follow = [LeadershipEffect::Authority(Authority::Follow)];
-    assert_eq!(replica.pass(1), follow, "the other one has the lock: this one is only cut off");
-}
-
-#[test]
-fn a_contradicting_replica_keeps_its_terms_until_a_second_claim() {
-    let mut replica = Replica::cut_off();
-    replica.reads_own_name();
-    for (named, authority) in
-        [("operator-1", Authority::Renew), (ME, Authority::Renew), ("operator-1", Authority::Follow)]
-    {
-        replica.facts.named = Some(named.into());
-        replica.turn();
-        assert_eq!(replica.machine.authority(), authority, "{named}");
-    }
-}
-
-#[test]
-fn a_follower_that_saw_the_lock_of_a_dead_leader_can_replace_it() {
-    let mut replica = Replica::contending();
-    replica.view(refused_by_other());
-    replica.facts.named = Some("operator-1".into());
-    replica.facts.quorum_lost = true;
-    replica.turn();
-    replica.pass(10_000);
-    assert!(replica.effects.contains(&LeadershipEffect::Claim), "{:?}", replica.effects);
-    replica.facts.named = Some(ME.into());
-    replica.pass(5000);
-    assert!(replica.effects.contains(&LeadershipEffect::ReadQuorum));
-    replica.reads_own_name();
-    assert_eq!(replica.effects, [LeadershipEffect::Authority(Authority::End)]);
-    assert_eq!(replica.turn(), [], "the lock that it saw before the read says nothing");
-    let by = Stored { attempt: Attempt(100), ..*refused_by_other().refused_by.unwrap() };
-    replica.view(View { refused_by: Some(Box::new(by)), ..refused_by_other() });
-    assert_eq!(replica.machine.authority(), Authority::Follow, "another lock does");
-}
-
-#[test]
-fn where_nobody_was_ever_named_a_replica_claims_soon() {
-    let mut replica = Replica::new();
-    replica.facts.quorum_lost = true;
-    replica.turn();
-    replica.pass(1000);
-    replica.answer();
-    assert!(replica.effects.contains(&LeadershipEffect::Claim));
 }
 
 #[test]

@@ -10,22 +10,31 @@ use crate::chaos::swarm::Swarm;
 use crate::redis::clock::{MILLI, SECOND};
 use crate::world::World;
 
-/// The default durations of a lease, in seconds.
-const LEASE: u64 = 30;
-const GRACE: u64 = 10;
+/// The duration of a lease and the time that its workload needs to stop, in seconds.
+#[derive(Clone, Copy)]
+struct Durations {
+    lease: u64,
+    renew: u64,
+    grace: u64,
+}
+
+/// The defaults. The others end while the second replica claims the name of the leader: 10 s and 30 s after the cut.
+const DEFAULT: Durations = Durations { lease: 30, renew: 5, grace: 10 };
+const DURING_A_CLAIM: [Durations; 2] =
+    [Durations { lease: 20, renew: 2, grace: 5 }, Durations { lease: 42, renew: 5, grace: 5 }];
 
 /// Two clusters with this number of replicas each, and a workload that runs in one of them.
-fn of_two_clusters(each: usize) -> Swarm {
+fn of_two_clusters(each: usize, Durations { lease, renew, grace }: Durations) -> Swarm {
     let mut swarm = calm((0..2 * each).map(|process| process % 2).collect());
-    (swarm.specs[0].lease, swarm.specs[0].renew, swarm.specs[0].grace) = (LEASE, 5000, GRACE);
-    swarm.longest = Millis(LEASE * 1000);
+    (swarm.specs[0].lease, swarm.specs[0].renew, swarm.specs[0].grace) = (lease, renew * 1000, grace);
+    swarm.longest = Millis(lease * 1000);
     swarm.command_timeout = Millis(500);
     (swarm.elects, swarm.clustered) = (true, 0b001);
     swarm
 }
 
-fn the_workload_stops_in_time(seed: u64, each: usize) -> Outcome {
-    let mut world = World::scenario(of_two_clusters(each), seed, &[]);
+fn the_workload_stops_in_time(seed: u64, each: usize, durations: Durations) -> Outcome {
+    let mut world = World::scenario(of_two_clusters(each, durations), seed, &[]);
     let runs = |world: &World, cluster: usize| world.apis[cluster].workload_of(0).is_some_and(|one| replicas(one) > 0);
     let settled = |world: &World| {
         world.holding(0).is_some_and(|holding| runs(world, holding.cluster) && !runs(world, 1 - holding.cluster))
@@ -39,7 +48,7 @@ fn the_workload_stops_in_time(seed: u64, each: usize) -> Outcome {
         world.isolate(process, true);
     }
     // The last renewal was before, and the stop is due one stop budget before the end of the lease.
-    let within = (LEASE - GRACE) * SECOND;
+    let within = (durations.lease - durations.grace) * SECOND;
     let otherwise = format!("cluster {cluster} still runs its workload {within} µs after the cut");
     world.reach(within, |world| !runs(world, cluster), &otherwise)?;
     world.reach(60 * SECOND, |world| runs(world, 1 - cluster), "the other cluster does not run the workload")?;
@@ -53,7 +62,7 @@ fn the_workload_stops_in_time(seed: u64, each: usize) -> Outcome {
 /// A workload ran before its term. The process crashes after the publication and before its first write to the workload. The next
 /// process reaches no Redis node, or somebody has suspended the lease.
 fn a_workload_without_a_mark_stops(seed: u64, is_suspended: bool) -> Outcome {
-    let mut world = World::scenario(of_two_clusters(1), seed, &[]);
+    let mut world = World::scenario(of_two_clusters(1, DEFAULT), seed, &[]);
     let runs = |world: &World, cluster: usize| world.apis[cluster].workload_of(0).is_some_and(|one| replicas(one) > 0);
     for cluster in [0, 1] {
         world.set_replicas(cluster, 0, RUNNING);
@@ -70,7 +79,7 @@ fn a_workload_without_a_mark_stops(seed: u64, is_suspended: bool) -> Outcome {
     world.isolate(cluster, !is_suspended);
     world.restart(cluster, SECOND);
     // One lease after its start, the process gives up a term that no quorum confirms. The lock of the leader lasts 5 s.
-    let within = if is_suspended { 10 } else { LEASE + 5 };
+    let within = if is_suspended { 10 } else { DEFAULT.lease + 5 };
     let otherwise = format!("cluster {cluster} still runs its workload");
     world.reach(within * SECOND, |world| !runs(world, cluster), &otherwise)
 }
@@ -85,6 +94,9 @@ fn a_workload_that_only_the_status_names_stops_when_its_term_ends() {
 #[test]
 fn a_cluster_without_redis_stops_its_workload_before_another_starts_it() {
     for each in [1, 2] {
-        all_pass(1..=40, |seed| the_workload_stops_in_time(seed, each));
+        all_pass(1..=40, |seed| the_workload_stops_in_time(seed, each, DEFAULT));
+    }
+    for durations in DURING_A_CLAIM {
+        all_pass(1..=40, |seed| the_workload_stops_in_time(seed, 2, durations));
     }
 }
