@@ -97,8 +97,8 @@ fn bugs_in_the_lock_of_a_program_are_found() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     // Few seeds find these bugs. The search begins shortly before one that found it.
     let first = |bug| match bug {
-        Bug::Core(Mutant::ExpiryUnchecked) => 5716,
-        Bug::Core(Mutant::LostLockContinues) => 880,
+        Bug::Core(Mutant::ExpiryUnchecked) => 6470,
+        Bug::Core(Mutant::LostLockContinues) => 1130,
         _ => 1,
     };
     search::all_are_found(world, bugs(), first, 1000);
