@@ -31,6 +31,9 @@ pub(super) struct Name {
     /// from before the read on. Another replica that leads earlier is named earlier, which ends this right. One that only claims the
     /// name does not: then this replica contradicts, and goes on until its name is confirmed again.
     confirmed_until: Option<Time>,
+    /// Whether a contradiction has extended this right since the last read that confirmed it. It does so once: two replicas that both have
+    /// the right would write their names for ever.
+    is_extended: bool,
     /// When the read under way was sent.
     reading_since: Option<Time>,
     read_again_at: Option<Time>,
@@ -90,7 +93,11 @@ impl Name {
                 // If the other replica has the lock, it writes its name again, and then this replica follows.
                 self.claim(now, named, out);
                 self.contradicts_until = Some(now + CONTRADICTED_WITHIN);
-                self.confirmed_until = Some(now + CONTRADICTED_WITHIN + READ_AGAIN);
+                // A replica that was paused has no right any more.
+                let right = self.confirmed_until.filter(|until| now < *until);
+                let extended = right.map(|_| now + CONTRADICTED_WITHIN + READ_AGAIN);
+                self.confirmed_until = if self.is_extended { right } else { extended };
+                self.is_extended = true;
             }
             self.confirmed_until = self.confirmed_until.filter(|_| other_claims);
         }
@@ -117,8 +124,9 @@ impl Name {
                 }
             }
             (Some(_), Some(until)) => {
-                if self.confirmed_until.is_some() {
+                if let Some(until) = self.confirmed_until.filter(|until| now < *until) {
                     authority = Authority::End;
+                    out.wake_at(until);
                 }
                 out.wake_at(until);
             }
@@ -173,7 +181,9 @@ impl Name {
             self.read_again_at = Some(at);
             return false;
         }
-        self.confirmed_until = sent_at.filter(|_| is_named).map(|sent_at| sent_at + LEADER_LEASE);
-        self.confirmed_until.is_some()
+        // Otherwise the next turn sees who is named, and whether that one leads.
+        let Some(sent_at) = sent_at.filter(|_| is_named) else { return false };
+        (self.confirmed_until, self.is_extended) = (Some(sent_at + LEADER_LEASE), false);
+        true
     }
 }

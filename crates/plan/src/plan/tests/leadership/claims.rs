@@ -118,6 +118,35 @@ fn a_replica_that_contradicts_a_claim_goes_on_to_end_terms() {
     assert_eq!(replica.machine.authority(), Authority::Follow, "the other one may end terms now");
 }
 
+/// Otherwise two replicas that both have the right, because a write was slow, would take the name from each other for ever.
+#[test]
+fn a_contradiction_extends_the_right_to_end_terms_once() {
+    let mut replica = Replica::cut_off();
+    replica.reads_own_name();
+    let began = replica.now;
+    let mut ended = None;
+    for step in 0..20 {
+        replica.facts.named = Some(if step % 2 == 0 { "operator-1" } else { ME }.into());
+        replica.pass(500);
+        if replica.machine.authority() != Authority::End {
+            ended.get_or_insert(replica.now);
+        }
+    }
+    let lasted = ended.expect("it ends").since(began);
+    assert!(lasted <= Millis(7000), "{lasted:?}");
+}
+
+/// Another replica may lead by then.
+#[test]
+fn a_replica_whose_right_has_ended_gets_it_back_only_by_a_read() {
+    let mut replica = Replica::cut_off();
+    replica.reads_own_name();
+    replica.now += Millis(6000);
+    replica.facts.named = Some("operator-1".into());
+    replica.turn();
+    assert_eq!(replica.machine.authority(), Authority::Renew);
+}
+
 #[test]
 fn a_follower_that_saw_the_lock_of_a_dead_leader_can_replace_it() {
     let mut replica = Replica::contending();
