@@ -148,13 +148,14 @@ async fn the_end_of_a_guard_that_deletes_no_keys_costs_a_request_no_attempt() {
     let lost = once(&locker, "lost").max_hold(ms(20)).acquire().await.unwrap();
     let kept = once(&locker, "kept").hold_at_least(LONGEST).acquire().await.unwrap();
     let waiting = ["abandoned", "lost", "kept"].map(waits);
+    // Nothing tells that a request has been refused once. One that begins later makes the test easier, not wrong.
     tokio::time::sleep(ms(100)).await;
     abandoned.abandon();
     assert_eq!(lost.lost().await, Lost::MaxHold);
     drop(lost);
     assert!(matches!(kept.release().await, Released::Kept { .. }));
+    // That nothing happens shows only after a while. The keys live for longer than this.
     tokio::time::sleep(ms(200)).await;
-    // The keys live for longer than this.
     assert_eq!(waiting.map(|waiting| waiting.is_finished()), [false; 3]);
 }
 
