@@ -67,7 +67,7 @@ impl World {
             let state = self.apis[cluster].list(back);
             (stream.sent, stream.listed) = (state.version, true);
             let later = self.apis[cluster].changes_since(state.version);
-            let is_stale = later.is_some_and(|mut changes| changes.any(|change| change.kind() == kind));
+            let is_stale = later.is_none_or(|mut changes| changes.any(|change| change.kind() == kind));
             if kind == Kind::Pods {
                 // The watch has the whole list now. The index gets it later.
                 let lists = self.processes[process].engine.index().pod_lists();
@@ -80,10 +80,13 @@ impl World {
                 stream.sent = self.apis[cluster].state.version;
             }
         }
-        let missed: Vec<Change> = match self.apis[cluster].changes_since(stream.sent) {
-            Some(changes) => changes.filter(|change| change.kind() == kind).cloned().collect(),
-            None => Vec::new(),
+        let Some(changes) = self.apis[cluster].changes_since(stream.sent) else {
+            // The list was older than all that the log has: the watch from its version is refused, and the client lists again.
+            self.processes[process].streams[kind as usize] = Stream { open: false, listed: false, ..stream };
+            let pause = self.rng.between(100, 1000) * MILLI;
+            return self.later(process, pause, Inside::WatchOpen(kind));
         };
+        let missed: Vec<Change> = changes.filter(|change| change.kind() == kind).cloned().collect();
         for change in missed {
             self.send_step(process, kind, &mut stream, Step::Changed(change));
         }
