@@ -80,18 +80,23 @@ impl World {
         }
     }
 
+    /// Counts an effect of the process that the scenario crashes, and whether it crashes before this one.
+    pub fn crashes_before_effect(&mut self, process: usize) -> bool {
+        let Some((_, at)) = self.crash_before.filter(|(crashes, _)| *crashes == process) else { return false };
+        self.effects += 1;
+        let crashes = self.effects == at;
+        if crashes {
+            self.crash(process);
+            self.after(200 * MILLI, Event::Start(process));
+        }
+        crashes
+    }
+
     /// Between any two effects the process may crash or pause, because of the scenario or a fault.
     pub fn before_effect(&mut self, process: usize, uid: u32, node: Option<usize>) -> BeforeEffect {
         let boot = self.processes[process].boot;
-        if let Some((crashes, at)) = self.crash_before
-            && process == crashes
-        {
-            self.effects += 1;
-            if self.effects == at {
-                self.crash(process);
-                self.after(200 * MILLI, Event::Start(process));
-                return BeforeEffect::Crashed;
-            }
+        if self.crashes_before_effect(process) {
+            return BeforeEffect::Crashed;
         }
         if self.chaos && !self.swarm.faults.is_empty() {
             let fault = if self.rng.permille(self.swarm.effect_faults) {

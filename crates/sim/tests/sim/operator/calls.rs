@@ -32,6 +32,9 @@ impl World {
         let until = self.decides_until(process);
         self.processes[process].calls.decides_until(QUORUM, until);
         while let Some(effect) = self.processes[process].calls.poll_effect(now) {
+            if self.crashes_before_effect(process) {
+                return;
+            }
             match effect {
                 Effect::Send(number, request) => {
                     self.sees_request(process, &request);

@@ -125,6 +125,7 @@ impl World {
                 Some(uid) if matches!(effect, Effect::Lease(..) | Effect::Call(..)) => {
                     self.perform(process, Polled::Engine(uid, effect));
                 }
+                _ if self.crashes_before_effect(process) => {}
                 _ => self.carry_out_other(process, effect),
             }
         }

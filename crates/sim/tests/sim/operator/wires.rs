@@ -73,6 +73,9 @@ impl World {
         while self.polls_on(process, boot, "a wire") {
             let poll = || self.processes[process].peers.get_mut(node)?.wire.poll_effect();
             let Some(effect) = again.take().or_else(poll) else { return };
+            if self.crashes_before_effect(process) {
+                return;
+            }
             match effect {
                 Effect::Send(id) => self.post(process, node, id),
                 Effect::Load => {
