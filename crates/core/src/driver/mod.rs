@@ -233,7 +233,7 @@ impl Driver {
     fn command(&mut self, now: Time, mut command: Command, fresh: Option<Fresh>, turns: &mut Turns) {
         match &mut command {
             Command::Want(holder) if !self.may_attempt(now, holder, fresh, turns) => return,
-            Command::Adopt(_) => return self.begin(now, command.into(), turns),
+            Command::Adopt(_) | Command::AdoptOverrun(_) => return self.begin(now, command.into(), turns),
             Command::TryNow if self.running().is_some() => return self.begin(now, command.into(), turns),
             Command::Release { .. } => {
                 // The lease may have noticed a loss that the program does not know.

@@ -44,6 +44,9 @@ pub enum Command {
     ReadKeys,
     /// Continue a term that the status names as active. Ignored while a term runs.
     Adopt(TermId),
+    /// The same for a term that this process has dropped because it could not confirm it for a whole lease. If no majority answers
+    /// the first round in which this process may end the term, it ends at once.
+    AdoptOverrun(TermId),
     /// The status says that the term of this attempt is not confirmed, so that a process that can confirm it may
     /// contradict. An unconfirmed term is not given up before that. Ignored unless it is [`Standing::Uncertain`].
     ///

@@ -68,7 +68,8 @@ impl Lease {
                 }
             }
             Command::ReadKeys => self.read_keys(now),
-            Command::Adopt(id) => self.adopt(now, id),
+            Command::Adopt(id) => self.adopt(now, id, false),
+            Command::AdoptOverrun(id) => self.adopt(now, id, true),
             Command::UnconfirmedShown(attempt) => {
                 if let Some(term) = self.term_of(attempt) {
                     term.unconfirmed_shown(now);

@@ -297,14 +297,14 @@ impl Lease {
     }
 
     /// Adopts a term, unless this process runs one or ends this one: then it knows more than the status.
-    fn adopt(&mut self, now: Time, id: TermId) {
+    fn adopt(&mut self, now: Time, id: TermId, is_overrun: bool) {
         let ends = self.ending.as_ref().is_some_and(|ending| ending.view().id.attempt == id.attempt);
         if self.term.is_some() || ends {
             return;
         }
         self.abandon(now);
         (self.wanted, self.key_read) = (None, None);
-        self.term = Some(Term::adopted(&self.context.config, id, now));
+        self.term = Some(Term::adopted(&self.context.config, id, now, is_overrun));
     }
 
     /// Nothing that began before now counts: the clock by which its deadlines were set may have stood still.
@@ -382,7 +382,7 @@ impl Lease {
             let is_published = !term.is_publishing();
             let (id, _, keys_until) = term.ends();
             if is_published && self.context.config.deadline == OnDeadline::Unconfirm {
-                self.adopt(now, id);
+                self.adopt(now, id, false);
             } else {
                 // The times of the old machine may be wrong, but no key of the term can last longer than this.
                 let until = keys_until.max(now + self.context.config.longest_life());

@@ -33,6 +33,8 @@ pub(super) struct Keeper {
     last_end_was_proven: bool,
     /// The term that the status calls unconfirmed, and since when.
     unconfirmed: Option<(Attempt, Time)>,
+    /// The term that was dropped because no majority had confirmed it for one lease.
+    dropped: Option<Attempt>,
 }
 
 impl Keeper {
@@ -94,6 +96,9 @@ impl Keeper {
         if !matches!(view.standing, Standing::Uncertain(_)) {
             // If the machine doubts anew, it waits to hear again that the status says so.
             self.unconfirmed = None;
+        }
+        if matches!(view.standing, Standing::Held(_)) {
+            self.dropped = None;
         }
         link.show(view);
         if let Some(notice) = notice {
@@ -166,7 +171,7 @@ impl Keeper {
         if now < until {
             return out.wake_at(until);
         }
-        self.link = None;
+        (self.link, self.dropped) = (None, Some(attempt));
         self.terms = ObservedTerms::default();
         out.emit(Command::Close);
     }
@@ -224,7 +229,8 @@ impl Keeper {
         if recorded.active && revoked.is_none() {
             // Until the machine's view contains the term, nothing is decided about it.
             if link.requested_adoption.replace(term.attempt) != Some(term.attempt) {
-                out.emit(Command::Adopt(term));
+                let is_overrun = self.dropped == Some(term.attempt);
+                out.emit(if is_overrun { Command::AdoptOverrun(term) } else { Command::Adopt(term) });
             }
             return;
         }

@@ -153,7 +153,7 @@ impl Keeper {
                     self.stand = Stand::Idle;
                 }
             }
-            Command::Adopt(term) => self.adopt(term),
+            Command::Adopt(term) | Command::AdoptOverrun(term) => self.adopt(term),
             Command::UnconfirmedShown(_) => self.is_shown |= matches!(self.stand, Stand::Uncertain(_)),
             Command::KeptElsewhere(_) => {
                 if let Stand::Uncertain(term) = self.stand {

@@ -43,9 +43,9 @@ enum Overrun {
 
 impl Phase {
     /// The status names the term; nothing else is known of it.
-    fn unconfirmed(config: &Config, now: Time) -> Self {
+    fn unconfirmed(config: &Config, now: Time, overrun: Overrun) -> Self {
         let (unconfirmed_at, ends_at) = (now + config.renew_interval, now + config.longest_life());
-        Self::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None, overrun: Overrun::No }
+        Self::Adopting { unconfirmed_at, ends_at, overdue: false, shown: None, overrun }
     }
 }
 
@@ -96,10 +96,11 @@ impl Term {
         }
     }
 
-    pub fn adopted(config: &Config, id: TermId, now: Time) -> Self {
+    pub fn adopted(config: &Config, id: TermId, now: Time, is_overrun: bool) -> Self {
+        let overrun = if is_overrun { Overrun::Yes } else { Overrun::No };
         Self {
             view: TermView { id, valid_until: None, stop_at: None, failed_rounds: 0 },
-            phase: Phase::unconfirmed(config, now),
+            phase: Phase::unconfirmed(config, now, overrun),
             nodes: Joins::all_hold(config.quorum),
             extension: None,
             next_round_at: now,
@@ -141,7 +142,7 @@ impl Term {
 
     /// Continues as after a restart: a strict extension decides whether the term still runs.
     fn unconfirm(&mut self, config: &Config, now: Time) {
-        self.phase = Phase::unconfirmed(config, now);
+        self.phase = Phase::unconfirmed(config, now, Overrun::No);
         self.view.valid_until = None;
         self.view.stop_at = None;
         self.next_round_at = self.next_round_at.min(now);

@@ -126,3 +126,20 @@ fn try_now_begins_the_next_round_at_once_after_a_failed_one() {
     scenario.give(Command::TryNow);
     assert_eq!(scenario.sent, []);
 }
+
+#[test]
+fn an_overrun_term_ends_after_one_round_without_a_majority() {
+    for answers in [false, true] {
+        let (mut scenario, id) = Scenario::holding();
+        scenario.restart(Config { deadline: OnDeadline::Unconfirm, ..config() });
+        scenario.links = [Link::Down; 3];
+        scenario.give(Command::AdoptOverrun(id.clone()));
+        scenario.pass(20_000);
+        assert_eq!(scenario.end_reason(), None, "it has no right to end it");
+        scenario.links = [if answers { Link::Up } else { Link::Down }; 3];
+        scenario.give(Command::Configure(Box::new(config())));
+        scenario.pass(config().command_timeout.0 + 1);
+        assert_eq!(scenario.end_reason(), (!answers).then_some(EndReason::Deadline));
+        assert_eq!(matches!(scenario.standing(), Standing::Held(_)), answers, "{:?}", scenario.standing());
+    }
+}

@@ -107,6 +107,26 @@ fn a_term_that_stays_unconfirmed_for_one_lease_is_dropped_by_a_replica_that_does
     assert!(!story.wants(&Effect::Keeper(Command::Close)), "a majority confirmed it in between");
 }
 
+/// Otherwise a longer outage would give the term one more lease.
+#[test]
+fn a_term_that_was_dropped_is_adopted_as_overrun_by_a_replica_that_never_followed() {
+    for (follows, overrun) in [(false, true), (true, false)] {
+        let mut story = Story::held_by_a();
+        story.facts.authority = Authority::Renew;
+        story.view(uncertain(term(1, 7, "a")));
+        story.pass(LEASE + LEASE / 10);
+        assert!(story.wants(&Effect::Keeper(Command::Close)), "{:?}", story.effects);
+        if follows {
+            story.facts.authority = Authority::Follow;
+            story.turn();
+        }
+        story.facts.authority = Authority::End;
+        story.turn();
+        let adopts = if overrun { Command::AdoptOverrun } else { Command::Adopt };
+        assert!(story.wants(&Effect::Keeper(adopts(term(1, 7, "a")))), "{:?}", story.effects);
+    }
+}
+
 /// Nobody could publish its term: it would be renewed for one lease and then be left to its TTL.
 #[test]
 fn a_replica_that_stops_leading_gives_up_its_attempt() {

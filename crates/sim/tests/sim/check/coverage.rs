@@ -144,7 +144,7 @@ impl Sight {
             Command::Close | Command::Prove | Command::KeepKeysFor(_) | Command::Release { .. } => Self::Opened,
             Command::Want(_) => Self::Wanted,
             Command::Forget | Command::Retire => Self::Forgot,
-            Command::Adopt(_) => Self::Adopted,
+            Command::Adopt(_) | Command::AdoptOverrun(_) => Self::Adopted,
             Command::ReadKeys => Self::KeysRead,
             Command::UnconfirmedShown(_) => Self::UnconfirmedShown,
             Command::KeptElsewhere(_) => Self::KeptElsewhere,

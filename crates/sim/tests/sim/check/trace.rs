@@ -45,7 +45,7 @@ pub enum Note<'a> {
 pub enum Brief {
     Open,
     Want(u32),
-    Adopt(Attempt),
+    Adopt(Attempt, &'static str),
     End(Attempt, bool),
     Command(&'static str),
     WriteStatus(Priority, Option<String>, Option<String>),
@@ -91,7 +91,8 @@ impl Brief {
     fn of_command(command: &Command) -> Self {
         match command {
             Command::Want(holder) => Self::Want(objects::number(&holder.0)),
-            Command::Adopt(term) => Self::Adopt(term.attempt),
+            Command::Adopt(term) => Self::Adopt(term.attempt, ""),
+            Command::AdoptOverrun(term) => Self::Adopt(term.attempt, "overrun"),
             Command::End { term, proof } => Self::End(term.attempt, *proof),
             Command::Forget => Self::Command("forget"),
             Command::UnconfirmedShown(_) => Self::Command("unconfirmed shown"),

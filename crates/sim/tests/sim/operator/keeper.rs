@@ -95,7 +95,7 @@ impl World {
             jumped_at: self.processes[process].judge.jumped_at(),
             proposal: self.proposal(process),
         });
-        if wants || matches!(command, Command::Adopt(_)) {
+        if wants || matches!(command, Command::Adopt(_) | Command::AdoptOverrun(_)) {
             self.crowd(process);
         }
         let before = self.sees_command(process, serial, &command);
