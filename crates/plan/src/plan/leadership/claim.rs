@@ -18,6 +18,11 @@ pub(super) const READ_AGAIN: Millis = Millis(1000);
 const CLAIM_AFTER: Backoff = Backoff::exponential(10_000, 640_000, 0);
 /// A running leader contradicts a claim within this time.
 const CONTRADICTED_WITHIN: Millis = Millis(5000);
+/// How long a contradiction extends the right to end terms: until a read after it counts.
+const EXTENSION: Millis = Millis(CONTRADICTED_WITHIN.0 + READ_AGAIN.0);
+/// How long after the end of its authority contradictions can extend the right at most. Several replicas may claim the name one after
+/// another. But two replicas that both have the right would write their names for ever.
+const MOST_EXTENSION: Millis = Millis(2 * EXTENSION.0);
 /// How long before the end of its authority the replica reads the name again.
 const CONFIRMED_AGAIN: Millis = Millis(LEADER_LEASE.0 / 2);
 /// How long the quorum must be lost if the status has never named a leader: the nodes of a new quorum do not vote for a
@@ -31,15 +36,18 @@ pub(super) struct Name {
     /// from before the read on. Another replica that leads earlier is named earlier, which ends this right. One that only claims the
     /// name does not: then this replica contradicts, and goes on until its name is confirmed again.
     confirmed_until: Option<Time>,
-    /// Whether a contradiction has extended this right since the last read that confirmed it. It does so once: two replicas that both have
-    /// the right would write their names for ever.
-    is_extended: bool,
+    /// Until when contradictions can extend this right before the next read that confirms it.
+    extended_until: Option<Time>,
+    /// Whether this replica has contradicted a claim without this right, which it does once before the next read that confirms it.
+    is_spent: bool,
     /// When the read under way was sent.
     reading_since: Option<Time>,
     read_again_at: Option<Time>,
     /// When this replica claimed the name, if it did.
     claimed_at: Option<Time>,
-    /// The number of claims.
+    /// Since when the API server has answered, while a claim is due soon.
+    answers_since: Option<Time>,
+    /// The number of claims. All contradictions of one claim count as one.
     claims: u32,
     /// Whether the status named no leader before the newest claim, so that no replica can contradict it.
     was_free: bool,
@@ -88,16 +96,17 @@ impl Name {
         if is_named {
             self.contradicts_until = None;
         } else {
-            let ends = authority == Authority::End && self.contradicts_until.is_none();
-            if other_is_named && quorum_lost_since.is_some() && ends && !seen_other {
-                // If the other replica has the lock, it writes its name again, and then this replica follows.
-                self.claim(now, named, out);
+            // If the other replica has the lock, it writes its name again, and then this replica follows.
+            let contradicts = match authority {
+                Authority::End => other_is_named && quorum_lost_since.is_some(),
+                // It led until now, and the read that confirms its name had no answer yet.
+                Authority::Lead | Authority::Renew => other_claims && !self.is_spent,
+                Authority::Follow => false,
+            };
+            if contradicts && self.contradicts_until.is_none() && !seen_other {
                 self.contradicts_until = Some(now + CONTRADICTED_WITHIN);
-                // A replica that was paused has no right any more.
-                let right = self.confirmed_until.filter(|until| now < *until);
-                let extended = right.map(|_| now + CONTRADICTED_WITHIN + READ_AGAIN);
-                self.confirmed_until = if self.is_extended { right } else { extended };
-                self.is_extended = true;
+                self.claims = self.claims.saturating_add(1);
+                self.contradict(now, out);
             }
             self.confirmed_until = self.confirmed_until.filter(|_| other_claims);
         }
@@ -124,9 +133,14 @@ impl Name {
                 }
             }
             (Some(_), Some(until)) => {
-                if let Some(until) = self.confirmed_until.filter(|until| now < *until) {
+                if self.confirmed_until.is_some_and(|confirmed| now < confirmed) {
                     authority = Authority::End;
-                    out.wake_at(until);
+                    match self.claimed_at.map(|at| at + READ_AGAIN) {
+                        // The write failed, or another replica has claimed the name since.
+                        Some(at) if at <= now => self.contradict(now, out),
+                        at => at.into_iter().for_each(|at| out.wake_at(at)),
+                    }
+                    self.confirmed_until.into_iter().for_each(|confirmed| out.wake_at(confirmed));
                 }
                 out.wake_at(until);
             }
@@ -139,23 +153,46 @@ impl Name {
     /// Writes this replica as leader in place of one that may have died, so that the terms of the dead one are shown as
     /// ended. If that leader still runs and only this replica has lost the quorum, the leader contradicts.
     fn claim_later(&mut self, now: Time, since: Time, situation: &WithoutLock<'_>, out: &mut Output<LeadershipEffect>) {
-        let pause = CLAIM_AFTER.delay(self.claims.saturating_add(1));
-        let pause = if situation.named.is_some() { pause } else { FIRST_CLAIM_AFTER };
+        let is_free = situation.named.is_none();
+        let pause = if is_free { FIRST_CLAIM_AFTER } else { CLAIM_AFTER.delay(self.claims.saturating_add(1)) };
         let claim_at = self.claimed_at.unwrap_or(since) + pause;
-        if now < claim_at {
-            return out.wake_at(claim_at);
+        let asks_at = if is_free { claim_at } else { claim_at - CONTRADICTED_WITHIN };
+        if now < asks_at {
+            return out.wake_at(asks_at);
         }
-        if situation.api_answered_at.is_some_and(|answered| answered >= since) {
+        let answered = situation.api_answered_at.filter(|answered| *answered >= since);
+        // After an outage of the API server, a running leader must first read its name and write that the quorum is lost.
+        let answers = answered.filter(|answered| now < *answered + CONTRADICTED_WITHIN);
+        self.answers_since = answers.map(|_| self.answers_since.unwrap_or(now));
+        let settled = self.answers_since.is_some_and(|since| since + CONTRADICTED_WITHIN <= now);
+        if now >= claim_at && (settled || (is_free && answered.is_some())) {
             return self.claim(now, situation.named, out);
         }
         out.emit(LeadershipEffect::Probe);
         out.wake_at(now + READ_AGAIN);
+        if now < claim_at {
+            out.wake_at(claim_at);
+        }
+    }
+
+    /// Writes the name of this replica again after another one has claimed it. That extends the right to end terms: otherwise nobody
+    /// would end them until the claim is settled.
+    fn contradict(&mut self, now: Time, out: &mut Output<LeadershipEffect>) {
+        // A replica that was paused has no right any more.
+        let right = self.confirmed_until.filter(|until| now < *until);
+        self.is_spent |= right.is_none();
+        let limit = self.extended_until.unwrap_or(now);
+        self.confirmed_until = right.map(|until| until.max(limit.min(now + EXTENSION)));
+        self.write_name(now, false, out);
     }
 
     fn claim(&mut self, now: Time, named: Option<&str>, out: &mut Output<LeadershipEffect>) {
-        self.claimed_at = Some(now);
         self.claims = self.claims.saturating_add(1);
-        self.was_free = named.is_none();
+        self.write_name(now, named.is_none(), out);
+    }
+
+    fn write_name(&mut self, now: Time, was_free: bool, out: &mut Output<LeadershipEffect>) {
+        (self.claimed_at, self.was_free) = (Some(now), was_free);
         out.emit(LeadershipEffect::Claim);
         out.wake_at(now + READ_AGAIN);
     }
@@ -183,7 +220,8 @@ impl Name {
         }
         // Otherwise the next turn sees who is named, and whether that one leads.
         let Some(sent_at) = sent_at.filter(|_| is_named) else { return false };
-        (self.confirmed_until, self.is_extended) = (Some(sent_at + LEADER_LEASE), false);
+        let until = sent_at + LEADER_LEASE;
+        (self.confirmed_until, self.extended_until, self.is_spent) = (Some(until), Some(until + MOST_EXTENSION), false);
         true
     }
 }

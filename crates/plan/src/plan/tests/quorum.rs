@@ -96,6 +96,8 @@ fn a_claim_counts_only_while_the_quorum_is_lost() {
             quorum.invalid("it cannot be opened".into());
             turn(&mut quorum, NOW);
             assert_eq!(written(&mut quorum, NOW), None);
+            let soon = NOW + Millis(5000);
+            quorum.turn(soon, News::default(), &unconnected(), Some(soon));
             quorum.turn(later, News::default(), &unconnected(), Some(later));
             while polls_between && quorum.poll_effect().is_some() {}
             quorum.turn(later, News::default(), &then, Some(later));

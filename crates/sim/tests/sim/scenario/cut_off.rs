@@ -33,9 +33,12 @@ fn of_two_clusters(each: usize, Durations { lease, renew, grace }: Durations) ->
     swarm
 }
 
-fn the_workload_stops_in_time(seed: u64, each: usize, durations: Durations) -> Outcome {
-    let mut world = World::scenario(of_two_clusters(each, durations), seed, &[]);
-    let runs = |world: &World, cluster: usize| world.apis[cluster].workload_of(0).is_some_and(|one| replicas(one) > 0);
+fn runs(world: &World, cluster: usize) -> bool {
+    world.apis[cluster].workload_of(0).is_some_and(|one| replicas(one) > 0)
+}
+
+/// Reaches no Redis node from the cluster that runs the workload. Returns the cluster and its processes.
+fn cut_off(world: &mut World, seed: u64) -> Result<(usize, Vec<usize>), String> {
     let settled = |world: &World| {
         world.holding(0).is_some_and(|holding| runs(world, holding.cluster) && !runs(world, 1 - holding.cluster))
     };
@@ -47,10 +50,26 @@ fn the_workload_stops_in_time(seed: u64, each: usize, durations: Durations) -> O
     for &process in &of_cluster {
         world.isolate(process, true);
     }
+    Ok((cluster, of_cluster))
+}
+
+/// `refuses`: the API server refuses what the leader writes when another replica has just claimed its name.
+fn the_workload_stops_in_time(seed: u64, each: usize, durations: Durations, refuses: bool) -> Outcome {
+    let mut world = World::scenario(of_two_clusters(each, durations), seed, &[]);
+    let (cluster, of_cluster) = cut_off(&mut world, seed)?;
     // The last renewal was before, and the stop is due one stop budget before the end of the lease.
     let within = (durations.lease - durations.grace) * SECOND;
+    let until = world.now + within;
+    if refuses {
+        let leader = |world: &World| world.apis[cluster].state.quorum.1.leader.clone();
+        let before = leader(&world);
+        world.reach(15 * SECOND, |world| leader(world) != before, "no replica has claimed the name of the leader")?;
+        world.apis[cluster].refuses_writes = true;
+        world.run_for(1500 * MILLI);
+        world.apis[cluster].refuses_writes = false;
+    }
     let otherwise = format!("cluster {cluster} still runs its workload {within} µs after the cut");
-    world.reach(within, |world| !runs(world, cluster), &otherwise)?;
+    world.reach(until - world.now, |world| !runs(world, cluster), &otherwise)?;
     world.reach(60 * SECOND, |world| runs(world, 1 - cluster), "the other cluster does not run the workload")?;
     for &process in &of_cluster {
         world.isolate(process, false);
@@ -63,7 +82,6 @@ fn the_workload_stops_in_time(seed: u64, each: usize, durations: Durations) -> O
 /// process reaches no Redis node, or somebody has suspended the lease.
 fn a_workload_without_a_mark_stops(seed: u64, is_suspended: bool) -> Outcome {
     let mut world = World::scenario(of_two_clusters(1, DEFAULT), seed, &[]);
-    let runs = |world: &World, cluster: usize| world.apis[cluster].workload_of(0).is_some_and(|one| replicas(one) > 0);
     for cluster in [0, 1] {
         world.set_replicas(cluster, 0, RUNNING);
     }
@@ -84,6 +102,31 @@ fn a_workload_without_a_mark_stops(seed: u64, is_suspended: bool) -> Outcome {
     world.reach(within * SECOND, |world| !runs(world, cluster), &otherwise)
 }
 
+/// The cluster reaches neither Redis nor its API server for two and a half leases, and then only the API server. Nobody could stop the
+/// workload in time; then it must not run for another lease.
+fn an_overrun_workload_stops_at_once(seed: u64, each: usize) -> Outcome {
+    let mut world = World::scenario(of_two_clusters(each, DEFAULT), seed, &[]);
+    let (cluster, of_cluster) = cut_off(&mut world, seed)?;
+    let cut_from_api = |world: &mut World, cut| {
+        of_cluster.iter().for_each(|&process| world.processes[process].api_cut = u32::from(cut));
+    };
+    cut_from_api(&mut world, true);
+    world.run_for(DEFAULT.lease * 5 / 2 * SECOND);
+    world.require(runs(&world, cluster), || "the workload was stopped without the API server".into())?;
+    cut_from_api(&mut world, false);
+    let now = world.now;
+    world.running.disturbed(cluster, now);
+    let otherwise = format!("cluster {cluster} still runs its workload");
+    world.reach(10 * SECOND, |world| !runs(world, cluster), &otherwise)
+}
+
+#[test]
+fn a_workload_that_nobody_could_stop_is_stopped_when_the_api_server_answers() {
+    for each in [1, 2] {
+        all_pass(1..=20, |seed| an_overrun_workload_stops_at_once(seed, each));
+    }
+}
+
 #[test]
 fn a_workload_that_only_the_status_names_stops_when_its_term_ends() {
     for is_suspended in [false, true] {
@@ -93,10 +136,11 @@ fn a_workload_that_only_the_status_names_stops_when_its_term_ends() {
 
 #[test]
 fn a_cluster_without_redis_stops_its_workload_before_another_starts_it() {
-    for each in [1, 2] {
-        all_pass(1..=40, |seed| the_workload_stops_in_time(seed, each, DEFAULT));
+    for each in [1, 2, 3] {
+        all_pass(1..=40, |seed| the_workload_stops_in_time(seed, each, DEFAULT, false));
     }
     for durations in DURING_A_CLAIM {
-        all_pass(1..=40, |seed| the_workload_stops_in_time(seed, 2, durations));
+        all_pass(1..=40, |seed| the_workload_stops_in_time(seed, 2, durations, false));
     }
+    all_pass(1..=40, |seed| the_workload_stops_in_time(seed, 2, DEFAULT, true));
 }
