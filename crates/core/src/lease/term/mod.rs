@@ -242,11 +242,25 @@ impl Term {
         }
     }
 
-    /// Nothing that was confirmed before now counts.
+    /// Nothing that was confirmed before now counts. What would have ended the term still does: a clock that stood still makes those times
+    /// too late, never too early.
     pub fn void(&mut self, config: &Config, now: Time) {
         self.extension = None;
         self.nodes.void_grants();
+        let (before, stop_at) = (self.phase, self.view.stop_at);
         self.unconfirm(config, now);
+        if let Phase::Adopting { .. } = before {
+            self.phase = before;
+        }
+        if let Phase::Adopting { ends_at, shown, overrun, .. } = &mut self.phase {
+            if let Some(stop_at) = stop_at {
+                // No other process is heard before, as without the jump.
+                (*ends_at, *shown) = (stop_at.min(*ends_at), Some(Time(0)));
+            }
+            if *overrun == Overrun::Asked {
+                *overrun = Overrun::Yes;
+            }
+        }
     }
 
     /// Acts on the first deadline that has come.

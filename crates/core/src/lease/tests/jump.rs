@@ -36,6 +36,37 @@ fn a_term_whose_keys_ended_meanwhile_is_lost() {
     assert_eq!(scenario.end_reason(), Some(EndReason::Misses));
 }
 
+/// Otherwise each jump that one node shows would give the term another lease, while the other nodes do not answer.
+#[test]
+fn a_term_that_no_majority_confirms_ends_when_it_would_have_ended_without_the_jump() {
+    let (mut scenario, _) = Scenario::holding();
+    let stop_at = scenario.term().and_then(|term| term.stop_at).expect("it is held");
+    scenario.links = [Link::Up, Link::Down, Link::Down];
+    for _ in 0..3 {
+        scenario.pass(4000);
+        scenario.give(Input::ClockJumped);
+        assert_eq!((scenario.believed(), scenario.end_reason()), (None, None));
+    }
+    scenario.pass(stop_at.0 - scenario.now - 1);
+    assert_eq!(scenario.end_reason(), None);
+    scenario.pass(1);
+    assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
+}
+
+#[test]
+fn a_term_that_is_overrun_stays_so() {
+    let (mut scenario, _) = Scenario::holding();
+    scenario.links = [Link::Up, Link::Down, Link::Down];
+    scenario.give(Command::Configure(Box::new(Config { deadline: OnDeadline::Unconfirm, ..config() })));
+    scenario.pass(40_000);
+    scenario.give(Input::ClockJumped);
+    scenario.give(Command::Configure(Box::new(config())));
+    // The round that asks is void.
+    scenario.give(Input::ClockJumped);
+    scenario.pass(2 * config().command_timeout.0 + 1);
+    assert_eq!(scenario.end_reason(), Some(EndReason::Deadline));
+}
+
 #[test]
 fn an_attempt_is_given_up() {
     let mut scenario = Scenario::new();
