@@ -25,6 +25,9 @@ const EXTENSION: Millis = Millis(CONTRADICTED_WITHIN.0 + READ_AGAIN.0);
 const MOST_EXTENSION: Millis = Millis(2 * EXTENSION.0);
 /// How long before the end of its authority the replica reads the name again.
 const CONFIRMED_AGAIN: Millis = Millis(LEADER_LEASE.0 / 2);
+/// How many claims a leader contradicts before it has the right to end terms: each other replica may claim the name. One that has the
+/// right contradicts in turn.
+const MOST_WITHOUT_RIGHT: u32 = 3;
 /// How long the quorum must be lost if the status has never named a leader: the nodes of a new quorum do not vote for a
 /// while, and the status of the leases must show this.
 const FIRST_CLAIM_AFTER: Millis = Millis(1000);
@@ -38,8 +41,8 @@ pub(super) struct Name {
     confirmed_until: Option<Time>,
     /// Until when contradictions can extend this right before the next read that confirms it.
     extended_until: Option<Time>,
-    /// Whether this replica has contradicted a claim without this right, which it does once before the next read that confirms it.
-    is_spent: bool,
+    /// How often this replica has contradicted claims without this right since the last read that confirmed it.
+    without_right: u32,
     /// When the read under way was sent.
     reading_since: Option<Time>,
     read_again_at: Option<Time>,
@@ -100,7 +103,7 @@ impl Name {
             let contradicts = match authority {
                 Authority::End => other_is_named && quorum_lost_since.is_some(),
                 // It led until now, and the read that confirms its name had no answer yet.
-                Authority::Lead | Authority::Renew => other_claims && !self.is_spent,
+                Authority::Lead | Authority::Renew => other_claims && self.without_right < MOST_WITHOUT_RIGHT,
                 Authority::Follow => false,
             };
             if contradicts && self.contradicts_until.is_none() && !seen_other {
@@ -180,7 +183,7 @@ impl Name {
     fn contradict(&mut self, now: Time, out: &mut Output<LeadershipEffect>) {
         // A replica that was paused has no right any more.
         let right = self.confirmed_until.filter(|until| now < *until);
-        self.is_spent |= right.is_none();
+        self.without_right += u32::from(right.is_none());
         let limit = self.extended_until.unwrap_or(now);
         self.confirmed_until = right.map(|until| until.max(limit.min(now + EXTENSION)));
         self.write_name(now, false, out);
@@ -221,7 +224,8 @@ impl Name {
         // Otherwise the next turn sees who is named, and whether that one leads.
         let Some(sent_at) = sent_at.filter(|_| is_named) else { return false };
         let until = sent_at + LEADER_LEASE;
-        (self.confirmed_until, self.extended_until, self.is_spent) = (Some(until), Some(until + MOST_EXTENSION), false);
+        (self.confirmed_until, self.extended_until, self.without_right) =
+            (Some(until), Some(until + MOST_EXTENSION), 0);
         true
     }
 }

@@ -154,6 +154,10 @@ impl World {
         }
         let span = self.while_it_lasts();
         self.hit(Fault::LoseTime, Some(process));
+        self.stop_clock_for(process, span);
+    }
+
+    pub fn stop_clock_for(&mut self, process: usize, span: Micros) {
         let shown = self.processes[process].clock.micros(self.now);
         self.processes[process].history.losing = Some((shown, self.now));
         self.pause(process, span, false);

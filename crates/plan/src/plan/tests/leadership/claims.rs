@@ -170,7 +170,7 @@ fn two_claims_one_after_the_other_leave_no_time_without_the_right_to_end_terms()
 
 /// Its terms would be adopted by a replica that does not know since when they are unconfirmed.
 #[test]
-fn a_leader_whose_read_has_no_answer_contradicts_once() {
+fn a_leader_whose_read_has_no_answer_contradicts_a_few_claims() {
     let mut replica = Replica::cut_off();
     replica.reads(Err(()));
     assert_eq!(replica.machine.authority(), Authority::Renew);
@@ -184,10 +184,13 @@ fn a_leader_whose_read_has_no_answer_contradicts_once() {
     replica.reads_own_name();
     assert_eq!(replica.machine.authority(), Authority::End);
     // If the other one may end terms, it contradicts too.
-    later.facts.named = Some("operator-1".into());
-    later.turn();
-    assert!(!later.effects.contains(&LeadershipEffect::Claim), "{:?}", later.effects);
-    assert_eq!(later.machine.authority(), Authority::Follow);
+    for (contradicts, authority) in [(true, Authority::Renew), (true, Authority::Renew), (false, Authority::Follow)] {
+        later.facts.named = Some("operator-1".into());
+        assert_eq!(later.turn().contains(&LeadershipEffect::Claim), contradicts);
+        assert_eq!(later.machine.authority(), authority);
+        later.facts.named = Some(ME.into());
+        later.turn();
+    }
 }
 
 /// Otherwise two replicas that both have the right, because a write was slow, would take the name from each other for ever.
