@@ -1,13 +1,12 @@
 //! Converts the durations of a lease for the core.
 
-use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Config, OnDeadline};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
 
 use super::facts::OpenQuorum;
 use crate::api::ValidLease;
-use crate::api::lease::RetryStrategy;
 use crate::api::validated::{MAX_LEASE, REAP_MARGIN};
 
 /// The timeout of one request if no quorum defines one.
@@ -33,17 +32,7 @@ pub(super) fn of(spec: Option<&ValidLease>, quorum: Option<&OpenQuorum>) -> Conf
         stop_budget,
         command_timeout: command_timeout(quorum, renew_interval),
         drift: Drift::STANDARD,
-        backoff: Backoff {
-            strategy: match spec.retry.strategy {
-                RetryStrategy::Exponential => Strategy::Exponential,
-                RetryStrategy::Linear => Strategy::Linear,
-                RetryStrategy::None => Strategy::None,
-            },
-            min: Millis::from(spec.retry.min_delay),
-            max: Millis::from(spec.retry.max_delay),
-            limit: spec.retry.limit,
-            jitter: u32::from(spec.retry.jitter_percent),
-        },
+        backoff: spec.retry,
         deadline: OnDeadline::Seal,
     }
 }

@@ -3,7 +3,8 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use kube::core::Selector;
-use redislease_core::time::Drift;
+use redislease_core::backoff::{Backoff, Strategy};
+use redislease_core::time::{Drift, Millis};
 
 use super::error::{MAX_LEASE, Reader};
 use super::{InvalidSpec, ValidQuorum, selector};
@@ -36,8 +37,8 @@ pub struct ValidLease {
     pub renew_interval: Duration,
     /// How long the holder has to stop.
     pub grace_period: Duration,
-    /// How failed attempts are repeated.
-    pub retry: Retry,
+    /// How failed attempts to acquire the lease are repeated.
+    pub retry: Backoff,
     /// Whether readiness matters for elections.
     pub readiness: Readiness,
     /// Whether only the elected pod starts.
@@ -98,21 +99,6 @@ impl WorkloadKind {
     pub const fn runs_to_completion(self) -> bool {
         matches!(self, Self::Job | Self::CronJob)
     }
-}
-
-/// How failed attempts to acquire the lease are repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// How the delay grows.
-    pub strategy: RetryStrategy,
-    /// The delay after the first failed attempt.
-    pub min_delay: Duration,
-    /// The longest delay, at least `min_delay`.
-    pub max_delay: Duration,
-    /// The number of attempts before a pause, at least 1. It is 1 for [`RetryStrategy::None`]. `None`: no pause.
-    pub limit: Option<u32>,
-    /// The random variation of a delay in percent, 0 to 100.
-    pub jitter_percent: u8,
 }
 
 /// How the workload of a lease with granularity Cluster runs in one cluster only.
@@ -341,7 +327,7 @@ const LEAST_MIN_DELAY: Duration = Duration::from_millis(50);
 /// The minimum of `retry.maxDelay`.
 const LEAST_MAX_DELAY: Duration = Duration::from_secs(1);
 
-fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
+fn retry(read: &Reader, spec: &RetrySpec) -> Result<Backoff, InvalidSpec> {
     let min_delay = read.duration("spec.retry.minDelay", &spec.min_delay)?;
     let max_delay = read.duration("spec.retry.maxDelay", &spec.max_delay)?;
     read.require(min_delay >= LEAST_MIN_DELAY, "spec.retry.minDelay", &spec.min_delay, "be at least 50ms")?;
@@ -359,11 +345,16 @@ fn retry(read: &Reader, spec: &RetrySpec) -> Result<Retry, InvalidSpec> {
         read.require(once == 1, "spec.retry.limit", once, must)?;
         limit = Some(1);
     }
-    let jitter_percent = u8::try_from(spec.jitter)
+    let jitter = u32::try_from(spec.jitter)
         .ok()
         .filter(|percent| *percent <= 100)
         .ok_or_else(|| read.invalid("spec.retry.jitter", spec.jitter, "be a percentage from 0 to 100"))?;
-    Ok(Retry { strategy: spec.strategy, min_delay, max_delay, limit, jitter_percent })
+    let strategy = match spec.strategy {
+        RetryStrategy::Exponential => Strategy::Exponential,
+        RetryStrategy::Linear => Strategy::Linear,
+        RetryStrategy::None => Strategy::None,
+    };
+    Ok(Backoff { strategy, min: Millis::from(min_delay), max: Millis::from(max_delay), limit, jitter })
 }
 
 /// How long a pod that is started only after its election can take to become Ready, if the spec does not say it: its node may

@@ -10,7 +10,7 @@ mod selector;
 
 pub use error::{InvalidSpec, MAX_LEASE};
 pub use lease::{
-    Candidates, ClusterActivation, REAP_MARGIN, Readiness, Retry, ValidLease, Workload, WorkloadKind, shortest_lease,
+    Candidates, ClusterActivation, REAP_MARGIN, Readiness, ValidLease, Workload, WorkloadKind, shortest_lease,
 };
 pub use quorum::{Address, ValidNode, ValidQuorum, ValidTls};
 pub use selector::keys as selector_keys;

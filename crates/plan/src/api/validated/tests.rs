@@ -1,11 +1,11 @@
 use core::time::Duration;
 
 use proptest::prelude::*;
+use redislease_core::backoff::Backoff;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::api::RedisLease;
-use crate::api::lease::RetryStrategy;
 use crate::samples::{self, quorum, valid_quorum};
 
 fn lease(spec: &Value) -> RedisLease {
@@ -30,13 +30,7 @@ fn absent_fields_have_their_defaults() {
             lease_duration: Duration::from_secs(30),
             renew_interval: Duration::from_secs(5),
             grace_period: Duration::from_secs(10),
-            retry: Retry {
-                strategy: RetryStrategy::Exponential,
-                min_delay: Duration::from_millis(100),
-                max_delay: Duration::from_secs(10),
-                limit: None,
-                jitter_percent: 10,
-            },
+            retry: Backoff::exponential(100, 10_000, 10),
             readiness: Readiness { required: true, unhealthy_after: Duration::from_secs(30) },
             gated: false,
             cluster: None,
