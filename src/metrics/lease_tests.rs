@@ -3,8 +3,8 @@ use crate::metrics::renewals::RenewalMetrics;
 use redislease_core::lease::{Standing, TermId, TermView};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::Millis;
-
-const REASONS: &[&str] = &["HolderStopped", "RenewDeadline"];
+use redislease_plan::election::EndCause;
+use redislease_plan::status::TermEnd;
 
 /// The labels of the lease in most tests.
 const OF: &str = r#"lease="billing",lease_namespace="jobs",quorum="default""#;
@@ -12,7 +12,7 @@ const OF: &str = r#"lease="billing",lease_namespace="jobs",quorum="default""#;
 fn metrics() -> (Registry, LeaseMetrics, RenewalMetrics) {
     let registry = Registry::new();
     let metrics = LeaseMetrics::register(&registry).unwrap();
-    let renewals = RenewalMetrics::register(&registry, REASONS.iter().copied()).unwrap();
+    let renewals = RenewalMetrics::register(&registry).unwrap();
     (registry, metrics, renewals)
 }
 
@@ -139,8 +139,7 @@ fn renewals_are_counted_with_what_was_left() {
         lease.renewed(&renewal);
         quorum.renewed(&renewal, 30_000);
     }
-    quorum.ended("HolderStopped");
-    quorum.ended("no such reason");
+    quorum.ended(TermEnd::Decided(EndCause::HolderStopped));
     let page = page(&world);
     for (result, count) in [("success", 1), ("no_quorum", 1), ("timeout", 2), ("lost", 1)] {
         assert_lines(&page, &[&format!(r#"redislease_renewals_total{{quorum="default",result="{result}"}} {count}"#)]);

@@ -8,7 +8,6 @@ use redislease_core::time::Millis;
 use redislease_lab::{read, repository};
 use redislease_lock::nodes::{Config, NodeConfig};
 use redislease_plan::plan::Shown;
-use redislease_plan::status::TermEnd;
 use serde_json::Value;
 
 use super::Page;
@@ -67,7 +66,7 @@ fn page() -> String {
         .into(),
         ..Shown::default()
     });
-    let _quorum = RenewalMetrics::register(&registry, TermEnd::all().map(TermEnd::as_str)).unwrap().quorum("q");
+    let _quorum = RenewalMetrics::register(&registry).unwrap().quorum("q");
     let _nodes = NodeMetrics::register(&registry, &panics).unwrap().quorum(&config());
     operator.leads("q", true);
     Page { registry, leases }.parts().unwrap().collect()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 use redislease_core::lease::Renewal;
+use redislease_plan::status::TermEnd;
 
 use super::families::Families;
 use crate::locked::locked;
@@ -27,16 +28,15 @@ pub struct RenewalMetrics {
     renewals: IntCounterVec,
     duration: HistogramVec,
     margin: HistogramVec,
-    reasons: Arc<[&'static str]>,
     quorums: Arc<Mutex<BTreeMap<String, Weak<QuorumRenewals>>>>,
 }
 
 impl RenewalMetrics {
-    /// Registers the metrics with `registry`. `reasons` are all reasons for the end of a term.
+    /// Registers the metrics with `registry`.
     ///
     /// # Errors
     /// A name is already registered.
-    pub fn register(registry: &Registry, reasons: impl IntoIterator<Item = &'static str>) -> prometheus::Result<Self> {
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let families = Families(registry);
         let counter = |name, help, label| families.counter(name, help, &["quorum", label]);
         let histogram = |name, help, buckets: &[f64]| families.histogram(name, help, &["quorum"], buckets);
@@ -53,7 +53,6 @@ impl RenewalMetrics {
                 "Share of the lease duration, from 0 to 1, that was left of the lease when a renewal of it succeeded.",
                 &SHARES,
             )?,
-            reasons: reasons.into_iter().collect(),
             quorums: Arc::default(),
         })
     }
@@ -65,13 +64,11 @@ impl RenewalMetrics {
         if let Some(known) = quorums.get(name).and_then(Weak::upgrade) {
             return known;
         }
+        for end in TermEnd::all() {
+            self.transitions.with_label_values(&[name, end.as_str()]);
+        }
         let new = Arc::new(QuorumRenewals {
             name: name.to_owned(),
-            transitions: self
-                .reasons
-                .iter()
-                .map(|reason| (*reason, self.transitions.with_label_values(&[name, reason])))
-                .collect(),
             renewals: RESULTS.map(|result| self.renewals.with_label_values(&[name, result])),
             duration: self.duration.with_label_values(&[name]),
             margin: self.margin.with_label_values(&[name]),
@@ -86,7 +83,6 @@ impl RenewalMetrics {
 #[derive(Debug)]
 pub struct QuorumRenewals {
     name: String,
-    transitions: Vec<(&'static str, IntCounter)>,
     renewals: [IntCounter; RESULTS.len()],
     duration: Histogram,
     margin: Histogram,
@@ -94,11 +90,9 @@ pub struct QuorumRenewals {
 }
 
 impl QuorumRenewals {
-    /// Counts the end of a term. An unregistered reason is ignored.
-    pub fn ended(&self, reason: &str) {
-        if let Some((_, counter)) = self.transitions.iter().find(|(name, _)| *name == reason) {
-            counter.inc();
-        }
+    /// Counts the end of a term.
+    pub fn ended(&self, end: TermEnd) {
+        self.families.transitions.with_label_values(&[&self.name, end.as_str()]).inc();
     }
 
     /// Counts a renewal round of a lease with duration `ttl_ms`.
@@ -122,7 +116,7 @@ impl QuorumRenewals {
 
 impl Drop for QuorumRenewals {
     fn drop(&mut self) {
-        let RenewalMetrics { transitions, renewals, duration, margin, reasons, quorums } = &self.families;
+        let RenewalMetrics { transitions, renewals, duration, margin, quorums } = &self.families;
         let name = self.name.as_str();
         let mut quorums = locked(quorums);
         // A newer quorum with this name uses the series.
@@ -131,8 +125,8 @@ impl Drop for QuorumRenewals {
         }
         quorums.remove(name);
         // An error means that the series is already removed.
-        for reason in reasons.iter() {
-            let _ = transitions.remove_label_values(&[name, reason]);
+        for end in TermEnd::all() {
+            let _ = transitions.remove_label_values(&[name, end.as_str()]);
         }
         for result in RESULTS {
             let _ = renewals.remove_label_values(&[name, result]);

@@ -50,7 +50,6 @@ use redislease_plan::engine::{Config, Engine, Input, Watched};
 use redislease_plan::index::{Index, ListCount, NamespaceFacts, WorkloadChange};
 use redislease_plan::plan::calls::{Outcome, Request};
 use redislease_plan::plan::{Allowed, PERMITS, Reconciler};
-use redislease_plan::status::TermEnd;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -125,7 +124,7 @@ pub async fn run(options: Options, stop: CancellationToken) -> Result<(), String
     let panics = Panics::register(&registry).map_err(register)?;
     let node_metrics = NodeMetrics::register(&registry, &panics).map_err(register)?;
     let lease_metrics = LeaseMetrics::register(&registry).map_err(register)?;
-    let renewal_metrics = RenewalMetrics::register(&registry, TermEnd::all().map(TermEnd::as_str)).map_err(register)?;
+    let renewal_metrics = RenewalMetrics::register(&registry).map_err(register)?;
     let metrics = OperatorMetrics::register(&registry, &CONTROLLERS, &panics).map_err(register)?;
     let server = Server::bind(options.listen).await.map_err(|error| error.to_string())?;
     let access = kube_api::config().await?;

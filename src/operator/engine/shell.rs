@@ -17,7 +17,7 @@ use redislease_plan::engine::{Caller, Effect, Input, OrphanKey, Subject, Surroun
 use redislease_plan::index::{ImplausibleToken, LeaseId};
 use redislease_plan::plan::calls::{Key, Request};
 use redislease_plan::plan::{Authority, Command, Effect as Planned, Measure, News, OpenQuorum};
-use redislease_plan::status::{Importance, Notice, TermEnd};
+use redislease_plan::status::{Importance, Notice};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::driver::{Message, Outside};
@@ -155,7 +155,7 @@ impl Shell {
                 // The connection of its term, which can be of a quorum that was replaced.
                 let own = self.leases.get(&lease.id).and_then(|of| of.connection.as_ref());
                 if let Some(connection) = own.or_else(|| self.connection(&lease.quorum)) {
-                    connection.renewals.ended(TermEnd::as_str(*end));
+                    connection.renewals.ended(*end);
                 }
             }
             Measure::Handover { graceful, leaderless } => self.lease_metrics.handover(*graceful, *leaderless),

@@ -85,7 +85,7 @@ pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Message>, Panics) {
         writer,
         engine,
         node_metrics: NodeMetrics::register(&registry, &panics).unwrap(),
-        renewal_metrics: RenewalMetrics::register(&registry, []).unwrap(),
+        renewal_metrics: RenewalMetrics::register(&registry).unwrap(),
         metrics,
         replica,
         authorities: Authorities::default(),
