@@ -9,9 +9,6 @@ use super::suggest;
 /// What an unknown annotation of a pod or of a RedisLease does.
 pub const IGNORED: &str = "The operator ignores it until this is corrected.";
 
-/// The annotation with which an earlier version made a Service for the holder.
-const FORMER_SERVICE: &str = "active-service";
-
 /// A problem that is reported as an event on the object with the annotation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
@@ -88,11 +85,6 @@ impl Place {
 
     /// What to do about an annotation that has no effect on this kind of object: a clause about the annotation.
     fn advice(self, name: &str) -> String {
-        if name == FORMER_SERVICE {
-            return "has no effect in this version: remove it, and create a Service with the selector \
-                    lease.redislease.io/LEASE: active, whose only endpoint is the holder"
-                .to_owned();
-        }
         let others = || Self::ALL.into_iter().filter(|place| *place != self);
         if let Some(place) = others().find(|place| place.names().contains(&name)) {
             return format!("has no effect on {}: {}", self.title(), place.instruction());

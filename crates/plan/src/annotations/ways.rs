@@ -9,11 +9,6 @@ use super::suggest;
 
 /// The pod gets the label `active`. This is always so.
 const LABEL: &str = "label";
-/// An earlier version made a Service for the pod.
-const SERVICE: &str = "service";
-/// What replaces [`SERVICE`].
-const NO_SERVICE: &str = "not contain service, because a Service with the selector lease.redislease.io/LEASE=active follows \
-                          the holder without it";
 /// The operator removes the scheduling gate of the pod.
 const GATE: &str = "gate";
 /// The operator scales the workload.
@@ -88,9 +83,7 @@ fn of_cluster(
         }
         return Default::default();
     };
-    let must = if has(SERVICE) {
-        NO_SERVICE
-    } else if items.iter().any(|item| ![LABEL, SCALE, SUSPEND].contains(item)) {
+    let must = if items.iter().any(|item| ![LABEL, SCALE, SUSPEND].contains(item)) {
         "contain only label, scale and suspend with redislease.io/granularity cluster"
     } else if has(SCALE) == has(SUSPEND) {
         "contain exactly one of scale and suspend with redislease.io/granularity cluster"
@@ -131,16 +124,12 @@ fn of_pod(parser: &mut Parser<'_>, value: Option<&str>, items: &[&str], kind: Wo
         return None;
     }
     value?;
-    let must = if items.contains(&SERVICE) {
-        NO_SERVICE
-    } else if items.iter().any(|item| !WAYS.contains(item)) {
-        "be a list of the words label, gate, scale and suspend, separated by commas"
-    } else {
-        let gate = items.contains(&GATE);
-        return gate.then_some(ActivationSpec { scheduling_gate: true, scale: None, suspend: false });
-    };
-    parser.invalid("activation", value, must, nearest(items, kind).as_str());
-    None
+    if items.iter().any(|item| !WAYS.contains(item)) {
+        let must = "be a list of the words label, gate, scale and suspend, separated by commas";
+        parser.invalid("activation", value, must, nearest(items, kind).as_str());
+        return None;
+    }
+    items.contains(&GATE).then_some(ActivationSpec { scheduling_gate: true, scale: None, suspend: false })
 }
 
 /// The valid list of ways that is most similar to these items.
