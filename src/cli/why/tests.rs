@@ -185,9 +185,9 @@ fn a_pod_that_starts_after_its_election_counts_as_eligible_while_it_holds_the_le
     let mut situation = Situation::held();
     situation.spec["activation"] = json!({"schedulingGate": true});
     let mut holder = pod("billing-0");
-    holder["metadata"]["annotations"] = json!({"started.redislease.io/billing": TOKEN.to_string()});
+    holder["metadata"]["annotations"] = json!({"started.redislease.io/billing": format!("{TOKEN}.uid-billing-0")});
     let mut lost = pod("billing-3");
-    lost["metadata"]["annotations"] = json!({"started.redislease.io/billing": "7"});
+    lost["metadata"]["annotations"] = json!({"started.redislease.io/billing": "7.uid-billing-3"});
     situation.pods = vec![
         gated("billing-1", json!([ours])),
         gated("billing-2", json!([ours, {"name": "example.com/quota"}])),

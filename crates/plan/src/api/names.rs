@@ -122,8 +122,7 @@ pub fn scheduling_gate(lease: &str) -> String {
     role_label(lease)
 }
 
-/// The key of the annotation of a pod whose scheduling gate the operator removed. Its value is the token of the term for which
-/// the pod was started.
+/// The key of the annotation of a pod whose scheduling gate the operator removed. Its value is [`started_mark`].
 pub fn started_annotation(lease: &str) -> String {
     format!("{STARTED_PREFIX}{lease}")
 }
@@ -133,9 +132,9 @@ pub fn started_mark(token: &str, pod_uid: &str) -> String {
     format!("{token}.{pod_uid}")
 }
 
-/// The UID in [`started_mark`]; `None` in the form that was written before it had one.
-pub fn uid_in_started_mark(mark: &str) -> Option<&str> {
-    mark.split_once('.').map(|(_, uid)| uid)
+/// Whether it is the [`started_mark`] of this pod, and not one that was copied from another pod.
+pub fn is_started_mark(mark: &str, pod_uid: &str) -> bool {
+    mark.split_once('.').is_some_and(|(_, uid)| uid == pod_uid)
 }
 
 /// The key of the annotation of a workload that the operator has written. Its value is `<lease UID>.<object UID>`: a copy of the

@@ -168,8 +168,7 @@ impl Gate {
 
     /// Whether the pod waits only for its election.
     fn check(&self, pod: &PodFacts) -> Result<(), Ineligible> {
-        // A mark with the UID of another pod was copied from it.
-        let is_its = |mark: &String| names::uid_in_started_mark(mark).is_none_or(|uid| uid == pod.uid);
+        let is_its = |mark: &String| names::is_started_mark(mark, &pod.uid);
         if pod.gates.iter().any(|gate| *gate != self.name) {
             Err(Ineligible::OtherGate)
         } else if !pod.gates.is_empty() {

@@ -30,15 +30,6 @@ pub(super) enum Activator {
     Gate { gate: String, started: String },
 }
 
-/// What the annotation of a start says about its pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Started {
-    /// The operator let it start.
-    Ours,
-    /// An earlier version of the operator let this pod start, or the one from which it was copied.
-    Perhaps,
-}
-
 /// What a workload is to be with this role: it is scaled, or suspended and resumed.
 pub(super) fn switched(
     activation: ClusterActivation,
@@ -84,7 +75,7 @@ impl Activator {
 
     /// Whether the pod was started for a term and nothing ends it yet.
     pub fn has_started(&self, pod: &PodFacts) -> bool {
-        self.started(pod) == Some(Started::Ours) && !pod.finished && pod.deletion_grace.is_none()
+        self.started(pod) && !pod.finished && pod.deletion_grace.is_none()
     }
 
     /// A pod that was started for a term before that of `holder`, and that nothing ends yet.
@@ -94,18 +85,14 @@ impl Activator {
 
     /// Whether the operator may have let the pod start, and nothing proves that it has stopped.
     pub fn may_run(&self, pod: &PodFacts) -> bool {
-        self.started(pod).is_some() && !pod.stopped
+        self.started(pod) && !pod.stopped
     }
 
-    /// What the annotation of a start says. No gate can be added to a pod: one that has a gate was not started, and has the
-    /// annotation from its template. An annotation with the UID of another pod was copied from it.
-    pub fn started(&self, pod: &PodFacts) -> Option<Started> {
-        let Self::Gate { started, .. } = self else { return None };
-        let mark = pod.annotations.get(started).filter(|_| pod.gates.is_empty())?;
-        match names::uid_in_started_mark(mark) {
-            Some(uid) => (uid == pod.uid).then_some(Started::Ours),
-            None => Some(Started::Perhaps),
-        }
+    /// Whether the operator let the pod start. No gate can be added to a pod: one that has a gate was not started, and has the
+    /// annotation from its template.
+    fn started(&self, pod: &PodFacts) -> bool {
+        let Self::Gate { started, .. } = self else { return false };
+        pod.gates.is_empty() && pod.annotations.get(started).is_some_and(|mark| names::is_started_mark(mark, &pod.uid))
     }
 }
 

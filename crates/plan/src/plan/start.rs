@@ -7,18 +7,15 @@
 //! The watch of pods can be late, and another process may have decided before. So this process reads the pods directly once, after
 //! it has gained its authority and before it starts the first one.
 
-use kube::ResourceExt as _;
 use redislease_core::time::{Millis, Time};
 
-use super::activation::{Activator, Started};
+use super::activation::Activator;
 use super::direct_read::DirectRead;
 use super::effect::{Effect, Read};
 use super::inputs::Turn;
 use super::output::Effects;
 use super::recorded::Recorded;
 use super::refusals::Refusals;
-use crate::api::RedisLease;
-use crate::api::names;
 use crate::election::PodFacts;
 
 /// The pause before a refused read of the pods is repeated.
@@ -87,10 +84,7 @@ impl StartState {
             if let Some(at) = stopped_at {
                 out.wake_at(at);
             }
-            self.waits = Some(match activator.started(earlier) {
-                Some(Started::Perhaps) if stopped_at.is_none() => waits_for_unsure(&holder.name, &earlier.name, lease),
-                _ => waits_for(&holder.name, earlier, stopped_at.is_some(), refusals),
-            });
+            self.waits = Some(waits_for(&holder.name, earlier, stopped_at.is_some(), refusals));
             return;
         }
     }
@@ -103,14 +97,6 @@ impl StartState {
         }
         self.pods == DirectRead::Answered
     }
-}
-
-fn waits_for_unsure(holder: &str, name: &str, lease: &RedisLease) -> String {
-    let started = names::started_annotation(&lease.name_any());
-    format!(
-        "{holder} is not started: {name} may run, because an earlier version of the operator started it, or because its annotation \
-         {started} was copied from a pod. If {name} belongs to this lease, delete it; otherwise remove the annotation."
-    )
 }
 
 fn waits_for(holder: &str, earlier: &PodFacts, is_asked: bool, refusals: &Refusals) -> String {

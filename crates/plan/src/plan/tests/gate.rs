@@ -159,8 +159,8 @@ fn a_pod_that_lost_the_lease_is_not_deleted_while_the_status_waits_for_its_turn(
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
 }
 
-/// The mark was copied from a pod that had been started, by an earlier version of the operator or by this one: with its template,
-/// or with `kubectl debug --copy-to`.
+/// The mark was copied from a pod that had been started: with its template, or with `kubectl debug --copy-to`. A text without a UID
+/// is no mark.
 #[test]
 fn a_pod_with_the_mark_of_the_start_of_another_pod_is_not_deleted() {
     for (mut copy, mark) in [(gated("c"), "5"), (pod("c"), "5"), (gated("c"), "5.uid-a"), (pod("c"), "5.uid-a")] {
