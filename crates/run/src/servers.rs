@@ -53,13 +53,9 @@ fn without_empty(arg: Arg) -> Arg {
 
 impl FromArgMatches for Servers {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        Self::from_arg_matches_mut(&mut matches.clone())
-    }
-
-    fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, Error> {
         let is_flag = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         let (urls, file) = (is_flag("redis"), is_flag("redis_file"));
-        let Given { mut redis, mut redis_file } = Given::from_arg_matches_mut(matches)?;
+        let Given { mut redis, mut redis_file } = Given::from_arg_matches(matches)?;
         // A flag takes the place of a variable, also of that of the other flag.
         if urls && !file {
             redis_file = None;
