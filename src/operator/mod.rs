@@ -205,8 +205,8 @@ impl Context {
                 Config { cluster: Arc::new(cluster), allowed: self.options.allowed, permits: PERMITS, machines: () };
             let engine = Driver::new(Engine::<Reconciler>::new(config, index), shell);
             let quorums = quorums::Parts {
-                namespace: self.options.namespace.clone(),
-                lease_namespaces: self.options.watch_namespaces.clone(),
+                namespace: self.options.namespace.as_str().into(),
+                lease_namespaces: self.options.watch_namespaces.clone().into(),
                 writer: writer.clone(),
                 engine: senders.others,
                 node_metrics: self.node_metrics.clone(),
@@ -215,8 +215,8 @@ impl Context {
                 replica,
                 authorities: authorities.clone(),
                 answered,
-                tried,
-                listed: quorums_listed,
+                tried: Some(tried),
+                listed: Some(quorums_listed),
             };
             self.spawn(&deciding, "the engine", engine::run(engine, inbox, self.stop.clone()));
             self.follow_quorums(&deciding, quorums);

@@ -6,7 +6,7 @@ mod tests;
 
 use redislease_plan::engine::{Input, Watched};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
@@ -22,15 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::entry::{QuorumEntry, Step};
 use super::{CONTROLLER, Connection, Parts, secret};
-use crate::http::Part;
-use crate::metrics::nodes::NodeMetrics;
-use crate::metrics::operator::OperatorMetrics;
-use crate::metrics::renewals::RenewalMetrics;
-use crate::operator::authority::Authorities;
 use crate::operator::engine::Message;
 use crate::operator::kube_api::CallError;
-use crate::operator::leadership::Replica;
-use crate::operator::writer::Writer;
 
 /// The interval between two reads of a secret. A changed password or certificate is used by new connections.
 const SECRET_EVERY: Duration = Duration::from_secs(15);
@@ -60,23 +53,13 @@ enum Start {
 }
 
 struct Controller {
-    namespace: Arc<str>,
-    lease_namespaces: Arc<[String]>,
-    writer: Writer,
-    engine: UnboundedSender<Message>,
-    node_metrics: NodeMetrics,
-    renewal_metrics: RenewalMetrics,
-    metrics: OperatorMetrics,
-    replica: Replica,
-    authorities: Authorities,
+    parts: Parts,
     entries: BTreeMap<String, QuorumEntry>,
     list: Listing<String>,
     start: Start,
     next_id: u64,
     events: UnboundedSender<Event>,
     unused: UnboundedSender<u64>,
-    tried: Option<Part>,
-    listed: Option<Part>,
 }
 
 /// Runs the controller until `stop`.
@@ -98,23 +81,13 @@ pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: 
 impl Controller {
     fn new(parts: Parts, events: UnboundedSender<Event>, unused: UnboundedSender<u64>) -> Self {
         Self {
-            namespace: parts.namespace.as_str().into(),
-            lease_namespaces: parts.lease_namespaces.into(),
-            writer: parts.writer,
-            engine: parts.engine,
-            node_metrics: parts.node_metrics,
-            renewal_metrics: parts.renewal_metrics,
-            metrics: parts.metrics,
-            replica: parts.replica,
-            authorities: parts.authorities,
+            parts,
             entries: BTreeMap::new(),
             list: Listing::default(),
             start: Start::Listing,
             next_id: 0,
             events,
             unused,
-            tried: Some(parts.tried),
-            listed: Some(parts.listed),
         }
     }
 
@@ -185,7 +158,7 @@ impl Controller {
                 if matches!(self.start, Start::Listing) {
                     self.start = Start::Reading(self.entries.keys().cloned().collect());
                 }
-                if let Some(part) = self.listed.take() {
+                if let Some(part) = self.parts.listed.take() {
                     part.done();
                 }
             }
@@ -194,7 +167,7 @@ impl Controller {
 
     fn seen(&mut self, quorum: RedisQuorum, listed: bool) {
         let name = quorum.name_any();
-        let new = || QuorumEntry::new(self.replica.clone());
+        let new = || QuorumEntry::new(self.parts.replica.clone());
         self.entries.entry(name.clone()).or_insert_with(new);
         self.contained(&name, |controller| {
             if let Some(entry) = controller.entries.get_mut(&name) {
@@ -207,7 +180,7 @@ impl Controller {
     /// Does one piece of work on one quorum. A panic does not affect other quorums. Returns whether the work was done.
     fn contained(&mut self, name: &str, work: impl FnOnce(&mut Self)) -> bool {
         let Err(panicked) = contained(|| work(self)) else { return true };
-        self.metrics.panicked();
+        self.parts.metrics.panicked();
         tracing::error!(quorum = name, panic = %panicked, "The reconciliation of a RedisQuorum panicked. It is repeated with the next event.");
         false
     }
@@ -242,7 +215,7 @@ impl Controller {
         self.contained(name, |controller| controller.reconcile(name));
         if self.entries.get(name).is_some_and(|entry| !entry.exists() && !entry.is_connected()) {
             self.entries.remove(name);
-            self.metrics.forget_leader(name);
+            self.parts.metrics.forget_leader(name);
         }
     }
 
@@ -253,7 +226,8 @@ impl Controller {
                 Step::ReadSecret(secret) => self.read_secret(name, secret),
                 Step::Open(valid, login) => {
                     self.next_id += 1;
-                    let (nodes, renewals, unused) = (&self.node_metrics, &self.renewal_metrics, self.unused.clone());
+                    let (nodes, renewals, unused) =
+                        (&self.parts.node_metrics, &self.parts.renewal_metrics, self.unused.clone());
                     let opened =
                         Connection::open(self.next_id, &valid, entry.misconfigured(), login, nodes, renewals, unused);
                     if let Some(connection) = entry.opened(opened) {
@@ -287,21 +261,21 @@ impl Controller {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.restart_election();
         }
-        self.metrics.leads(name, false);
+        self.parts.metrics.leads(name, false);
         self.authority_changed(name);
     }
 
     /// If the engine has ended, the process is ending too.
     fn authority_changed(&self, name: &str) {
-        let _ = self.engine.send(Message::Authority(name.to_owned()));
-        self.authorities.notify();
+        let _ = self.parts.engine.send(Message::Authority(name.to_owned()));
+        self.parts.authorities.notify();
     }
 
     fn take_turn(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let (events, quorum) = (self.events.clone(), name.to_owned());
         let requests = entry.elect(move || drop(events.send(Event::Lock(quorum.clone()))));
-        self.metrics.leads(name, entry.is_leader());
+        self.parts.metrics.leads(name, entry.is_leader());
         if requests.changed {
             let authority = entry.grant().authority(clock::now());
             tracing::info!(quorum = name, ?authority, "What this replica may decide has changed.");
@@ -314,8 +288,8 @@ impl Controller {
                     let _ = events.send(Event::Read { quorum, read });
                 }
             };
-            let request = Request::Quorum { namespace: self.namespace.clone(), name: name.into() };
-            self.writer.submit(request, Box::new(done));
+            let request = Request::Quorum { namespace: self.parts.namespace.clone(), name: name.into() };
+            self.parts.writer.submit(request, Box::new(done));
         }
         if requests.changed || requests.claim {
             self.write_status(name);
@@ -332,9 +306,9 @@ impl Controller {
     fn send_update(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         if let Some(update) = entry.update(name) {
-            self.authorities.set(name, &update.grant);
+            self.parts.authorities.set(name, &update.grant);
             // If the engine has ended, the process is ending too.
-            let _ = self.engine.send(Message::Quorum(update));
+            let _ = self.parts.engine.send(Message::Quorum(update));
         }
     }
 
@@ -350,7 +324,7 @@ impl Controller {
     }
 
     fn read_secret(&self, quorum: &str, secret: String) {
-        let (namespace, name) = (self.namespace.clone(), secret.as_str().into());
+        let (namespace, name) = (self.parts.namespace.clone(), secret.as_str().into());
         let request = Request::Secret { namespace, quorum: quorum.into(), name };
         let (events, quorum) = (self.events.clone(), quorum.to_owned());
         let done = move |outcome| {
@@ -359,14 +333,14 @@ impl Controller {
                 let _ = events.send(Event::Secret { quorum, secret, read });
             }
         };
-        self.writer.submit(request, Box::new(done));
+        self.parts.writer.submit(request, Box::new(done));
     }
 
     fn happened(&mut self, event: Event) {
         match event {
             Event::Secret { quorum, secret, read } => {
                 if let Some(entry) = self.entries.get_mut(&quorum)
-                    && entry.secret_read(&self.namespace, &secret, &read)
+                    && entry.secret_read(&self.parts.namespace, &secret, &read)
                 {
                     self.advance(&quorum);
                 }
@@ -385,9 +359,9 @@ impl Controller {
                 self.advance(&quorum);
             }
             Event::Shown { quorum, began, outcome } => {
-                self.metrics.reconciled(CONTROLLER, outcome.is_ok(), began.elapsed());
+                self.parts.metrics.reconciled(CONTROLLER, outcome.is_ok(), began.elapsed());
                 if let Some(entry) = self.entries.get_mut(&quorum) {
-                    entry.status_written(outcome, &self.writer);
+                    entry.status_written(outcome, &self.parts.writer);
                     self.elect(&quorum);
                     self.write_status(&quorum);
                 }
@@ -409,14 +383,14 @@ impl Controller {
 
     fn send_status(&mut self, name: &str) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let Some(object) = entry.next_status(&self.writer) else { return };
+        let Some(object) = entry.next_status(&self.parts.writer) else { return };
         let (events, quorum, began) = (self.events.clone(), name.to_owned(), Instant::now());
         let done = move |outcome| {
             if let Outcome::QuorumStatus(outcome) = outcome {
                 let _ = events.send(Event::Shown { quorum, began, outcome });
             }
         };
-        self.writer.submit(Request::QuorumStatus(Box::new(object)), Box::new(done));
+        self.parts.writer.submit(Request::QuorumStatus(Box::new(object)), Box::new(done));
     }
 
     fn report_progress(&mut self) {
@@ -424,14 +398,14 @@ impl Controller {
             unread.retain(|name| self.entries.get(name).is_some_and(|entry| !entry.is_read()));
             if unread.is_empty() {
                 self.start = Start::Done;
-                let _ = self.engine.send(Input::QuorumsRead.into());
-                self.authorities.all_read();
+                let _ = self.parts.engine.send(Input::QuorumsRead.into());
+                self.parts.authorities.all_read();
             }
         }
         if !matches!(self.start, Start::Listing)
-            && self.tried.is_some()
+            && self.parts.tried.is_some()
             && self.entries.values_mut().all(QuorumEntry::is_ready)
-            && let Some(part) = self.tried.take()
+            && let Some(part) = self.parts.tried.take()
         {
             part.done();
         }

@@ -20,9 +20,9 @@ pub const CONTROLLER: &str = "quorum";
 /// The dependencies of the controller.
 pub struct Parts {
     /// The namespace of RedisQuorums and their secrets.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// The namespaces whose leases are watched; none means all.
-    pub lease_namespaces: Vec<String>,
+    pub lease_namespaces: Arc<[String]>,
     /// Sends its calls.
     pub writer: Writer,
     /// The engine.
@@ -40,7 +40,7 @@ pub struct Parts {
     /// Signals that the API server has answered a call after [`Writer::await_answer`].
     pub answered: Arc<Notify>,
     /// Completed when a connection to every node of every quorum succeeded or failed at least once.
-    pub tried: Part,
+    pub tried: Option<Part>,
     /// Completed when all quorums are listed.
-    pub listed: Part,
+    pub listed: Option<Part>,
 }

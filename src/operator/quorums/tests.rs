@@ -81,7 +81,7 @@ pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Message>, Panics) {
     let (engine, inputs) = mpsc::unbounded_channel();
     let parts = Parts {
         namespace: "system".into(),
-        lease_namespaces: Vec::new(),
+        lease_namespaces: [].into(),
         writer,
         engine,
         node_metrics: NodeMetrics::register(&registry, &panics).unwrap(),
@@ -90,8 +90,8 @@ pub(super) fn parts() -> (Parts, mpsc::UnboundedReceiver<Message>, Panics) {
         replica,
         authorities: Authorities::default(),
         answered: Arc::new(Notify::new()),
-        tried: readiness.needs("tried"),
-        listed: readiness.needs("listed"),
+        tried: Some(readiness.needs("tried")),
+        listed: Some(readiness.needs("listed")),
     };
     (parts, inputs, panics)
 }

@@ -30,7 +30,7 @@ impl Controller {
 
     /// Lists the tokens of all leases on a quorum whose nodes have lost their data.
     pub(super) fn read_floor(&self, quorum: &str, connection: Weak<Connection>, request: u64) {
-        let (name, namespaces) = (quorum.to_owned(), self.lease_namespaces.clone());
+        let (name, namespaces) = (quorum.to_owned(), self.parts.lease_namespaces.clone());
         let done = move |outcome| {
             let (Outcome::Tokens(read), Some(connection)) = (outcome, connection.upgrade()) else { return };
             match read {
@@ -49,6 +49,6 @@ impl Controller {
             }
         };
         let request = Request::Tokens { of: quorum.into(), quorum: quorum.to_owned(), namespaces };
-        self.writer.submit(request, Box::new(done));
+        self.parts.writer.submit(request, Box::new(done));
     }
 }
