@@ -8,7 +8,7 @@ use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
-use redislease_core::quorum::Node;
+use redislease_core::quorum::{Node, majority};
 use redislease_core::time::Millis;
 use redislease_lock::nodes::{Config, Misconfiguration, NodeState, NodeStatus, NodesObserver, Reason};
 
@@ -120,7 +120,7 @@ impl NodeMetrics {
         // Series are added and removed under one lock.
         let mut newest = locked(&self.newest);
         newest.insert(name.to_owned(), membership.clone());
-        self.required.with_label_values(&[name]).set(as_gauge(nodes.len() / 2 + 1));
+        self.required.with_label_values(&[name]).set(as_gauge(majority(nodes.len())));
         self.info.with_label_values(&[name, fingerprint]).set(1);
         QuorumSeries {
             states: STATES.map(|state| self.nodes.with_label_values(&[name, state])),

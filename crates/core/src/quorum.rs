@@ -14,6 +14,11 @@ impl Node {
     }
 }
 
+/// The size of a majority of this number of nodes: `q = N/2 + 1`.
+pub const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
 /// The number of configured nodes.
 ///
 /// A majority counts all configured nodes, never only the reachable ones: two majorities of one set share a node.
@@ -49,9 +54,9 @@ impl Quorum {
         self.nodes as usize
     }
 
-    /// The size of a majority: `q = N/2 + 1`.
+    /// The size of a majority: see [`majority`].
     pub const fn majority(self) -> usize {
-        self.size() / 2 + 1
+        majority(self.size())
     }
 
     /// Whether attempts propose tokens. With an even number of nodes, two attempts that each half of them takes would fail, and each would

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use redislease_core::quorum::majority;
 use redislease_core::seed::CLOCKS_AGREE_WITHIN;
 use redislease_lock::nodes::{Failure, Misconfiguration, Reason, Server};
 use redislease_plan::api::conditions::QuorumReady;
@@ -270,11 +271,10 @@ fn zones(nodes: &[NodeFacts]) -> Option<(Verdict, String)> {
         // No node may fail anyway.
         return None;
     }
-    let majority = nodes.len() / 2 + 1;
     let (zone, count) = zones.iter().max_by_key(|(_, count)| **count)?;
     let unnamed = nodes.iter().filter(|node| node.zone.is_none()).count();
     // The others must still be a majority.
-    Some(if nodes.len() - count < majority {
+    Some(if nodes.len() - count < majority(nodes.len()) {
         let message = format!(
             "{count} of {} nodes are in zone {zone}, so the quorum is lost with this zone: spread the nodes over more zones.",
             nodes.len()

@@ -1,5 +1,6 @@
 use super::*;
 use NodeState::{Down, Misconfigured, Quarantined, Up};
+use redislease_core::quorum::majority;
 
 /// A quorum with nodes a, b, c ... in these states, and its status as the API server has it.
 #[derive(Default)]
@@ -41,7 +42,7 @@ impl Scenario {
             now: self.now,
             fingerprint: Some("f1"),
             nodes: &nodes,
-            majority: self.states.len() / 2 + 1,
+            majority: majority(self.states.len()),
             evaluated: self.evaluated,
             obstacle: self.obstacle,
             mismatch: self.mismatch,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use kube::core::Selector;
 use redislease_core::marker::fingerprint;
+use redislease_core::quorum::majority;
 use redislease_core::time::Millis;
 
 use super::InvalidSpec;
@@ -84,7 +85,7 @@ impl fmt::Display for Address {
 impl ValidQuorum {
     /// The number of nodes that make a majority of the configured nodes, whether they are reachable or not.
     pub fn majority(&self) -> usize {
-        self.nodes.len() / 2 + 1
+        majority(self.nodes.len())
     }
 
     /// The fingerprint of this configuration: 16 hexadecimal digits. Each node's marker key contains it.
