@@ -6,8 +6,6 @@ mod mixer;
 mod mutant;
 pub(crate) mod rebase;
 pub mod reference;
-#[cfg(test)]
-pub(crate) mod reference_tests;
 
 pub(crate) use late::Late;
 pub use mixer::{Mix, Mixer};

@@ -92,7 +92,7 @@ mutants! {
     /// The token of the status is not a floor: a quorum that was seeded again counts from below.
     NoStatusFloor: UnitTest | Model,
     /// An extension counts nodes that hold the attempt in any stage: the term continues across a gap.
-    AdoptByAttemptOnly: UnitTest | Model,
+    AdoptByAttemptOnly: Model,
     /// An abstention (late, or not admitted) counts as a no: a term that no node refused is ended.
     AbstentionIsNo: UnitTest | Simulator,
     /// A node that lost its memory votes at once: it grants a lease that another process still holds.
@@ -168,27 +168,27 @@ mutants! {
     /// have one token.
     ProposalTakenByTooFew: UnitTest | Model,
     /// Node: takes a proposal that is equal to its counter: two terms have one token.
-    ProposalNotAbove: UnitTest | Model,
+    ProposalNotAbove: Model,
     /// Node: takes a proposal and does not raise its counter: a later token is not greater.
-    ProposalNotCounted: UnitTest | Model,
+    ProposalNotCounted: Model,
     /// Node: confirm checks the first key only.
-    ConfirmFirstKeyOnly: UnitTest | Model,
+    ConfirmFirstKeyOnly: Model,
     /// Node: confirm does not compare the grant number.
-    NoGrantNumber: UnitTest | Model,
+    NoGrantNumber: Model,
     /// Node: one counter per first key instead of one per quorum.
-    CounterPerLease: UnitTest | Model | Simulator,
+    CounterPerLease: Model | Simulator,
     /// Node: a node without its counter counts from 1 again: a later token is smaller.
-    CounterLossIgnored: UnitTest | Simulator,
+    CounterLossIgnored: Simulator,
     /// Node: extend sets the term's value where the keys are free.
-    ExtendSets: UnitTest | Model | Simulator,
+    ExtendSets: Model | Simulator,
     /// Node: extend shortens a key that lives longer (`PEXPIRE` without `GT`).
     ExtendShortens: UnitTest | Model | Simulator,
     /// Node: a seal shortens the life of the keys.
-    SealShortens: UnitTest | Model | Simulator,
+    SealShortens: Model | Simulator,
     /// Node: extend continues a sealed term.
-    ExtendUnseals: UnitTest | Model,
+    ExtendUnseals: Model,
     /// Node: a release deletes the keys of any attempt.
-    ReleaseIgnoresAttempt: UnitTest | Model | Simulator,
+    ReleaseIgnoresAttempt: Model | Simulator,
     /// Wire: a call that was executed while the scripts were loaded is sent again: it is executed twice.
     SentAgainAlthoughRun: UnitTest | Simulator,
     /// Wire: the last lease of a batch is not sent, and its extension counts: the belief outlives the keys.

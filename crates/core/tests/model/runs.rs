@@ -90,10 +90,12 @@ fn check<M: Explored>(world: &M, mutant: Option<Mutant>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a bug is searched in this run in a world of this size. A bug that no other layer finds is searched in
-/// `make test` also in a large world, which `make model` searches without the bug.
+/// Whether a bug is searched in this run in a world of this size. A bug that neither another layer nor a smaller world finds is
+/// searched in `make test` also in a large world, which `make model` searches without the bug.
 fn searches(world: Size, mutant: Mutant) -> bool {
-    world <= size() || (size() == Size::Middle && mutant.found_by() == [Layer::Model])
+    let is_found = |case: &Case<Setup>| case.size <= Size::Middle && case.bugs.contains(&mutant);
+    let is_only_here = mutant.found_by() == [Layer::Model] && !WORLDS.iter().any(is_found);
+    world <= size() || (size() == Size::Middle && is_only_here)
 }
 
 /// Searches every world of the run, without a bug and with each of its bugs, two at a time.

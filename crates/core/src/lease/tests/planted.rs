@@ -278,7 +278,6 @@ fn each_planted_bug_is_found_by_its_scenario() {
 #[test]
 fn the_unit_tests_find_the_bugs_that_the_table_gives_them() {
     let found: Vec<Mutant> = (FOUND.iter().map(|(mutant, _)| *mutant))
-        .chain(crate::check::reference_tests::FOUND.iter().map(|(mutant, _)| *mutant))
         .chain(crate::judge::tests::FOUND.iter().map(|(mutant, _)| *mutant))
         .chain(crate::driver::tests::FOUND.iter().map(|(mutant, _)| *mutant))
         .chain(crate::admission::tests::PLANTED)
