@@ -250,9 +250,9 @@ fn candidates(facts: &Facts, electorate: &Electorate) -> (String, Vec<Candidate>
     }));
     if let Some(Holder { pod, .. }) = holder {
         let verdict = match facts.holder {
-            HolderPod::Other(_) => "holds the lease, and is not a candidate any more",
+            HolderPod::Here { candidate: false, .. } => "holds the lease, and is not a candidate any more",
             HolderPod::Gone => "is named as the holder, and does not exist any more",
-            HolderPod::Candidate(_) | HolderPod::Unknown => return (summary, all),
+            HolderPod::Here { .. } | HolderPod::Unknown => return (summary, all),
         };
         all.push(Candidate { pod: pod.clone(), eligible: false, verdict: verdict.into() });
     }

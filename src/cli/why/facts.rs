@@ -28,10 +28,8 @@ pub(super) struct Facts {
 pub(super) enum HolderPod {
     /// The status names none, or the pod could not be read.
     Unknown,
-    /// It is a candidate.
-    Candidate(Box<PodObject>),
-    /// It exists and is not a candidate.
-    Other(Box<PodObject>),
+    /// It exists, and is a candidate or not.
+    Here { pod: Box<PodObject>, candidate: bool },
     /// It does not exist any more.
     Gone,
 }

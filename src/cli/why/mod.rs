@@ -136,11 +136,11 @@ async fn read_candidates(client: Client, namespace: &str, candidates: &Candidate
 async fn read_holder(client: Client, holder: &Holder, candidates: &[PodObject]) -> HolderPod {
     let is_holder = |pod: &PodObject| pod.uid().as_deref() == Some(&holder.pod_uid);
     if let Some(pod) = candidates.iter().find(|pod| is_holder(pod)) {
-        return HolderPod::Candidate(Box::new(pod.clone()));
+        return HolderPod::Here { pod: Box::new(pod.clone()), candidate: true };
     }
     let pods: Api<PodObject> = Api::namespaced(client, &holder.namespace);
     match call(pods.get(&holder.pod)).await {
-        Ok(pod) if is_holder(&pod) => HolderPod::Other(Box::new(pod)),
+        Ok(pod) if is_holder(&pod) => HolderPod::Here { pod: Box::new(pod), candidate: false },
         Ok(_) | Err(CallError::NotFound) => HolderPod::Gone,
         Err(_) => HolderPod::Unknown,
     }

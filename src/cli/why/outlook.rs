@@ -91,18 +91,15 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
     }
     let none = Electorate::default();
     let term = term(facts, holder);
-    let sighting = match &facts.holder {
-        HolderPod::Candidate(pod) | HolderPod::Other(pod) => Some(sighting(pod, starts_at(facts, spec))),
-        HolderPod::Unknown | HolderPod::Gone => None,
-    };
-    let pod = match (&facts.holder, &sighting) {
-        (HolderPod::Gone, _) => election::HolderPod::Gone { stopped: false },
-        (HolderPod::Candidate(_), Some(sighting)) => election::HolderPod::Here { sighting, candidate: true },
-        // While the candidates are unknown, every pod counts as one.
-        (HolderPod::Other(_), Some(sighting)) => {
-            election::HolderPod::Here { sighting, candidate: facts.candidates.is_err() }
+    let seen;
+    let pod = match &facts.holder {
+        HolderPod::Here { pod, candidate } => {
+            seen = sighting(pod, starts_at(facts, spec));
+            // While the candidates are unknown, every pod counts as one.
+            election::HolderPod::Here { sighting: &seen, candidate: *candidate || facts.candidates.is_err() }
         }
-        _ => election::HolderPod::Unseen,
+        HolderPod::Gone => election::HolderPod::Gone { stopped: false },
+        HolderPod::Unknown => election::HolderPod::Unseen,
     };
     let situation = |now: Time| Situation {
         now,

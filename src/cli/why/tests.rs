@@ -85,7 +85,7 @@ impl Situation {
             self.pods.into_iter().map(|pod| serde_json::from_value(pod).unwrap()).collect();
         let holder = candidates.iter().find(|pod| pod.metadata.name.as_deref() == Some("billing-0"));
         let holder = match holder {
-            Some(pod) if self.holder_exists => HolderPod::Candidate(Box::new(pod.clone())),
+            Some(pod) if self.holder_exists => HolderPod::Here { pod: Box::new(pod.clone()), candidate: true },
             _ => HolderPod::Gone,
         };
         let candidates =

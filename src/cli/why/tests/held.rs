@@ -50,8 +50,8 @@ fn without_the_pods_the_status_says_whether_one_can_take_over() {
         facts.candidates = Err("the pods cannot be listed: forbidden".into());
         assert_eq!(Explanation::of(&facts).next[0], format!("{no_change} {next}"), "{reason:?}");
         // Nobody knows whether it is a candidate: the workload does not exist, for example.
-        let HolderPod::Candidate(pod) = facts.holder else { panic!("{:?}", facts.holder) };
-        facts.holder = HolderPod::Other(pod);
+        let HolderPod::Here { candidate, .. } = &mut facts.holder else { panic!("{:?}", facts.holder) };
+        *candidate = false;
         assert_eq!(Explanation::of(&facts).next[0], format!("{no_change} {next}"), "{reason:?}");
     }
 }
