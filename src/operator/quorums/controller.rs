@@ -16,8 +16,7 @@ use redislease_lock::contain::contained;
 use redislease_plan::api::RedisQuorum;
 use redislease_plan::index::Listing;
 use redislease_plan::plan::calls::{Outcome, Request};
-use tokio::sync::Notify;
-use tokio::sync::mpsc::{self, Receiver, UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{self, Receiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
 use super::entry::{QuorumEntry, Step};
@@ -70,11 +69,42 @@ pub async fn run(parts: Parts, mut watch: Receiver<Watched<RedisQuorum>>, stop: 
     let (unused, mut unused_ids) = mpsc::unbounded_channel();
     let answered = parts.answered.clone();
     let mut controller = Controller::new(parts, events, unused);
-    let alarm = match Alarm::new() {
+    let mut alarm = match Alarm::new() {
         Ok(alarm) => alarm,
         Err(error) => return tracing::error!(%error, "The controller of RedisQuorums cannot create its timer."),
     };
-    controller.run(&mut watch, &mut happened, &mut unused_ids, alarm, &answered, &stop).await;
+    let mut secrets = tokio::time::interval(SECRET_EVERY);
+    loop {
+        if let Err(error) = alarm.set(controller.entries.values().flat_map(QuorumEntry::deadlines).flatten().min()) {
+            tracing::error!(%error, "The timer of the controller of RedisQuorums cannot be set.");
+            break;
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = answered.notified() => controller.elect_where(|entry, _| entry.machine.leadership().awaits_api_answer()),
+            expired = alarm.expired() => {
+                if let Err(error) = expired {
+                    tracing::error!(%error, "The timer of the controller of RedisQuorums failed.");
+                    break;
+                }
+                controller.elect_where(|entry, now| entry.deadlines()[0].is_some_and(|at| at <= now));
+                let now = clock::now();
+                controller.write_statuses_where(|entry| entry.deadlines()[1].is_some_and(|at| at <= now));
+            }
+            Some(event) = watch.recv() => controller.take(event),
+            Some(event) = happened.recv() => controller.happened(event),
+            Some(id) = unused_ids.recv() => controller.unused(id),
+            _ = secrets.tick() => {
+                controller.read_secrets();
+                controller.open_again();
+                // An election that began again after a panic waits for no time.
+                controller.elect_where(|entry, _| entry.machine.leadership().next_deadline().is_none());
+                // Clock offsets change without an event.
+                controller.write_statuses_where(|_| true);
+            }
+        }
+        controller.report_progress();
+    }
     controller.stop();
 }
 
@@ -88,47 +118,6 @@ impl Controller {
             next_id: 0,
             events,
             unused,
-        }
-    }
-
-    async fn run(
-        &mut self,
-        watch: &mut Receiver<Watched<RedisQuorum>>,
-        happened: &mut UnboundedReceiver<Event>,
-        unused: &mut UnboundedReceiver<u64>,
-        mut alarm: Alarm,
-        answered: &Notify,
-        stop: &CancellationToken,
-    ) {
-        let mut secrets = tokio::time::interval(SECRET_EVERY);
-        loop {
-            if let Err(error) = alarm.set(self.entries.values().flat_map(QuorumEntry::deadlines).flatten().min()) {
-                return tracing::error!(%error, "The timer of the controller of RedisQuorums cannot be set.");
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = answered.notified() => self.elect_where(|entry, _| entry.machine.leadership().awaits_api_answer()),
-                expired = alarm.expired() => {
-                    if let Err(error) = expired {
-                        return tracing::error!(%error, "The timer of the controller of RedisQuorums failed.");
-                    }
-                    self.elect_where(|entry, now| entry.deadlines()[0].is_some_and(|at| at <= now));
-                    let now = clock::now();
-                    self.write_statuses_where(|entry| entry.deadlines()[1].is_some_and(|at| at <= now));
-                }
-                Some(event) = watch.recv() => self.take(event),
-                Some(event) = happened.recv() => self.happened(event),
-                Some(id) = unused.recv() => self.unused(id),
-                _ = secrets.tick() => {
-                    self.read_secrets();
-                    self.open_again();
-                    // An election that began again after a panic waits for no time.
-                    self.elect_where(|entry, _| entry.machine.leadership().next_deadline().is_none());
-                    // Clock offsets change without an event.
-                    self.write_statuses_where(|_| true);
-                }
-            }
-            self.report_progress();
         }
     }
 
