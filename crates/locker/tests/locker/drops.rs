@@ -7,19 +7,6 @@ use redislease_locker::Lost;
 
 use crate::support::{LONGEST, builder, eventually, locked, ms, once, servers, three};
 
-#[tokio::test]
-async fn a_panic_while_the_lock_is_held_releases_it() {
-    let (servers, locker) = three().await;
-    let guard = once(&locker, "k").acquire().await.unwrap();
-    let task = tokio::spawn(async move {
-        let _guard = guard;
-        panic!("planted");
-    });
-    assert!(task.await.unwrap_err().is_panic());
-    eventually("the release", || locked(&servers, "k") == 0).await;
-    once(&locker, "k").acquire().await.unwrap().release().await;
-}
-
 #[test]
 fn a_guard_is_dropped_without_a_runtime_and_after_its_runtime() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

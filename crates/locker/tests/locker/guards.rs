@@ -7,16 +7,6 @@ use redislease_locker::{AcquireError, Lost, Released};
 use crate::support::{LONGEST, PATIENCE, delete, eventually, locked, ms, on, once, pause, resume, servers, three};
 
 #[tokio::test]
-async fn a_lock_is_renewed_for_longer_than_its_ttl() {
-    let (_servers, locker) = three().await;
-    let guard = once(&locker, "k").ttl(ms(600)).acquire().await.unwrap();
-    assert!(guard.valid_for() > Duration::ZERO && guard.valid_for() <= ms(540), "less the stop budget");
-    tokio::time::sleep(ms(1500)).await;
-    assert_eq!(guard.check(), Ok(guard.token()));
-    assert!(once(&locker, "k").acquire().await.is_err());
-}
-
-#[tokio::test]
 async fn a_lock_without_a_majority_is_lost_before_it_expires_and_drops_the_work() {
     let (servers, locker) = three().await;
     let guard = once(&locker, "k").acquire().await.unwrap();
@@ -118,17 +108,6 @@ async fn a_release_after_a_loss_returns_when_the_servers_have_deleted_the_keys()
 }
 
 #[tokio::test]
-async fn an_abandoned_lock_lives_to_its_ttl() {
-    let (servers, locker) = three().await;
-    let began = Instant::now();
-    once(&locker, "k").ttl(ms(800)).acquire().await.unwrap().abandon();
-    let other = on(&servers).await;
-    let guard = other.lock("k").wait(PATIENCE).acquire().await.unwrap();
-    assert!(began.elapsed() >= ms(780), "{:?}", began.elapsed());
-    drop(guard);
-}
-
-#[tokio::test]
 async fn the_work_may_borrow_the_guard_and_return_a_value() {
     let (_servers, locker) = three().await;
     let guard = once(&locker, "k").acquire().await.unwrap();
@@ -144,6 +123,7 @@ async fn the_work_may_borrow_the_guard_and_return_a_value() {
 async fn each_renewal_is_reported_and_the_loss_ends_them() {
     let (servers, locker) = three().await;
     let guard = once(&locker, "k").ttl(ms(600)).acquire().await.unwrap();
+    assert!(guard.valid_for() > Duration::ZERO && guard.valid_for() <= ms(540), "less the stop budget");
     let mut renewals = guard.renewals();
     for _ in 0..3 {
         tokio::time::timeout(PATIENCE, renewals.next()).await.unwrap().unwrap();

@@ -30,7 +30,9 @@ async fn a_server_that_restarts_empty_twice_gives_the_lock_to_no_request_that_wa
         assert_eq!(guard.check(), Ok(guard.token()));
         tokio::time::sleep(ms(20)).await;
     }
+    eventually("the server to vote again", || other.nodes()[0].state == NodeState::Up).await;
     assert_eq!(guard.verify().await, Ok(guard.token()));
+    assert!(!waiting.is_finished());
     let token = guard.token();
     assert_eq!(guard.release().await, Released::Majority);
     let next = waiting.await.unwrap().unwrap();
