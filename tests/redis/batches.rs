@@ -193,6 +193,7 @@ async fn flushed_scripts_are_loaded_once_for_all_requests() {
     let released = count(|vote| *vote == Vote::Released(1));
     assert_eq!((extended, granted, released), (500, 500, 500));
     assert_eq!(loads() - before.0, u64::try_from(Script::ALL.len()).unwrap(), "each script once");
+    assert!(world.metric(r#"redislease_redis_errors_total{kind="noscript",quorum="q",redis_node="a"}"#) >= 1);
     let used = calls(&servers[0], "evalsha") - before.1;
     assert!(used < 60, "{used} calls for 1500 requests, heartbeats and the calls without scripts included");
 }

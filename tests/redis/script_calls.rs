@@ -49,6 +49,8 @@ async fn a_full_server_refuses_all_requests_of_a_call_and_runs_its_ends() {
     let error = server.ask_all(&[("p", confirm(2, grant, 60)), ("free", acquire(3))]).unwrap_err();
     assert_eq!(redislease_lock::nodes::Reason::from(&error), redislease_lock::nodes::Reason::Oom, "{error}");
     assert_eq!(server.value("p"), Some(format!("p:2:{grant}:m")), "nothing was executed");
+    assert_eq!(server.ask(&["k"], &extend(1, 50)).await, Vote::Extended);
+    assert_eq!(server.observe("me", 1, None).await, server.marker.clone());
     let ends = [("k", seal(1)), ("p", release(2, Stages::All)), ("k", release(1, Stages::Pending))];
     let answers = server.ask_all(&ends).unwrap();
     assert!(matches!(answers[0], Ok(Answer::Vote(Vote::Sealed { .. }))), "{answers:?}");

@@ -369,19 +369,3 @@ async fn late_requests_neither_start_nor_extend_a_term() {
     let soon = redislease_lock::clock::unix_micros() / 1000 + 60_000;
     assert!(matches!(server.ask_until(soon, &["free"], &acquire(2)).await, Answer::Vote(Vote::Granted(_))));
 }
-
-#[tokio::test]
-async fn a_full_server_grants_nothing_and_extends_its_terms() {
-    let mut server = Server::start().await;
-    server.term(&["k", "l"], 1, 50).await;
-    server.redis.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
-    let locks = [server.lock("free")];
-    let error = server.call(&locks, NEVER, &acquire(2)).await.unwrap_err();
-    assert_eq!(redislease_lock::nodes::Reason::from(&error), redislease_lock::nodes::Reason::Oom, "{error}");
-    assert_eq!(server.ask(&["k", "l"], &extend(1, 50)).await, Vote::Extended);
-    assert_eq!(server.observe("me", 1, None).await, server.marker.clone());
-    assert!(matches!(server.ask(&["k", "l"], &seal(1)).await, Vote::Sealed { .. }));
-    assert_eq!(server.ask(&["k", "l"], &release(1, Stages::All)).await, Vote::Released(2));
-    server.redis.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
-    assert_eq!((server.value("free"), server.fence().as_deref()), (None, Some("50")));
-}

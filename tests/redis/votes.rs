@@ -6,9 +6,7 @@ use redislease_lock::clock;
 use redislease_lock::nodes::{Config, NodeState};
 
 use crate::refusals::{grant, user};
-use crate::support::{
-    TIMEOUT, World, acquire, addresses, config, confirm, extend, get, one_up, release, seal, servers,
-};
+use crate::support::{World, acquire, addresses, config, confirm, extend, one_up, release, seal, servers};
 
 /// The ACL permissions in the checklist are sufficient for the whole life of a lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,23 +71,6 @@ async fn requests_reach_the_server_in_the_order_of_sending() {
             assert_eq!(released.await.unwrap(), Vote::Released(1));
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flushed_scripts_are_loaded_again_within_the_same_deadline() {
-    let (servers, world) = one_up().await;
-    let noscript = || world.metric(r#"redislease_redis_errors_total{kind="noscript",quorum="q",redis_node="a"}"#);
-    servers[0].command(&["SCRIPT", "FLUSH"]).unwrap();
-    assert!(matches!(world.ask(0, acquire(1)).await, Vote::Granted(_)));
-    assert!(noscript() >= 1);
-
-    assert_eq!(world.ask(0, release(1, Stages::Pending)).await, Vote::Released(1));
-    servers[0].command(&["SCRIPT", "FLUSH"]).unwrap();
-    let granted = world.send(0, acquire(2), TIMEOUT);
-    let released = world.send(0, release(2, Stages::Pending), TIMEOUT);
-    assert!(matches!(granted.await.unwrap(), Vote::Granted(_)));
-    assert_eq!(released.await.unwrap(), Vote::Released(1), "they were sent again in their order");
-    assert_eq!(get(&servers[0], &world.lock("k")), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
