@@ -14,6 +14,5 @@ mod history;
 mod latency;
 mod lifetime;
 mod loss;
-mod refused;
 mod returns;
 mod shards;
