@@ -30,7 +30,6 @@ mod resource;
 mod restore;
 mod rights;
 mod roles;
-mod scale;
 mod support;
 mod tenants;
 mod why;

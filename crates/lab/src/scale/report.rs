@@ -58,11 +58,6 @@ impl Report {
     pub fn row(&self, phase: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.phase == phase)
     }
-
-    /// The goal for this measurement.
-    pub fn goal(&self, name: &str) -> Option<&Goal> {
-        self.goals.iter().find(|goal| goal.name == name)
-    }
 }
 
 impl Row {
