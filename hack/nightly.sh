@@ -60,7 +60,7 @@ model() { make --no-print-directory model; }
 simulator() { SIM_FIRST=$first SIM_SECONDS=$half cargo test --locked --package redislease-sim --test sim -- batch --nocapture; }
 programs() { SIM_FIRST=$first SIM_SECONDS=$half cargo test --locked --package redislease-sim --test sim -- programs_keep --nocapture; }
 kube() { cargo test --locked --workspace --test kube -- "$@" --nocapture; }
-replicas() { REDISLEASE_TEST_ROUNDS=${ROUNDS:-10} kube replicas:: clusters:: lost_time:: --include-ignored; }
+replicas() { REDISLEASE_TEST_ROUNDS=${ROUNDS:-10} kube replicas:: lost_time:: --include-ignored; }
 workloads() { kube many_workloads:: --ignored; }
 # The other tests on control planes that `make test` leaves out. The noisy tenant runs alone: it slows down the tests beside it.
 planes() {

@@ -9,7 +9,6 @@ mod beside;
 mod cases;
 mod cel;
 mod certificates;
-mod clusters;
 mod consent;
 mod definitions;
 mod docs;

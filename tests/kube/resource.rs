@@ -305,38 +305,41 @@ fn a_term_whose_publication_is_not_answered_is_renewed_for_one_lease_and_not_sea
     lease.wait_for_roles(&next, 3, SOON)
 }
 
+/// The operator could not publish a term then, and would block every other cluster.
 #[test]
-fn no_attempt_begins_while_the_api_server_does_not_answer() -> Result<()> {
+fn no_attempt_begins_while_the_api_server_hangs_or_is_down() -> Result<()> {
     let installation = installation()?;
     let proxy = Proxy::to(installation.control_plane().address())?;
     let operator = installation.start_operator_behind(&proxy, "operator-0")?;
-    installation.deployment("silent", "billing", 3)?;
     installation.wait_for_quorum("admitted", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
-    // A foreign value postpones the first attempt until the replies are delayed.
-    for server in installation.redis() {
-        let value = format!("t:{}:5:somebody", "0".repeat(32));
-        server.command(&["SET", "redislease:lock:silent/billing", &value, "PX", "8000"])?;
+    for (namespace, fault) in [("silent", Cut::HoldReplies), ("down", Cut::Reset)] {
+        installation.deployment(namespace, "billing", 3)?;
+        // A foreign value postpones the first attempt until the fault.
+        for server in installation.redis() {
+            let value = format!("t:{}:5:somebody", "0".repeat(32));
+            server.command(&["SET", &format!("redislease:lock:{namespace}/billing"), &value, "PX", "8000"])?;
+        }
+        let lease = installation.lease(namespace, "billing", &json!({}))?;
+        lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
+        // All earlier writes have been answered, so the next write uses an idle connection.
+        installation.wait_for("the event and three labels were written", SOON, || {
+            let page = operator.metrics()?;
+            let taken = |kind| page.value("redislease_api_writes_total", &[("kind", kind), ("result", "ok")]);
+            let taken = (taken("event"), taken("pod_role"));
+            if taken.0 >= Some(1.0) && taken.1 >= Some(3.0) { Ok(()) } else { Err(format!("{taken:?}")) }
+        })?;
+        proxy.cut(fault);
+        // The foreign value expires after at most 8 s. From then on the keys are free.
+        throughout(Duration::from_secs(18), |after| {
+            let keys = keys(&installation, namespace, "billing");
+            let taken = keys.iter().flatten().filter(|key| !key.value.ends_with(":somebody")).count();
+            assert_eq!(taken, 0, "{fault:?}, after {after:?}: {keys:?}");
+            Ok(())
+        })?;
+        proxy.restore();
+        let first = lease.wait("published", FIRST_ELECTION, LeaseState::is_active)?;
+        assert_eq!(first.transitions(), 1, "{first}");
+        lease.wait_for_roles(&first, 3, FIRST_ELECTION)?;
     }
-    let lease = installation.lease("silent", "billing", &json!({}))?;
-    lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
-    // All earlier writes have been answered, so the next write uses an idle connection.
-    installation.wait_for("the event and three labels were written", SOON, || {
-        let page = operator.metrics()?;
-        let taken = |kind| page.value("redislease_api_writes_total", &[("kind", kind), ("result", "ok")]);
-        let taken = (taken("event"), taken("pod_role"));
-        if taken.0 >= Some(1.0) && taken.1 >= Some(3.0) { Ok(()) } else { Err(format!("{taken:?}")) }
-    })?;
-    proxy.cut(Cut::HoldReplies);
-    // The foreign value expires after at most 8 s. From then on the keys are free, and the operator must not acquire
-    // them: it could not publish the term and would block every other cluster.
-    throughout(Duration::from_secs(18), |after| {
-        let keys = keys(&installation, "silent", "billing");
-        let taken = keys.iter().flatten().filter(|key| !key.value.ends_with(":somebody")).count();
-        assert_eq!(taken, 0, "after {after:?}: {keys:?}");
-        Ok(())
-    })?;
-    proxy.restore();
-    let first = lease.wait("published", FIRST_ELECTION, LeaseState::is_active)?;
-    assert_eq!(first.transitions(), 1, "{first}");
-    lease.wait_for_roles(&first, 3, FIRST_ELECTION)
+    Ok(())
 }
