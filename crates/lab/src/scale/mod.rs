@@ -22,7 +22,6 @@ mod keys;
 mod objects;
 mod options;
 mod phases;
-mod pods_running;
 mod report;
 mod writes;
 

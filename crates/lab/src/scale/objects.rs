@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -65,6 +65,13 @@ pub(super) fn leases(client: &Client, namespace: Option<&str>) -> Api<DynamicObj
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     }
+}
+
+/// The number of pods that run.
+pub(super) async fn running(client: &Client) -> Result<usize> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let run = ListParams::default().labels("lease").fields("status.phase=Running");
+    pods.list_metadata(&run).await.map(|listed| listed.items.len()).map_err(|error| failed("list the pods", error))
 }
 
 /// Creates namespaces, pods and leases. The pods name their nodes, so that no scheduler is needed.

@@ -21,7 +21,6 @@ use super::{
     client::failed,
     keys,
     objects::{self, FAILOVER, Planned},
-    pods_running::PodsRunning,
     report::megabytes,
     writes::Writes,
 };
@@ -79,10 +78,14 @@ impl<'a> Run<'a> {
         let client = runtime.block_on(installation.control_plane().client())?;
         let planned = objects::plan(options);
         eprintln!("create {} leases and their pods ...", planned.len());
-        let pods = PodsRunning::watch(&runtime, &client);
         runtime.block_on(objects::create(&client, options, &planned))?;
         let count = planned.len() + options.failovers;
-        pods.wait(count, PATIENCE + Duration::from_secs((count / OBJECTS_A_SECOND) as u64))?;
+        let within = PATIENCE + Duration::from_secs((count / OBJECTS_A_SECOND) as u64);
+        let all_run = || match runtime.block_on(objects::running(&client))? {
+            running if running == count => Ok(()),
+            running => Err(format!("{running} of {count} run")),
+        };
+        poll(within, all_run).map_err(|last| Error::not_in_time("all pods run", within, last))?;
         let (board, following) = Board::watch(&runtime, &client);
         let seen = || if board.len() == planned.len() { Ok(()) } else { Err(format!("{} are seen", board.len())) };
         poll(PATIENCE, seen).map_err(|last| Error::not_in_time("a watcher sees all leases", PATIENCE, last))?;
