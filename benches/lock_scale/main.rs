@@ -22,7 +22,6 @@ use redislease_core::lease::TermId;
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
 use redislease_lab::{RedisServer, poll};
-use redislease_lock::clock;
 use redislease_lock::keeper::Keeper;
 use redislease_lock::nodes::{Config, NodeConfig, Nodes};
 
@@ -79,11 +78,7 @@ fn main() {
 fn servers() -> Vec<RedisServer> {
     let start = |_| {
         let server = RedisServer::start().unwrap();
-        let info = server.command(&["INFO", "server"]).unwrap().text().unwrap();
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
-        let marker = membership().marker(run_id.as_str().into()).to_string();
-        server.command(&["SET", "redislease:fence", &clock::unix_micros().to_string()]).unwrap();
-        server.command(&["SET", "redislease:marker", &marker]).unwrap();
+        server.admit("redislease", &membership().name()).unwrap();
         server
     };
     (0..3).map(start).collect()

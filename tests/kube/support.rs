@@ -5,9 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use redislease_core::marker::Membership;
 use redislease_lab::{
     Installation, InstallationOptions, Lease, LeaseState, Operator, PooledControlPlane, RedisServer, Result, SYSTEM,
 };
@@ -109,17 +108,8 @@ fn admit(installation: &Installation) -> Result<()> {
     let quorum = installation.control_plane().get(&path)?.unwrap_or_default();
     let quorum: RedisQuorum = serde_json::from_value(quorum).expect("a RedisQuorum");
     let quorum = ValidQuorum::try_from(&quorum).expect("its spec is valid");
-    let membership = Membership { generation: 1, fingerprint: quorum.fingerprint().into() };
-    let fence = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
-    for server in installation.redis() {
-        let info = server.command(&["INFO", "server"])?.text().unwrap_or_default();
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("the server has an id");
-        let marker = membership.marker(run_id.into()).to_string();
-        for (key, value) in [("fence", &fence), ("marker", &marker)] {
-            server.command(&["SET", &format!("{}:{key}", quorum.key_prefix), value, "NX"])?;
-        }
-    }
-    Ok(())
+    let membership = format!("1:{}", quorum.fingerprint());
+    installation.redis().iter().try_for_each(|server| server.admit(&quorum.key_prefix, &membership))
 }
 
 /// The cluster for all tests that only change objects in their own namespace. Its processes end with the test process.

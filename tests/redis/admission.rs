@@ -10,7 +10,7 @@ use redislease_lock::clock;
 use redislease_lock::nodes::{Config, Misconfiguration, NodeState, NodeStatus, Reason};
 
 use crate::support::{
-    QUARANTINE, World, acquire, addresses, config, eventually, get, membership, password, run_id, servers, with_args,
+    QUARANTINE, World, acquire, addresses, config, eventually, get, membership, password, servers, with_args,
 };
 
 fn fence(server: &RedisServer) -> u64 {
@@ -32,7 +32,7 @@ async fn comes_back(world: &World, server: &RedisServer, since: Time, token: u64
     let waited = clock::now().since(since);
     assert!(waited >= QUARANTINE, "admitted after {waited:?}");
     assert_eq!(fence(server), token, "the counter of the other two nodes");
-    assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", run_id(server))));
+    assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", server.run_id().unwrap())));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +51,7 @@ async fn a_first_installation_waits_once() {
     assert!(clock::now().since(start) >= QUARANTINE);
     for server in &servers {
         assert!(fence(server) >= before, "seeded by the clocks: {}", fence(server));
-        assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", run_id(server))));
+        assert_eq!(get(server, "rl:marker"), Some(format!("{}:1:f00d", server.run_id().unwrap())));
     }
     assert_eq!(world.metric(r#"redislease_quorum_nodes{quorum="q",state="up"}"#), 3);
     assert_eq!(world.metric(r#"redislease_redis_up{quorum="q",redis_node="b"}"#), 1);
@@ -106,11 +106,11 @@ async fn a_server_that_lost_data_waits_and_is_seeded_with_the_counter_of_the_oth
     eventually("the term on node 0 to end", || async { (get(&servers[0], &world.lock("k")).is_none()).then_some(()) })
         .await;
     term(&world, 0, 3, token + 2).await;
-    let same = run_id(&servers[2]);
+    let same = servers[2].run_id().unwrap();
     let since = clock::now();
     servers[2].command(&["FLUSHALL"]).unwrap();
     comes_back(&world, &servers[2], since, token + 2).await;
-    assert_eq!(run_id(&servers[2]), same, "the server process did not restart");
+    assert_eq!(servers[2].run_id().unwrap(), same, "the server process did not restart");
     assert_eq!(restarts(), 3);
 
     let since = clock::now();
@@ -325,7 +325,10 @@ async fn another_configuration_is_reported_permanently() {
     assert_eq!(world.ask(0, acquire(1)).await, Vote::Abstained);
     tokio::time::sleep(Duration::from(QUARANTINE)).await;
     assert_eq!(world.status(0).state, status.state);
-    assert_eq!(get(&servers[0], "rl:marker"), Some(membership().marker(run_id(&servers[0]).into()).to_string()));
+    assert_eq!(
+        get(&servers[0], "rl:marker"),
+        Some(membership().marker(servers[0].run_id().unwrap().into()).to_string())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -347,7 +350,7 @@ async fn another_configuration_cannot_take_over_a_node_that_lost_data() {
     let refused = |status: &NodeStatus| status.message.contains("another node votes under another configuration");
     let status = hasty.wait(0, "a seed that is refused", refused).await;
     assert!(matches!(status.state, NodeState::Quarantined { .. }), "{status:?}");
-    let marker = membership().marker(run_id(&servers[0]).into()).to_string();
+    let marker = membership().marker(servers[0].run_id().unwrap().into()).to_string();
     eventually("ours to admit it", || async { (get(&servers[0], "rl:marker")? == marker).then_some(()) }).await;
     ours.up(0).await;
 }

@@ -55,11 +55,6 @@ pub fn pttl(server: &RedisServer, key: &str) -> i64 {
     server.command(&["PTTL", key]).unwrap().integer().unwrap()
 }
 
-pub fn run_id(server: &RedisServer) -> String {
-    let info = server.command(&["INFO", "server"]).unwrap().text().unwrap();
-    info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned()
-}
-
 pub fn servers(count: usize) -> Vec<RedisServer> {
     (0..count).map(|_| RedisServer::start().unwrap()).collect()
 }

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use crate::{Error, Identity, Process, Reply, Result, process::on_free_port, resp, watchdog::TempFolder};
@@ -173,6 +173,27 @@ impl RedisServer {
     pub fn pipeline(&self, commands: &[Vec<String>]) -> Result<Vec<Reply>> {
         let replies = resp::pipeline(self.address, self.password().as_deref(), commands, ANSWER_WITHIN);
         replies.map_err(|error| self.failed(format!("{} commands", commands.len()), &error))
+    }
+
+    /// The name that the server gave itself at its start.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub fn run_id(&self) -> Result<String> {
+        let info = self.command(&["INFO", "server"])?.text().unwrap_or_default();
+        Ok(info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().to_owned())
+    }
+
+    /// Lets the server vote at once, as if it had waited for the longest lease. `membership` is `<generation>:<fingerprint>`.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub fn admit(&self, prefix: &str, membership: &str) -> Result<()> {
+        let fence = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
+        let marker = format!("{}:{membership}", self.run_id()?);
+        // A server that votes already keeps what it has.
+        self.command(&["SET", &format!("{prefix}:fence"), &fence, "NX"])?;
+        self.command(&["SET", &format!("{prefix}:marker"), &marker, "NX"]).map(drop)
     }
 
     /// Kills the server if it runs, restarts it on the same port with the data of the last save, and waits until it

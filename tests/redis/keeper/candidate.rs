@@ -15,7 +15,7 @@ use redislease_lock::nodes::{self, Nodes};
 use tokio::sync::watch;
 
 use super::history::{History, Loss};
-use crate::support::{self, PATIENCE, World, addresses, eventually, get, membership, run_id};
+use crate::support::{self, PATIENCE, PREFIX, World, addresses, eventually, get, membership};
 
 /// Short, so that tests can wait for expiry.
 pub fn lease() -> Config {
@@ -45,9 +45,7 @@ pub fn voters(count: usize) -> Vec<RedisServer> {
 
 /// Lets an empty server vote, as after the quarantine.
 pub fn admit(server: &RedisServer) {
-    let marker = membership().marker(run_id(server).into()).to_string();
-    server.command(&["SET", "rl:fence", &clock::unix_micros().to_string()]).unwrap();
-    server.command(&["SET", "rl:marker", &marker]).unwrap();
+    server.admit(PREFIX, &membership().name()).unwrap();
 }
 
 /// Three servers that vote, and a process on them.

@@ -271,10 +271,7 @@ async fn programs_with_another_longest_lease_or_beside_an_operator_are_refused_w
     // An operator's marker.
     let operators: Vec<_> = crate::support::servers(3);
     for server in &operators {
-        let info = server.command(&["INFO", "server"]).unwrap().text().unwrap();
-        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned();
-        server.command(&["SET", "redislease:fence", "1"]).unwrap();
-        server.command(&["SET", "redislease:marker", &format!("{run_id}:1:0123456789abcdef")]).unwrap();
+        server.admit("redislease", "1:0123456789abcdef").unwrap();
     }
     let text = refused(builder(&operators).build().unwrap()).await;
     assert!(text.contains("call beside_operator()"), "{text}");

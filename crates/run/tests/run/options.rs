@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::time::Instant;
 
-use redislease_core::marker::{Membership, fingerprint};
+use redislease_core::marker::fingerprint;
 use redislease_core::time::Millis;
 use redislease_lab::{Authority, RedisOptions, RedisServer, RedisTls};
 
@@ -300,17 +300,14 @@ fn the_servers_of_an_operator_vote_at_once_and_only_if_the_user_names_the_operat
     const TOKEN: u64 = 3_000_000_000_000_000;
     let servers = Servers::new("8s");
     let names = ["redis-0", "redis-1", "redis-2"];
-    let fingerprint = fingerprint(&names, 2, Millis(8000), "redislease").as_str().into();
-    let membership = Membership { generation: 1, fingerprint };
-    let markers = servers.redis.iter().map(|server| {
-        let info = server.command(&["INFO", "server"]).unwrap().text().unwrap();
-        let run_id = info.lines().find_map(|line| line.trim().strip_prefix("run_id:")).unwrap();
-        membership.marker(run_id.into()).to_string()
-    });
-    let markers: Vec<String> = markers.collect();
-    for (server, marker) in servers.redis.iter().zip(&markers) {
-        server.command(&["MSET", "redislease:marker", marker, "redislease:fence", &TOKEN.to_string()]).unwrap();
+    let membership = format!("1:{}", fingerprint(&names, 2, Millis(8000), "redislease"));
+    for server in &servers.redis {
+        server.command(&["SET", "redislease:fence", &TOKEN.to_string()]).unwrap();
+        server.admit("redislease", &membership).unwrap();
     }
+    let marker = |server: &RedisServer| server.command(&["GET", "redislease:marker"]).unwrap().text().unwrap();
+    let markers = || servers.redis.iter().map(marker).collect::<Vec<_>>();
+    let before = markers();
     let urls = names.iter().zip(&servers.redis).map(|(name, server)| format!("{name}=redis://{}", server.address()));
     let urls = urls.collect::<Vec<_>>().join(",");
     let run = |option: Option<&str>| {
@@ -325,8 +322,7 @@ fn the_servers_of_an_operator_vote_at_once_and_only_if_the_user_names_the_operat
     let (code, out, err) = run(None);
     assert_eq!((code, out.as_str()), (Some(69), ""), "{err}");
     assert!(err.contains("use --beside-operator"), "{err}");
-    let marker = |server: &RedisServer| server.command(&["GET", "redislease:marker"]).unwrap().text().unwrap();
-    assert_eq!(servers.redis.iter().map(marker).collect::<Vec<_>>(), markers);
+    assert_eq!(markers(), before);
 }
 
 #[test]
