@@ -36,9 +36,6 @@ pub const SPANS: &[&str] = &[
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("cargo run -- crds --dir crds", "src/cli/crds.rs", "fn committed_crds_match_the_types()"),
     ("cargo test --workspace --lib NAME", "hack/run-tests.sh", "--lib --bins"),
-    ("cargo test --test chart", "hack/run-tests.sh", "--test chart"),
-    ("cargo test --test kube", "hack/run-tests.sh", "--test kube"),
-    ("cargo test --test redis", "hack/run-tests.sh", "tests/*/main.rs"),
     (
         "helm install redislease charts/redislease --namespace redislease-system \
          --set devRedis.enabled=true,cluster.name=trial,image.repository=registry.example.com/redislease \
@@ -69,15 +66,6 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("kubectl get redislease -n shop", "crates/lab/examples/demo/story.rs", "$ kubectl get redislease -n {NAMESPACE}"),
     ("kubectl redislease why LEASE", "tests/kube/why.rs", "\"redislease\", \"why\", \"billing\""),
     ("kubectl rollout restart", "crates/lab/examples/e2e/upkeep.rs", "\"rollout\", \"restart\""),
-    ("cargo test -p redislease-locker --test locker", "hack/run-tests.sh", "tests/*/main.rs"),
-    ("cargo test -p redislease-run --test run", "hack/run-tests.sh", "tests/*/main.rs"),
-    ("cargo test -p redislease-sim --test activation", "hack/run-tests.sh", "tests/*/main.rs"),
-    ("make dashboard", "hack/run-tests.sh", "hack/dashboard.sh check"),
-    ("make deps", "Makefile", "test: deps tools"),
-    ("make docs", "src/docs/mod.rs", "run `make docs`"),
-    ("make e2e", "hack/run-tests.sh", "hack/e2e.sh debug"),
-    ("make licences", "hack/run-tests.sh", "hack/licences.sh"),
-    ("make tools", "Makefile", "test: deps tools"),
     ("redislease run", "tests/redis/command.rs", "\"run\""),
     (
         "redislease run --redis-file FILE --lease shop/report -- COMMAND",
@@ -109,12 +97,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
 ];
 
 const A_KUBELET: &str = "needs a kubelet: the simulated pods of the tests run no container";
-const A_MEASUREMENT: &str =
-    "a measurement that takes minutes; docs/measurements.md and docs/comparison.md have its results";
-const AN_IMAGE: &str = "needs buildah and a release build; `make e2e` builds the same image";
 const DOCKER: &str = "needs Docker";
 const A_REGISTRY: &str = "needs a registry";
-const THE_TESTS: &str = "runs the tests themselves";
 const USAGE: &str = "the usage of a subcommand, generated from the flags";
 
 /// Commands that no test and no script runs, with the reason.
@@ -126,11 +110,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("cargo doc -p redislease-locker --open", "opens a browser; the documentation tests compile the examples"),
     ("cargo install --path .", "builds a release binary; the tests run the binary that they build"),
     ("cargo run -p redislease-lab --example lab", "leaves servers running until it is stopped"),
-    ("cargo test --test kube -- ten_thousand --ignored --nocapture", A_MEASUREMENT),
-    ("cargo test --package redislease-run --test run container", THE_TESTS),
-    ("cargo test --package redislease-run --test run suspend", THE_TESTS),
-    ("cargo test --test kube annotations", THE_TESTS),
-    ("cargo test --test kube replicas::", THE_TESTS),
     ("chronyc tracking", "needs chrony on the machine of a Redis server"),
     (
         "for port in 7001 7002 7003; do redis-server --port $port --save '' --daemonize yes; done",
@@ -177,25 +156,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kubectl wait redislease/NAME --for=condition=Active", "a placeholder; the command of the README is run"),
     ("kubectl rollout status", "a command without its argument; tests/kube/gate.rs shows that it does not end"),
     ("kubectl top pod -n redislease-system", "needs metrics-server"),
-    ("cargo test --release -p redislease-locker many -- --nocapture", A_MEASUREMENT),
-    ("make bench", A_MEASUREMENT),
-    ("make bench-systems", A_MEASUREMENT),
-    ("make chart", "its script checks the CRDs in `make check`; the README needs helm-docs"),
-    ("make check", THE_TESTS),
-    ("make demo", "takes minutes; docs/measurements.md has its results"),
-    ("make image", AN_IMAGE),
-    ("make image ARCH=arm64", AN_IMAGE),
-    ("make image TWICE=1", AN_IMAGE),
-    ("make lock-scale", A_MEASUREMENT),
-    ("make model", "takes minutes; `make test` searches the smaller worlds"),
-    ("make nightly", "takes hours; `make test` runs a smaller part of each step but the measurements"),
-    ("make mutants", "takes hours"),
-    ("make observe", A_MEASUREMENT),
-    ("make run-idle", A_MEASUREMENT),
-    ("make run-losses", A_MEASUREMENT),
-    ("make scale", A_MEASUREMENT),
-    ("make scale N=1000", A_MEASUREMENT),
-    ("make test", THE_TESTS),
+    ("cargo test --release -p redislease-locker many -- --nocapture", "a measurement that takes minutes"),
     ("redislease SUBCOMMAND --help", USAGE),
     ("redislease doctor [QUORUM]", USAGE),
     ("redislease handover NAME", USAGE),
@@ -207,9 +168,19 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Whether a list says that this command is not run.
+/// Whether a list says that this command is not run, or it is one of developers.
 pub fn is_not_run(command: &str) -> bool {
-    NOT_RUN.iter().any(|(listed, _)| *listed == command)
+    is_of_developers(command) || NOT_RUN.iter().any(|(listed, _)| *listed == command)
+}
+
+/// Whether the command selects a target of the Makefile or one of the test programs. It must exist.
+fn is_of_developers(command: &str) -> bool {
+    command.starts_with("make ") || test_program(command).is_some()
+}
+
+/// The test program that a command selects.
+fn test_program(command: &str) -> Option<&str> {
+    command.strip_prefix("cargo test ")?.split_once("--test ")?.1.split(' ').next()
 }
 
 /// Where a command stands in a page.
@@ -339,10 +310,18 @@ fn the_tests_and_scripts_that_run_commands_exist() {
         assert!(read(file).contains(text), "`{command}`: {file} does not contain {text:?}");
     }
     let makefile = read("Makefile");
+    let crates = fs::read_dir(repository().join("crates")).expect("a folder of crates").flatten();
+    let folders: Vec<_> = crates.map(|folder| folder.path()).chain([repository()]).collect();
     for (page, text) in pages() {
-        for target in Command::of(&text).iter().filter_map(|command| command.text.strip_prefix("make ")) {
-            let target = target.split(' ').next().unwrap_or_default();
-            assert!(makefile.contains(&format!("\n{target}:")), "{page}: the Makefile has no target {target}");
+        for Command { text: command, .. } in Command::of(&text) {
+            if let Some(target) = command.strip_prefix("make ") {
+                let target = target.split(' ').next().unwrap_or_default();
+                assert!(makefile.contains(&format!("\n{target}:")), "{page}: the Makefile has no target {target}");
+            }
+            if let Some(name) = test_program(&command) {
+                let exists = folders.iter().any(|folder| folder.join(format!("tests/{name}/main.rs")).is_file());
+                assert!(exists, "{page}: there are no tests {name}");
+            }
         }
     }
 }
