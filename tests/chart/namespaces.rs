@@ -80,18 +80,12 @@ fn has_only_its_rights(installation: &Installation) -> Result<()> {
     let cluster = installation.control_plane();
     let kubeconfig = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
     cluster.kubectl(&["get", "namespace", "kube-system", &kubeconfig])?;
-    let may = |verb: &str, resource: &str, namespace: &str| {
-        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let (namespace, subresource) = (format!("--namespace={namespace}"), format!("--subresource={subresource}"));
-        // For "no", kubectl exits with an error.
-        let answer = cluster.kubectl(&["auth", "can-i", verb, resource, &namespace, &subresource, &kubeconfig]);
-        answer.is_ok_and(|answer| answer.trim() == "yes")
-    };
     for (verb, resource, namespace) in ALLOWED {
-        assert!(may(verb, resource, namespace), "{verb} {resource} in {namespace}");
+        assert!(installation.operator_may(verb, resource, namespace)?, "{verb} {resource} in {namespace}");
     }
     for (verb, resource, namespace) in REFUSED {
-        assert!(!may(verb, resource, namespace), "{verb} {resource} in {namespace} must be refused");
+        let may = installation.operator_may(verb, resource, namespace)?;
+        assert!(!may, "{verb} {resource} in {namespace} must be refused");
     }
     Ok(())
 }

@@ -156,6 +156,29 @@ impl Installation {
         &self.kubeconfig
     }
 
+    /// Whether the operators' service account may do this with a resource (`nodes`, `deployments.apps`, `pods/exec`).
+    ///
+    /// # Errors
+    /// [`Error::Command`] when the API server has no such resource or does not answer.
+    pub fn operator_may(&self, verb: &str, resource: &str, namespace: &str) -> Result<bool> {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let kubeconfig = self.kubeconfig.display();
+        let flags = [
+            format!("--namespace={namespace}"),
+            format!("--subresource={subresource}"),
+            format!("--kubeconfig={kubeconfig}"),
+        ];
+        let [namespace, subresource, kubeconfig] = flags.each_ref().map(String::as_str);
+        match self.control_plane.kubectl(&["auth", "can-i", verb, resource, namespace, subresource, kubeconfig]) {
+            Ok(_) => Ok(true),
+            // For "no", kubectl exits with an error. It may warn that it has ignored the namespace.
+            Err(Error::Command { stderr, .. }) if stderr.is_empty() || stderr.contains("not namespace scoped") => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Starts an operator and waits until it serves /metrics; it may not be ready yet. `instance` is its unique name, and
     /// `args` are additional flags.
     ///
