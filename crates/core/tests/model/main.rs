@@ -9,6 +9,7 @@
 mod actions;
 mod admission;
 mod interned;
+mod jobs;
 mod machine;
 mod node;
 mod properties;

@@ -2,14 +2,14 @@
 
 use redislease_core::check::{Layer, Mutant};
 use stateright::{Checker, Expectation, Model};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::admission::{self, AdmissionSetup};
+use crate::jobs::{Size, is_selected, search_all};
 use crate::search::{Found, MOST_TRANSITIONS, search};
 use crate::world::{self, Setup};
-use crate::worlds::{ADMISSIONS, Case, Size, WORLDS};
+use crate::worlds::{ADMISSIONS, Case, WORLDS};
 
 /// A model that is searched here.
 trait Explored: Model<State: Clone + std::hash::Hash, Action: std::fmt::Debug> + Clone + Sync {
@@ -95,43 +95,20 @@ fn check<M: Explored>(world: &M, mutant: Option<Mutant>) -> Result<(), String> {
 fn searches(world: Size, mutant: Mutant) -> bool {
     let is_found = |case: &Case<Setup>| case.size <= Size::Middle && case.bugs.contains(&mutant);
     let is_only_here = mutant.found_by() == [Layer::Model] && !WORLDS.iter().any(is_found);
-    world <= size() || (size() == Size::Middle && is_only_here)
+    world <= Size::of_run() || (Size::of_run() == Size::Middle && is_only_here)
 }
 
 /// Searches every world of the run, without a bug and with each of its bugs, two at a time.
 fn check_all<M: Explored + 'static>(cases: impl Iterator<Item = &'static Case<M>>) {
-    let only = std::env::var("MODEL_ONLY").unwrap_or_default();
     let mut jobs: Vec<(M, Option<Mutant>)> = Vec::new();
-    for Case { size: of, setup, bugs, overlaps } in cases.filter(|case| case.setup.name().contains(&only)) {
-        jobs.extend((*of <= size()).then(|| (setup.clone(), None)));
+    for Case { size: of, setup, bugs, overlaps } in cases.filter(|case| is_selected(case.setup.name())) {
+        jobs.extend((*of <= Size::of_run()).then(|| (setup.clone(), None)));
         let bugs = bugs.iter().filter(|bug| searches(*of, **bug));
         jobs.extend(bugs.map(|bug| (setup.clone(), Some(*bug))));
         let overlaps = overlaps.iter().filter(|bug| searches(*of, **bug));
         jobs.extend(overlaps.map(|bug| (setup.overlaps_only(), Some(*bug))));
     }
-    let next = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((world, mutant)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            failures.lock().unwrap().extend(check(world, *mutant).err());
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(work);
-        }
-    });
-    let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-fn size() -> Size {
-    match std::env::var("MODEL").as_deref() {
-        Ok("quick") => Size::Quick,
-        Ok("all") => Size::Large,
-        Ok(other) if !other.is_empty() => panic!("MODEL={other} is neither quick nor all"),
-        _ => Size::Middle,
-    }
+    search_all(&jobs, |(world, mutant)| check(world, *mutant));
 }
 
 /// The tests use the whole machine: one at a time.

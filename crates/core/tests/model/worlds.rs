@@ -12,18 +12,8 @@ use redislease_core::check::Mutant;
 use redislease_core::op::Token;
 
 use crate::admission::AdmissionSetup;
+use crate::jobs::Size;
 use crate::world::Setup;
-
-/// In which runs a world is searched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Size {
-    /// In every run: `make check` has seconds for all of these together.
-    Quick,
-    /// In `make test`: together about a minute on two idle cores.
-    Middle,
-    /// In `make model` only.
-    Large,
-}
 
 /// A world and the planted bugs that must be found in it.
 pub struct Case<S> {

@@ -16,6 +16,8 @@ mod listed;
 
 mod actions;
 mod hash;
+#[path = "../../../core/tests/model/jobs.rs"]
+mod jobs;
 mod keeper;
 mod objects;
 mod planted;

@@ -1,9 +1,8 @@
 //! The tests: each setup without a bug, until every state was seen, and then with each of its planted bugs.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use crate::jobs::{Size, is_selected, search_all};
 use crate::objects::Kind;
 use crate::planted::Planted;
 use crate::search::{Found, search};
@@ -11,17 +10,6 @@ use crate::world::{Accidents, Seen, Setup};
 
 /// A search stops at this number of states, and then it shows nothing.
 const MOST: usize = 30_000_000;
-
-/// Which runs search a setup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Size {
-    /// `make check`, and all others.
-    Quick,
-    /// `make test` and `make model`.
-    Middle,
-    /// `make model`.
-    Large,
-}
 
 /// One setup.
 struct Case {
@@ -175,15 +163,6 @@ const CASES: &[Case] = &[
     },
 ];
 
-fn size() -> Size {
-    match std::env::var("MODEL").as_deref() {
-        Ok("quick") => Size::Quick,
-        Ok("all") => Size::Large,
-        Ok(other) if !other.is_empty() => panic!("MODEL={other} is neither quick nor all"),
-        _ => Size::Middle,
-    }
-}
-
 /// Searches one setup and prints what it took.
 fn report(setup: Setup, bug: Option<Planted>) -> Found {
     let began = Instant::now();
@@ -224,29 +203,16 @@ fn check(case: &Case, bug: Option<Planted>) -> Result<(), String> {
 
 #[test]
 fn order_and_fence_hold_and_each_simpler_rule_is_found_to_break_them() {
-    let only = std::env::var("MODEL_ONLY").unwrap_or_default();
-    let cases = CASES.iter().filter(|case| case.setup.name.contains(&only));
+    let cases = CASES.iter().filter(|case| is_selected(case.setup.name));
     let with_bugs = |case: &'static Case| {
-        let whole = (case.size <= size()).then_some(None);
-        let bugs = case.bugs.iter().filter(|_| case.size.min(Size::Middle) <= size());
+        let whole = (case.size <= Size::of_run()).then_some(None);
+        let bugs = case.bugs.iter().filter(|_| case.size.min(Size::Middle) <= Size::of_run());
         whole.into_iter().chain(bugs.map(|bug| Some(*bug))).map(move |bug| (case, bug))
     };
     let mut jobs: Vec<(&Case, Option<Planted>)> = cases.flat_map(with_bugs).collect();
     // The longest first.
     jobs.sort_by_key(|(case, bug)| (bug.is_some(), std::cmp::Reverse(case.states)));
-    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some((case, bug)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let failure = check(case, *bug).err();
-                    failures.lock().unwrap().extend(failure);
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    search_all(&jobs, |(case, bug)| check(case, *bug));
 }
 
 #[test]
