@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use redislease_lab::{RedisServer, poll};
+use redislease_lab::{RedisServer, poll, private_memory};
 
 /// The most private memory of `run` and its guard together, in kB.
 const MOST_MEMORY: u64 = 6 * 1024;
@@ -32,14 +32,6 @@ fn child_of(pid: u32) -> Result<u32, String> {
     children.split_whitespace().next().and_then(|pid| pid.parse().ok()).ok_or_else(|| format!("{pid} has no child"))
 }
 
-/// The memory that a process has written to, in kB. Its code does not count, which is large without optimization. `Private_Dirty`
-/// would count it while the kernel has not yet written a new binary to the disk.
-fn private_memory(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 #[test]
 fn the_binary_runs_a_command_under_a_lock_and_is_small_while_it_does() {
     let server = RedisServer::start().unwrap();
@@ -48,7 +40,7 @@ fn the_binary_runs_a_command_under_a_lock_and_is_small_while_it_does() {
     let keeper = running.0.id();
     let guard = poll(Duration::from_secs(20), || child_of(keeper)).unwrap();
     let init = poll(Duration::from_secs(20), || child_of(guard).and_then(|init| child_of(init).map(|_| init))).unwrap();
-    let [keeper, guard, init] = [keeper, guard, init].map(private_memory);
+    let [keeper, guard, init] = [keeper, guard, init].map(|pid| private_memory(pid).unwrap());
     println!("private memory: run {keeper} kB, guard {guard} kB, init {init} kB");
     assert!(keeper + guard <= MOST_MEMORY, "run {keeper} kB, guard {guard} kB");
 }

@@ -57,6 +57,6 @@ pub use resp::Reply;
 pub use skip::skipped;
 pub use suspend::{Machine, SuspendLibrary};
 pub use tools::Tools;
-pub use usage::Usage;
+pub use usage::{Usage, private_memory};
 pub use wait::poll;
 pub use watchdog::keep_running;

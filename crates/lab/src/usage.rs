@@ -35,6 +35,17 @@ impl Usage {
     }
 }
 
+/// The memory that a process has written to, in kB. Its code does not count, which is large without optimization. `Private_Dirty`
+/// would count it while the kernel has not yet written a new binary to the disk.
+///
+/// # Errors
+/// [`Error::Io`] when the process does not run.
+pub fn private_memory(pid: u32) -> Result<u64> {
+    let failed = Error::io(format!("read the memory of process {pid}"));
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).map_err(failed)?;
+    Ok(bytes(&smaps, "Anonymous:") / 1024)
+}
+
 /// Resets the peak memory of a process to its current memory.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use redislease_lab::RedisServer;
+use redislease_lab::{RedisServer, private_memory};
 
 use crate::support::{Run, Servers, child_of, eventually};
 
@@ -21,17 +21,17 @@ struct Used {
 /// Measures the private memory of `run`, guard and init, and the processor time.
 fn measure(run: Run, span: Duration) -> Used {
     let unused = RedisServer::start().unwrap();
-    let server = [i32::try_from(unused.process().pid().unwrap()).unwrap()];
+    let server = [unused.process().pid().unwrap()];
     let run = run.spawn();
     eventually("the command", || run.guard().and_then(child_of).and_then(child_of).is_some());
     let guard = run.guard().unwrap();
-    let pids = [run.pid(), guard, child_of(guard).unwrap()].map(|pid| pid.as_raw_nonzero().get());
-    let used = |pids: &[i32]| pids.iter().map(|pid| processor_time(*pid)).sum::<Duration>();
+    let pids = [run.pid(), guard, child_of(guard).unwrap()].map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
+    let used = |pids: &[u32]| pids.iter().map(|pid| processor_time(*pid)).sum::<Duration>();
     let before = [used(&pids), used(&server)];
     std::thread::sleep(span);
     let after = [used(&pids), used(&server)];
     let [run, idle_server] = [0, 1].map(|of| after[of].saturating_sub(before[of]).as_secs_f64() / span.as_secs_f64());
-    let [keeper, guard, init] = pids.map(private_kb);
+    let [keeper, guard, init] = pids.map(|pid| private_memory(pid).unwrap());
     println!(
         "private memory: run {keeper} kB, guard {guard} kB, init {init} kB; {:.3} % of a core in {span:?}; an unused redis-server: {:.3} %",
         run * 100.0,
@@ -60,16 +60,8 @@ fn an_idle_run_with_the_default_durations_needs_a_thousandth_of_a_core() {
     assert!(run <= most, "{run} of a core: at most {most}");
 }
 
-/// The memory that a process has written to, in kB. `Private_Dirty` would also count the code of a binary that the kernel has not yet
-/// written to the disk.
-fn private_kb(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let line = text.lines().find(|line| line.starts_with("Anonymous:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 /// The time that all threads of a process have run.
-fn processor_time(pid: i32) -> Duration {
+fn processor_time(pid: u32) -> Duration {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let nanoseconds = threads.map(|thread| {
         let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
