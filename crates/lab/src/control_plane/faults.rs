@@ -35,19 +35,6 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Starts the simulated kubelet of a lost node again: the node and its pods become Ready, and pods that were deleted
-    /// meanwhile stop.
-    ///
-    /// # Errors
-    /// [`Error::Command`](crate::Error::Command) with the API server's answer.
-    pub fn return_node(&self, node: &str) -> Result<()> {
-        self.kubelets.iter().for_each(|kubelets| kubelets.return_node(node));
-        for (namespace, pod) in self.pods_on(node)? {
-            self.set_pod_ready(&namespace, &pod, true)?;
-        }
-        Ok(())
-    }
-
     /// Namespace and name of the pods that run on a node and are not being deleted.
     fn pods_on(&self, node: &str) -> Result<Vec<(String, String)>> {
         let template = "{{range .items}}{{if not .metadata.deletionTimestamp}}\

@@ -18,14 +18,14 @@ use std::{
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
     runtime::watcher,
 };
 use serde_json::{Value, json};
 use tokio::{
     runtime::{Builder, Runtime},
-    sync::{Notify, Semaphore},
-    time::{sleep, timeout},
+    sync::Semaphore,
+    time::sleep,
 };
 
 use super::servers::now;
@@ -59,8 +59,6 @@ pub(super) struct Kubelets {
 #[derive(Debug)]
 struct Shared {
     nodes: Mutex<BTreeMap<String, NodeState>>,
-    /// A node has returned.
-    returned: Notify,
     /// The UIDs of pods that are being stopped.
     stopping: Mutex<BTreeSet<String>>,
     calls: Semaphore,
@@ -74,8 +72,6 @@ struct NodeState {
     lost: bool,
     /// Since when it is Ready.
     since: String,
-    /// Its pods are to be looked at, because they may have changed while it was lost.
-    look: bool,
 }
 
 impl Kubelets {
@@ -83,11 +79,10 @@ impl Kubelets {
     pub(super) fn start(kubeconfig: PathBuf, nodes: &[String]) -> Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("kubelets").enable_all().build();
         let runtime = runtime.map_err(Error::io("start the simulated kubelets"))?;
-        let state = |address| NodeState { address, lost: false, since: now(), look: false };
+        let state = |address| NodeState { address, lost: false, since: now() };
         let addresses = (BEFORE_NODES + 1..).map(|bits| state(Ipv4Addr::from_bits(bits)));
         let shared = Arc::new(Shared {
             nodes: Mutex::new(nodes.iter().cloned().zip(addresses).collect()),
-            returned: Notify::new(),
             stopping: Mutex::default(),
             calls: Semaphore::new(AT_ONCE),
             addresses: AtomicU32::new(0),
@@ -107,14 +102,6 @@ impl Kubelets {
         if let Some(state) = self.shared.nodes().get_mut(node) {
             state.lost = true;
         }
-    }
-
-    /// Starts the kubelet of a lost node again. It stops the pods that were deleted meanwhile.
-    pub(super) fn return_node(&self, node: &str) {
-        if let Some(state) = self.shared.nodes().get_mut(node) {
-            *state = NodeState { address: state.address, lost: false, since: now(), look: true };
-        }
-        self.shared.returned.notify_one();
     }
 }
 
@@ -152,25 +139,18 @@ impl Shared {
     }
 
     /// Reports that the nodes are Ready, again and again.
-    async fn report(self: &Arc<Self>, client: &Client) {
-        let (nodes, pods): (Api<Node>, Api<Pod>) = (Api::all(client.clone()), Api::all(client.clone()));
+    async fn report(&self, client: &Client) {
+        let nodes: Api<Node> = Api::all(client.clone());
         loop {
             let mut pause = HEARTBEAT;
             let running: Vec<_> = self.nodes().clone().into_iter().filter(|(_, state)| !state.lost).collect();
             for (name, state) in running {
                 let ready = Patch::Strategic(json!({"status": node_status(&name, &state)}));
-                let mut reported = nodes.patch_status(&name, &PatchParams::default(), &ready).await.map(drop);
-                if state.look && reported.is_ok() {
-                    let of_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
-                    reported = pods.list(&of_node).await.map(|pods| pods.iter().for_each(|pod| self.see(client, pod)));
-                }
-                match self.nodes().get_mut(&name) {
-                    Some(state) if reported.is_ok() => state.look = false,
-                    _ => pause = RETRY_AFTER,
+                if nodes.patch_status(&name, &PatchParams::default(), &ready).await.is_err() {
+                    pause = RETRY_AFTER;
                 }
             }
-            // Either a node has returned or the time is over.
-            let _ = timeout(pause, self.returned.notified()).await;
+            sleep(pause).await;
         }
     }
 
