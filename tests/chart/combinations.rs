@@ -1,5 +1,7 @@
 //! Combinations of values: every switch for itself, and mixtures of all switches.
 
+use redislease_lab::Numbers;
+
 /// A value that differs from its default, as an argument of Helm.
 const SWITCHES: &[&[&str]] = &[
     &["cluster.name=eu-west-1"],
@@ -79,10 +81,7 @@ fn arguments(switches: &[&[&str]]) -> Vec<String> {
 
 /// About half of all switches, chosen by the bits of a well mixed number.
 fn mixture(number: u64) -> Vec<&'static [&'static str]> {
-    let mut bits = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^= bits >> 31;
+    let bits = Numbers(number).draw();
     SWITCHES.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 1).map(|(_, switch)| *switch).collect()
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use redislease_lab::{Components, ControlPlane, Process, Result, Watch, WatchEvent};
+use redislease_lab::{Components, ControlPlane, Numbers, Process, Result, Watch, WatchEvent};
 use serde_json::{Value, json};
 
 /// The label of the holder of the lease `l`.
@@ -96,16 +96,6 @@ impl Case {
                 "containers": [{"name": "main", "image": "none", "ports": [{"name": "http", "containerPort": port}]}],
             },
         })
-    }
-}
-
-/// Numbers that look random, and are the same for each start.
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
     }
 }
 

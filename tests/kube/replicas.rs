@@ -5,10 +5,11 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use redislease_lab::{Cut, Installation, InstallationOptions, Lease, LeaseState, Operator, Peer, RedisServer, Result};
+use redislease_lab::{
+    Cut, Installation, InstallationOptions, Lease, LeaseState, Numbers, Operator, Peer, RedisServer, Result,
+};
 use serde_json::json;
 
-use crate::endpoints::Numbers;
 use crate::support::{
     FIRST_ELECTION, SOON, count, installation_on, is, keys, keys_named, options, redislease, rounds, throughout,
 };

@@ -16,12 +16,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use redislease_lab::{
-    ControlPlane, Installation, InstallationOptions, LeaseState, Percentiles, Process, Tools, Usage, WatchEvent,
-    free_address, poll,
+    ControlPlane, Installation, InstallationOptions, LeaseState, Numbers, Percentiles, Process, Tools, Usage,
+    WatchEvent, free_address, poll, unix_time,
 };
 use serde_json::{Value, json};
 
@@ -154,33 +154,20 @@ fn resident_mb(pid: u32) -> Outcome<f64> {
     Ok(f64::from(u32::try_from(Usage::of(pid)?.memory / 1024)?) / 1024.0)
 }
 
-fn unix_now() -> Outcome<Duration> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?)
-}
-
 /// The time of an event.
 fn at(event: &Value) -> Outcome<Duration> {
     Ok(Duration::from_nanos(event["at_ns"].as_u64().ok_or("the event has no time")?))
 }
 
-/// Random waits from zero to [`LONGEST_WAIT`] (SplitMix64).
-struct Waits(u64);
-
-impl Waits {
-    fn sleep(&mut self) {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut random = self.0;
-        random = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        random = (random ^ (random >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        random ^= random >> 31;
-        // The upper 32 bits as a fraction of one.
-        thread::sleep(LONGEST_WAIT.mul_f64(f64::from((random >> 32) as u32) / f64::from(u32::MAX)));
-    }
+/// A random wait from zero to [`LONGEST_WAIT`].
+fn wait(random: &mut Numbers) {
+    // The upper 32 bits as a fraction of one.
+    thread::sleep(LONGEST_WAIT.mul_f64(f64::from((random.draw() >> 32) as u32) / f64::from(u32::MAX)));
 }
 
 /// A system whose candidates are processes that elect a leader among themselves.
 fn measure(candidates: &Candidates<'_>, amount: Amount) -> Outcome<Value> {
-    let mut waits = Waits(SEED);
+    let mut random = Numbers(SEED);
     let mut leader = candidates.start(0)?;
     leader.wait("leads")?;
     let mut released = Vec::new();
@@ -192,8 +179,8 @@ fn measure(candidates: &Candidates<'_>, amount: Amount) -> Outcome<Value> {
         if number == 1 {
             held = holding(&leader, &next, amount.hold)?;
         }
-        waits.sleep();
-        let ended = unix_now()?;
+        wait(&mut random);
+        let ended = unix_time();
         if number <= amount.releases {
             leader.process.terminate(PATIENCE)?;
         } else {
@@ -261,9 +248,9 @@ fn redislease(installation: &Installation, amount: Amount) -> Outcome<Value> {
     let mut pods = control_plane.watch("pods", "comparison")?;
     let mut leases = control_plane.watch("redisleases", "comparison")?;
     let (mut released, mut crashed) = (Vec::new(), Vec::new());
-    let mut waits = Waits(SEED);
+    let mut random = Numbers(SEED);
     for number in 1..=amount.own_releases + amount.crashes {
-        waits.sleep();
+        wait(&mut random);
         let pod = held.holder().unwrap_or_default().to_owned();
         if number <= amount.own_releases {
             control_plane.kubectl(&["delete", "pod", "-n", "comparison", &pod])?;

@@ -17,6 +17,7 @@ mod http;
 mod installation;
 mod metrics;
 pub mod node;
+mod numbers;
 mod object_store;
 mod page;
 mod percentiles;
@@ -45,6 +46,7 @@ pub use installation::{
     redis_quorum, workload,
 };
 pub use metrics::Metrics;
+pub use numbers::Numbers;
 pub use object_store::ObjectStore;
 pub use page::{Block, Reader};
 pub use percentiles::Percentiles;
@@ -58,5 +60,5 @@ pub use skip::skipped;
 pub use suspend::{Machine, SuspendLibrary};
 pub use tools::Tools;
 pub use usage::{Usage, private_memory};
-pub use wait::poll;
+pub use wait::{poll, unix_time};
 pub use watchdog::keep_running;

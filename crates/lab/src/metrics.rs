@@ -1,6 +1,8 @@
 //! The page /metrics of an operator or the API server.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
+
+use crate::unix_time;
 
 /// The page, and when it was read.
 #[derive(Debug, Clone)]
@@ -13,8 +15,7 @@ pub struct Metrics {
 
 impl Metrics {
     pub(crate) fn read_now(page: String) -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        Self { page, read: Instant::now(), unix }
+        Self { page, read: Instant::now(), unix: unix_time().as_secs_f64() }
     }
 
     /// The text of the page.

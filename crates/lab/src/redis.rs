@@ -6,10 +6,10 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use crate::{Error, Identity, Process, Reply, Result, process::on_free_port, resp, watchdog::TempFolder};
+use crate::{Error, Identity, Process, Reply, Result, process::on_free_port, resp, unix_time, watchdog::TempFolder};
 
 /// Limit for a start, also on a busy machine.
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -189,7 +189,7 @@ impl RedisServer {
     /// # Errors
     /// As [`command`](Self::command).
     pub fn admit(&self, prefix: &str, membership: &str) -> Result<()> {
-        let fence = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
+        let fence = unix_time().as_micros().to_string();
         let marker = format!("{}:{membership}", self.run_id()?);
         // A server that votes already keeps what it has.
         self.command(&["SET", &format!("{prefix}:fence"), &fence, "NX"])?;

@@ -4,7 +4,7 @@ use std::{
     fs,
     path::Path,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// Time between two checks, at first. Measurements of less than a quarter of a second have this resolution.
@@ -28,6 +28,11 @@ pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Result<T, String>) -
             Err(_) => thread::sleep(pause(began, asked)),
         }
     }
+}
+
+/// The time since 1970, on the clock of this machine.
+pub fn unix_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The pause after a probe of a wait that began then.

@@ -9,7 +9,7 @@ use redislease_core::invariants::{Claim, one_holder, tokens_grow};
 use redislease_core::lease::{Config, Publication, Standing};
 use redislease_core::op::{Attempt, Token};
 use redislease_core::time::{Millis, Time};
-use redislease_lab::RedisServer;
+use redislease_lab::{Numbers, RedisServer};
 use redislease_lock::clock;
 
 use super::candidate::{Candidate, lease, ready, voters};
@@ -22,20 +22,8 @@ const TERMS: usize = 150;
 const EACH: usize = 5;
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// xorshift: the choices of a run depend on its seed; the machine's scheduling does not.
-struct Choices(u64);
-
-impl Choices {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-
-    async fn rest(&mut self, most: u64) {
-        tokio::time::sleep(Duration::from_millis(self.below(most))).await;
-    }
+async fn rest(choices: &mut Numbers, most: u64) {
+    tokio::time::sleep(Duration::from_millis(choices.below(most))).await;
 }
 
 /// The environment variable with the seed of a run to repeat.
@@ -104,7 +92,7 @@ fn check<'a>(observed_terms: impl Iterator<Item = &'a ObservedTerm>) -> Result<u
 }
 
 /// Acquires and ends terms until the test ends: mostly with proof, sometimes without, and sometimes a term expires.
-async fn compete(candidate: Arc<Candidate>, mut choices: Choices, done: Arc<AtomicBool>, terms: Arc<AtomicUsize>) {
+async fn compete(candidate: Arc<Candidate>, mut choices: Numbers, done: Arc<AtomicBool>, terms: Arc<AtomicUsize>) {
     while !done.load(Ordering::Relaxed) {
         candidate.want("pod");
         let id = loop {
@@ -123,17 +111,17 @@ async fn compete(candidate: Arc<Candidate>, mut choices: Choices, done: Arc<Atom
             1 => candidate.published(id.attempt, Publication::Unknown),
             _ => candidate.published(id.attempt, Publication::Written),
         }
-        choices.rest(60).await;
+        rest(&mut choices, 60).await;
         candidate.end(id, choices.below(8) != 0);
-        choices.rest(500).await;
+        rest(&mut choices, 500).await;
     }
     candidate.forget();
 }
 
 /// Stops one server at a time, and sometimes flushes it.
-async fn trouble(servers: Arc<Vec<RedisServer>>, mut choices: Choices, done: Arc<AtomicBool>) {
+async fn trouble(servers: Arc<Vec<RedisServer>>, mut choices: Numbers, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Relaxed) {
-        choices.rest(1500).await;
+        rest(&mut choices, 1500).await;
         let server = &servers[usize::try_from(choices.below(3)).unwrap()];
         if choices.below(6) == 0 {
             // A busy machine may not answer in time; then the server may or may not be flushed.
@@ -141,7 +129,7 @@ async fn trouble(servers: Arc<Vec<RedisServer>>, mut choices: Choices, done: Arc
             continue;
         }
         server.process().pause().unwrap();
-        choices.rest(400).await;
+        rest(&mut choices, 400).await;
         server.process().resume().unwrap();
     }
 }
@@ -171,10 +159,10 @@ async fn competing_processes_never_hold_together_and_tokens_grow() {
     let counts: Vec<Arc<AtomicUsize>> = wants.iter().map(|_| Arc::default()).collect();
     let mut tasks = Vec::new();
     for ((rival, count), number) in rivals.iter().zip(&counts).zip(1..) {
-        let choices = Choices(seed.wrapping_mul(number) | 1);
+        let choices = Numbers(seed.wrapping_mul(number));
         tasks.push(tokio::spawn(compete(rival.clone(), choices, done.clone(), count.clone())));
     }
-    tasks.push(tokio::spawn(trouble(servers.clone(), Choices(seed | 1), done.clone())));
+    tasks.push(tokio::spawn(trouble(servers.clone(), Numbers(seed), done.clone())));
 
     let start = Instant::now();
     let counted = || counts.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();

@@ -17,10 +17,9 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
-use redislease_lab::{Installation, InstallationOptions, Prometheus, Range};
+use redislease_lab::{Installation, InstallationOptions, Prometheus, Range, unix_time};
 
 use crate::{
     board::Board,
@@ -52,9 +51,9 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let options = InstallationOptions { cluster: CLUSTER.to_owned(), ..InstallationOptions::new(binary) };
     let installation = Installation::start(&options)?;
     let mut story = Story::start(&installation, &prometheus)?;
-    let from = unix_now();
+    let from = unix_time().as_secs_f64();
     story.run()?;
-    let range = Range { from, until: unix_now(), step: STEP };
+    let range = Range { from, until: unix_time().as_secs_f64(), step: STEP };
     println!("\n{:.0} s of data; evaluate all queries ...\n", range.until - range.from);
     let mut check = Check::new(&prometheus, &board, range)?;
     check.variables();
@@ -68,8 +67,4 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let met = check.report();
     println!("\nThe data of the panels is in {}.", data.display());
     Ok(met)
-}
-
-fn unix_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use super::{Options, objects::Planned};
@@ -32,12 +32,6 @@ pub(super) fn wait_for_votes(installation: &Installation, within: Duration) -> R
     installation.wait_for("a majority of the Redis servers votes", within, probe)
 }
 
-/// Milliseconds since 1970, on the clock that the Redis servers on this machine use.
-pub(super) fn unix_now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
 /// The extensions of leases after a given time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extended {
@@ -47,7 +41,7 @@ pub(super) struct Extended {
     pub(super) last: Duration,
 }
 
-/// Waits until a majority has extended all leases after `since` (milliseconds since 1970), or until the timeout. A server
+/// Waits until a majority has extended all leases after `since` (since 1970), or until the timeout. A server
 /// stores the expiry of a key, and a key lasts one lease duration from its extension, which gives the time of the
 /// extension.
 ///
@@ -57,10 +51,11 @@ pub(super) fn wait_for_extensions(
     installation: &Installation,
     options: &Options,
     planned: &[Planned],
-    since: i64,
+    since: Duration,
     within: Duration,
 ) -> Result<Extended> {
-    let lifetime = i64::try_from(options.lease_duration.as_millis()).unwrap_or(i64::MAX);
+    let [lifetime, since] =
+        [options.lease_duration, since].map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX));
     let majority = installation.redis().len() / 2 + 1;
     let deadline = Instant::now() + within;
     let mut first: BTreeMap<String, i64> = BTreeMap::new();

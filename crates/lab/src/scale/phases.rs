@@ -25,7 +25,7 @@ use super::{
     writes::Writes,
 };
 use crate::usage::{Usage, reset_peak};
-use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, poll};
+use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, poll, unix_time};
 
 /// The timeout of a step that is not measured, which ends the run.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
         let before = self.begin()?;
         let operator = self.operator()?;
         operator.stop()?;
-        let (since, started) = (keys::unix_now(), Instant::now());
+        let (since, started) = (unix_time(), Instant::now());
         operator.start_again()?;
         let extended =
             keys::wait_for_extensions(&self.installation, self.options, &self.planned, since, self.options.patience)?;
