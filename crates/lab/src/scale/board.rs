@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::{runtime::Runtime, task::JoinHandle};
 
 use super::objects::leases;
-use crate::{Condition, api};
+use crate::{Condition, api, poll};
 
 /// Runs until it is dropped.
 #[derive(Debug)]
@@ -53,13 +53,7 @@ pub(super) struct Row {
 
 /// All leases.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Board(Arc<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    rows: Mutex<BTreeMap<String, Row>>,
-    changed: Condvar,
-}
+pub(super) struct Board(Arc<Mutex<BTreeMap<String, Row>>>);
 
 impl Board {
     /// Watches all leases of the API server.
@@ -79,12 +73,10 @@ impl Board {
         } else {
             rows.remove(&key);
         }
-        drop(rows);
-        self.0.changed.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Row>> {
-        self.0.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The last version of the lease.
@@ -115,41 +107,21 @@ impl Board {
         before: &BTreeMap<String, u64>,
         within: Duration,
     ) -> Result<Instant, usize> {
-        let deadline = Instant::now() + within;
-        let mut rows = self.lock();
-        loop {
+        let mut left = count;
+        let all = || {
+            let rows = self.lock();
             let is_active =
                 |(key, row): &(&String, &Row)| row.active && row.token > before.get(*key).copied().unwrap_or_default();
-            let active = rows.iter().filter(is_active).count();
-            if active == count {
-                return Ok(rows.values().filter_map(|row| row.active_at).max().unwrap_or_else(Instant::now));
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(count - active);
-            }
-            rows = self.0.changed.wait_timeout(rows, left).unwrap_or_else(PoisonError::into_inner).0;
-            // Counting costs more than an event, so events are handled in batches.
-            drop(rows);
-            std::thread::sleep(Duration::from_millis(20));
-            rows = self.lock();
-        }
+            left = count.saturating_sub(rows.iter().filter(is_active).count());
+            let last = rows.values().filter_map(|row| row.active_at).max().unwrap_or_else(Instant::now);
+            if left == 0 { Ok(last) } else { Err(String::new()) }
+        };
+        poll(within, all).map_err(|_| left)
     }
 
     /// Waits until `wanted` accepts one lease.
     pub(super) fn wait(&self, key: &str, within: Duration, wanted: impl Fn(&Row) -> bool) -> Option<Row> {
-        let deadline = Instant::now() + within;
-        let mut rows = self.lock();
-        loop {
-            if let Some(row) = rows.get(key).filter(|row| wanted(row)) {
-                return Some(row.clone());
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
-            }
-            rows = self.0.changed.wait_timeout(rows, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        poll(within, || Some(self.row(key)).filter(|row| wanted(row)).ok_or_else(String::new)).ok()
     }
 }
 
