@@ -69,7 +69,7 @@ fn number() -> impl Strategy<Value = u64> {
 fn begin() -> impl Strategy<Value = Op> {
     prop_oneof![
         (attempt(), prop::option::of(1..=30_u64), select(&TTLS)).prop_map(|(attempt, proposal, ttl)| {
-            let holder = Holder(format!("pod:{}", attempt.0).into());
+            let holder = Holder(format!("pod:{} \"é\"", attempt.0).into());
             Op::Acquire { attempt, proposal: proposal.map(Token), ttl: Millis(ttl), holder }
         }),
         (attempt(), number(), number()).prop_map(|(attempt, grant, token)| Op::Confirm {
