@@ -19,15 +19,8 @@ impl Phase {
     pub const ALL: [Self; 6] = [Self::Start, Self::Hold, Self::Restart, Self::Failover, Self::Outage, Self::Bare];
 
     /// Its name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Hold => "hold",
-            Self::Restart => "restart",
-            Self::Failover => "failover",
-            Self::Outage => "outage",
-            Self::Bare => "bare",
-        }
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
@@ -35,8 +28,8 @@ impl FromStr for Phase {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let all = || Self::ALL.map(Self::as_str).join(", ");
-        let found = Self::ALL.into_iter().find(|phase| phase.as_str() == name);
+        let all = || Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|phase| phase.name() == name);
         found.ok_or_else(|| format!("there is no phase {name}; the phases are {}", all()))
     }
 }
@@ -97,7 +90,7 @@ mod tests {
     #[test]
     fn phases_are_found_by_name() {
         for phase in Phase::ALL {
-            assert_eq!(phase.as_str().parse(), Ok(phase));
+            assert_eq!(phase.name().parse(), Ok(phase));
         }
         let error = "pause".parse::<Phase>().expect_err("no such phase");
         assert_eq!(error, "there is no phase pause; the phases are start, hold, restart, failover, outage, bare");

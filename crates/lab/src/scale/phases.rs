@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
             if phase != Phase::Start && !self.options.phases.contains(&phase) {
                 continue;
             }
-            eprintln!("phase {} ...", phase.as_str());
+            eprintln!("phase {} ...", phase.name());
             let outcome = match phase {
                 Phase::Start => self.start(),
                 Phase::Hold => self.hold(),
@@ -122,8 +122,8 @@ impl<'a> Run<'a> {
             if let Err(error) = outcome {
                 // If a phase cannot be measured, the others are still run.
                 eprintln!("  not measured: {error}");
-                self.report.failed.push(format!("{}: {error}", phase.as_str()));
-            } else if let Some(row) = self.report.row(phase.as_str()) {
+                self.report.failed.push(format!("{}: {error}", phase.name()));
+            } else if let Some(row) = self.report.row(&phase.name()) {
                 eprintln!("  {}", row.result);
             }
         }
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
             }
         };
         self.add(Row {
-            phase: Phase::Start.as_str().to_owned(),
+            phase: Phase::Start.name(),
             result,
             usage: mark.usage,
             took: began.elapsed(),
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
         self.goal("restart: all leases adopted", if left == 0 { took } else { f64::INFINITY }, 3.0, "s", 2);
         self.count_goal("restart: leases lost", lost);
         self.add(Row {
-            phase: Phase::Restart.as_str().to_owned(),
+            phase: Phase::Restart.name(),
             result: format!("{} adopted in {took:.2} s, {lost} lost", extended.leases),
             usage: after.usage,
             took: started.elapsed(),
@@ -359,14 +359,7 @@ impl<'a> Run<'a> {
                 self.goal("outage: recovery against a bare client with as many writes", ratio, 1.3, "times", 2);
             }
         }
-        self.add(Row {
-            phase: Phase::Bare.as_str().to_owned(),
-            result,
-            usage: last.usage,
-            took,
-            by_api_server,
-            ..Row::default()
-        });
+        self.add(Row { phase: Phase::Bare.name(), result, usage: last.usage, took, by_api_server, ..Row::default() });
         Ok(())
     }
 
@@ -434,7 +427,7 @@ impl<'a> Run<'a> {
 
 fn row(phase: Phase, result: String, before: &Mark, after: &Mark) -> Row {
     Row {
-        phase: phase.as_str().to_owned(),
+        phase: phase.name(),
         result,
         usage: after.usage,
         took: after.at - before.at,
