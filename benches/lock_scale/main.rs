@@ -21,7 +21,7 @@ use redislease::metrics::panics::Panics;
 use redislease_core::lease::TermId;
 use redislease_core::marker::Membership;
 use redislease_core::time::Millis;
-use redislease_lab::{RedisServer, poll};
+use redislease_lab::{RedisServer, pause, poll, resume};
 use redislease_lock::keeper::Keeper;
 use redislease_lock::nodes::{Config, NodeConfig, Nodes};
 
@@ -199,17 +199,13 @@ fn take_all(servers: &[RedisServer], number: usize) -> (Duration, Vec<Option<Ter
 /// Stops all servers for a while. Returns when they run again.
 fn outage(servers: &[RedisServer], leases: &Leases, number: usize) -> Instant {
     let lost = leases.lost();
-    for server in servers {
-        server.process().pause().unwrap();
-    }
+    pause(servers).unwrap();
     let client = Cpu::own();
     // The duration of the fault.
     std::thread::sleep(OUTAGE);
     let (cores, lost) = (client.cores(), leases.lost() - lost);
     eprintln!("{number} leases, client's cores in the outage: {cores:.3}, lost in it: {lost}");
-    for server in servers {
-        server.process().resume().unwrap();
-    }
+    resume(servers).unwrap();
     Instant::now()
 }
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM};
+use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM, pause, resume};
 use serde_json::{Value, json};
 
 use crate::handover::{handover, to_another_cluster};
@@ -312,13 +312,8 @@ fn a_workload_is_stopped_when_its_term_is_lost_although_the_spec_fits_no_more_si
     // The new process has adopted the term when it renews it.
     the_status_is_kept(&lease, &first, AFTER_ONE_LEASE)?;
     replicas(&installation, "unfit", "active", 3)?;
-    for server in &installation.redis()[..2] {
-        server.process().pause()?;
-    }
+    pause(&installation.redis()[..2])?;
     lease.wait("lost", FIRST_ELECTION, |now| now.reason("Active") != "HeldHere" && !now.is_active())?;
     replicas(&installation, "unfit", "standby", 0)?;
-    for server in &installation.redis()[..2] {
-        server.process().resume()?;
-    }
-    Ok(())
+    resume(&installation.redis()[..2])
 }

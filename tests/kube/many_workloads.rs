@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_lab::{InstallationOptions, LeaseState, Operator, Result};
+use redislease_lab::{InstallationOptions, LeaseState, Operator, Result, pause, resume};
 use serde_json::{Value, json};
 
 use crate::annotations::{quorum_is_ready, workload};
@@ -58,16 +58,12 @@ fn three_hundred_workloads_stop_before_another_cluster_may_start_them() -> Resul
     installation.wait_for("all workloads run", ALL_ACTIVE, || all_have(3))?;
 
     let stopped = Instant::now();
-    for server in installation.redis() {
-        server.process().pause()?;
-    }
+    pause(installation.redis())?;
     // The last renewal was before the pause.
     installation.wait_for("all workloads are stopped", LEASE, || all_have(0))?;
     println!("all {LEASES} workloads were stopped {:.1?} after the Redis servers", stopped.elapsed());
 
-    for server in installation.redis() {
-        server.process().resume()?;
-    }
+    resume(installation.redis())?;
     let resumed = Instant::now();
     installation.wait_for("all workloads run again", ALL_ACTIVE, || all_have(3))?;
     println!("all {LEASES} workloads ran {:.1?} after the Redis servers", resumed.elapsed());

@@ -82,18 +82,6 @@ pub fn plain(value: redis::Value) -> Value {
     script::value(value, &mut Vec::new())
 }
 
-pub fn pause(servers: &[RedisServer]) {
-    for server in servers {
-        server.process().pause().unwrap();
-    }
-}
-
-pub fn resume(servers: &[RedisServer]) {
-    for server in servers {
-        server.process().resume().unwrap();
-    }
-}
-
 pub fn kill(servers: &[RedisServer]) {
     for server in servers {
         server.process().kill().unwrap();

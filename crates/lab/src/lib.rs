@@ -53,7 +53,7 @@ pub use percentiles::Percentiles;
 pub use process::Process;
 pub use prometheus::{Prometheus, Range};
 pub use proxy::{Cut, Proxy};
-pub use redis::{RedisOptions, RedisServer, RedisTls, Snapshot, free_address};
+pub use redis::{RedisOptions, RedisServer, RedisTls, Snapshot, free_address, pause, resume};
 pub use refusal::{Refusal, refuse, refuse_statuses};
 pub use resp::Reply;
 pub use skip::skipped;

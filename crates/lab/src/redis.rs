@@ -1,6 +1,7 @@
 //! Real redis-servers and their faults: killed, paused, restarted empty or with an older snapshot.
 
 use std::{
+    borrow::Borrow,
     env, fs,
     io::Write,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
@@ -302,6 +303,22 @@ impl RedisServer {
             .and_then(|()| remove(&self.folder.path().join("appendonlydir")))
             .map_err(Error::io("remove the data of redis-server"))
     }
+}
+
+/// Pauses the processes of these servers.
+///
+/// # Errors
+/// As [`Process::pause`].
+pub fn pause(servers: &[impl Borrow<RedisServer>]) -> Result<()> {
+    servers.iter().try_for_each(|server| server.borrow().process().pause())
+}
+
+/// Resumes them.
+///
+/// # Errors
+/// As [`Process::resume`].
+pub fn resume(servers: &[impl Borrow<RedisServer>]) -> Result<()> {
+    servers.iter().try_for_each(|server| server.borrow().process().resume())
 }
 
 /// Writes the certificates into new files, and returns the settings that name them.

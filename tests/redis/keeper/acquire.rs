@@ -3,10 +3,11 @@
 use redislease_core::lease::{Config, Publication, Standing};
 use redislease_core::op::{Stage, Token};
 use redislease_core::time::Millis;
+use redislease_lab::{pause, resume};
 use redislease_lock::clock;
 
 use super::candidate::{Candidate, candidate_of, lease, patient, standing_on, three};
-use crate::support::{eventually, pause, resume};
+use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_term_is_confirmed_published_and_only_then_held() {
@@ -80,12 +81,12 @@ async fn a_node_that_missed_the_acquire_is_joined_before_the_first_renewal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_duration_of_an_acquire_counts_against_the_lease() {
     let (servers, world) = three(&patient()).await;
-    pause(&servers[1..]);
+    pause(&servers[1..]).unwrap();
     let before = clock::now();
     let candidate = Candidate::on(&world, &["k"], patient());
     candidate.want("pod-1");
     clock::sleep_until(before + Millis(500)).await.unwrap();
-    resume(&servers[1..]);
+    resume(&servers[1..]).unwrap();
     let attempt = candidate.taken().await.id.attempt;
     let (began, taken, term) = candidate.history.taking(attempt);
     // On a busy machine a second attempt may have been needed, which started later.

@@ -3,10 +3,11 @@
 use redislease_core::lease::{Config, EndReason, Standing, TermId};
 use redislease_core::op::{Attempt, Holder, Token};
 use redislease_core::time::Millis;
+use redislease_lab::{pause, resume};
 use redislease_lock::clock;
 
 use super::candidate::{Candidate, candidate_of, lease, patient, ready, standing_on, three, voters};
-use crate::support::{eventually, kill, pause, resume};
+use crate::support::{eventually, kill};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_process_continues_with_the_same_token() {
@@ -118,12 +119,12 @@ async fn an_uncertain_term_is_held_again_when_the_quorum_is_back() {
     let (servers, world) = three(&config).await;
     let first = Candidate::on(&world, &["k"], config.clone());
     let id = first.hold("pod-1").await;
-    pause(&servers[1..]);
+    pause(&servers[1..]).unwrap();
     drop(first);
     let second = Candidate::on(&world, &["k"], config.clone());
     second.adopt(id.clone());
     second.wait("uncertain", |view| matches!(view.standing, Standing::Uncertain(_))).await;
-    resume(&servers[1..]);
+    resume(&servers[1..]).unwrap();
     second.held(&id).await;
     eventually("two nodes to keep it", || async { (standing_on(&second, &servers, &id) >= 2).then_some(()) }).await;
 }

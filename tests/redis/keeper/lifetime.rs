@@ -2,17 +2,18 @@
 
 use redislease_core::lease::{Config, Standing};
 use redislease_core::time::Millis;
+use redislease_lab::{pause, resume};
 use redislease_lock::clock;
 
 use super::candidate::{Candidate, candidate_of, lease, patient, standing_on, three};
-use crate::support::{eventually, pause, resume};
+use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_keeper_releases_an_unpublished_attempt() {
     // While two nodes do not answer, the attempt has neither succeeded nor failed.
     let config = Config { command_timeout: Millis(10_000), ..patient() };
     let (servers, world) = three(&config).await;
-    pause(&servers[1..]);
+    pause(&servers[1..]).unwrap();
     for by_stop in [true, false] {
         let candidate = Candidate::on(&world, &["k"], config.clone());
         candidate.want("pod-1");
@@ -28,7 +29,7 @@ async fn a_stopped_keeper_releases_an_unpublished_attempt() {
         }
         Candidate::of(None, keys, config.clone()).free(&servers[..1]).await;
     }
-    resume(&servers[1..]);
+    resume(&servers[1..]).unwrap();
     world.all_up().await;
     let next = Candidate::on(&world, &["k"], config);
     let start = clock::now();

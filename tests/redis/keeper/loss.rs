@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use redislease_core::lease::{Config, EndReason};
 use redislease_core::time::Millis;
+use redislease_lab::{pause, resume};
 use redislease_lock::clock;
 
 use super::candidate::{Candidate, candidate_of, lease, ready, term_of, three, voters};
-use crate::support::{calls, kill, pause, resume};
+use crate::support::{calls, kill};
 
 /// Enough runs to distinguish a late timer from one delayed thread.
 const LEASES: usize = 9;
@@ -58,9 +59,9 @@ async fn a_quorum_that_is_back_before_stop_at_changes_nothing() {
     // Recovery takes a reconnect, and the pauses between attempts grow to a second.
     let config = Config { ttl: Millis(8000), ..lease() };
     let (servers, _world, candidate, id) = term_of(&config).await;
-    pause(&servers[1..]);
+    pause(&servers[1..]).unwrap();
     candidate.wait("without a quorum", |view| view.standing.term().is_some_and(|term| term.failed_rounds >= 3)).await;
-    resume(&servers[1..]);
+    resume(&servers[1..]).unwrap();
     candidate.renewed(2).await;
     candidate.joined(&servers, &id).await;
     assert!(candidate.has_kept(&id), "{:?}", candidate.view());
@@ -81,10 +82,10 @@ async fn the_next_term_begins_a_stop_budget_after_the_loss_was_reported() {
     second.want("pod-2");
     second.wait("refused", |view| view.refused_by.is_some()).await;
 
-    pause(&servers[1..]);
+    pause(&servers[1..]).unwrap();
     let loss = first.lost().await;
     first.forget();
-    resume(&servers[1..]);
+    resume(&servers[1..]).unwrap();
     let next = second.taken().await.id;
     let begins = second.history.taken_at(next.attempt).unwrap();
     let stop_at = loss.term.stop_at.unwrap();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redislease_core::lease::{Config, EndReason, Publication, Renewal, Standing, View};
 use redislease_core::op::{Holder, Stage, Stored, Vote};
 use redislease_core::time::Millis;
+use redislease_lab::{pause, resume};
 use redislease_lock::clock;
 use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer};
 use redislease_lock::nodes::{NodeState, Reason};
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 
 use super::candidate::{Candidate, adopt_written, lease, open_watched, patient, process, setup, three, voters};
 use super::history::History;
-use crate::support::{PATIENCE, acquire, eventually, get, pause, resume, write_terms};
+use crate::support::{PATIENCE, acquire, eventually, get, write_terms};
 
 fn holder(name: &str) -> Holder {
     Holder(name.into())
@@ -59,10 +60,10 @@ async fn one_request_is_one_attempt_with_any_outcome() {
     // A loss.
     hold(&handle, &mut views, "pod-1").await;
     assert_eq!(history.attempts().len(), 2);
-    pause(&servers);
+    pause(&servers).unwrap();
     let lost = |view: &View| view.ending.as_ref().is_some_and(|ending| ending.reason == EndReason::Deadline);
     wait(&mut views, "lost", lost).await;
-    resume(&servers);
+    resume(&servers).unwrap();
     world.all_up().await;
     wait(&mut views, "over", |view| view.ending.is_none()).await;
     tokio::time::sleep(Duration::from(config.backoff.max + config.backoff.max)).await;
@@ -158,7 +159,7 @@ async fn a_shutdown_releases_unpublished_attempts_and_does_not_wait_for_long() {
     let stage = || value("held").map(|stored| stored.parse::<Stored>().unwrap().stage);
     // The term is held when two of the three servers have it.
     eventually("the term on the first server", || async { (stage() == Some(Stage::Term)).then_some(()) }).await;
-    pause(&servers[1..]);
+    pause(&servers[1..]).unwrap();
     let (tried, tried_views) = open_watched(&keeper, setup(&world, "tried", config.clone(), Box::new(())));
     tried.command(Command::Want(holder("pod-2")));
     eventually("the first round to reach a node", || async { value("tried") }).await;

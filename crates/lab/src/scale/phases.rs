@@ -25,7 +25,7 @@ use super::{
     writes::Writes,
 };
 use crate::usage::{Usage, reset_peak};
-use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, poll, unix_time};
+use crate::{Error, Installation, InstallationOptions, Operator, Percentiles, Result, pause, poll, resume, unix_time};
 
 /// The timeout of a step that is not measured, which ends the run.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -269,15 +269,11 @@ impl<'a> Run<'a> {
         let tokens = self.board.tokens();
         let stopped = self.installation.redis()[1..].to_vec();
         let before = self.begin()?;
-        for server in &stopped {
-            server.process().pause()?;
-        }
+        pause(&stopped)?;
         // The duration of the fault.
         thread::sleep(self.options.outage);
         let (lost, at_the_end) = (self.board.moved_since(before.at), self.count_at_api_server()?);
-        for server in &stopped {
-            server.process().resume()?;
-        }
+        resume(&stopped)?;
         let resumed = Instant::now();
         let active = self.board.all_active(self.planned.len(), &tokens, self.options.patience);
         let recovered = self.count_at_api_server()? - at_the_end;

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use redislease_lab::{pause, resume};
 use redislease_locker::{AcquireError, Released};
 
-use crate::support::{LONGEST, PATIENCE, all_up, builder, eventually, locked, ms, on, once, pause, resume, three};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, eventually, locked, ms, on, once, three};
 
 #[tokio::test]
 async fn a_request_waits_for_one_ttl() {
@@ -43,10 +44,10 @@ async fn a_release_that_no_majority_answers_is_queued() {
     let locker = builder(&servers).command_timeout(ms(500)).build().unwrap();
     all_up(&locker).await;
     let guard = once(&locker, "k").acquire().await.unwrap();
-    pause(&servers[..2]);
+    pause(&servers[..2]).unwrap();
     assert_eq!(guard.release().await, Released::Queued);
     assert_eq!(locked(&servers[2..], "k"), 0, "the server that answers has deleted its key");
-    resume(&servers[..2]);
+    resume(&servers[..2]).unwrap();
     eventually("no key to be left", || locked(&servers, "k") == 0).await;
 }
 
@@ -55,9 +56,9 @@ async fn a_release_that_no_majority_answers_is_queued() {
 async fn servers_that_answer_too_slowly_are_an_error_of_its_own() {
     let (servers, locker) = three().await;
     let request = once(&locker, "k").ttl(LONGEST).renew_every(ms(20));
-    pause(&servers[..2]);
+    pause(&servers[..2]).unwrap();
     let error = request.acquire().await.unwrap_err();
-    resume(&servers[..2]);
+    resume(&servers[..2]).unwrap();
     assert_eq!(error, AcquireError::TooSlow { key: "k".into() });
     let text = error.to_string();
     assert!(text.contains("\"k\"") && text.contains("answer slowly; try again"), "{text}");

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use redislease_lab::{pause, resume};
 use redislease_locker::{AcquireError, Lost, Released};
 
-use crate::support::{LONGEST, PATIENCE, delete, eventually, locked, ms, on, once, pause, resume, servers, three};
+use crate::support::{LONGEST, PATIENCE, delete, eventually, locked, ms, on, once, servers, three};
 
 #[tokio::test]
 async fn a_lock_without_a_majority_is_lost_before_it_expires_and_drops_the_work() {
@@ -99,10 +100,10 @@ async fn a_release_after_a_loss_returns_when_the_servers_have_deleted_the_keys()
     let (servers, locker) = three().await;
     let guard = once(&locker, "k").ttl(LONGEST).max_hold(ms(50)).acquire().await.unwrap();
     assert_eq!(guard.lost().await, Lost::MaxHold);
-    pause(&servers);
+    pause(&servers).unwrap();
     let mut release = Box::pin(guard.release());
     assert!(tokio::time::timeout(ms(50), &mut release).await.is_err(), "no server has answered");
-    resume(&servers);
+    resume(&servers).unwrap();
     assert_eq!(release.await, Released::AlreadyLost(Lost::MaxHold));
     eventually("the keys to be deleted", || locked(&servers, "k") == 0).await;
 }
@@ -187,13 +188,13 @@ async fn the_token_is_cancelled_by_a_drop_before_any_server_answers() {
     let guard = once(&locker, "k").acquire().await.unwrap();
     let (cancelled, token) = (guard.lost_token(), guard.lost_token());
     cancelled.cancel();
-    pause(&servers);
+    pause(&servers).unwrap();
     assert!(!token.is_cancelled(), "each call has its own token");
     let began = Instant::now();
     drop(guard);
     token.cancelled().await;
     assert!(began.elapsed() < ms(800), "the command timeout is a second: {:?}", began.elapsed());
-    resume(&servers);
+    resume(&servers).unwrap();
 }
 
 /// A loop without an `await` asks only the token.

@@ -1,8 +1,9 @@
 //! What other programs see of a lock.
 
+use redislease_lab::{pause, resume};
 use redislease_locker::{AcquireError, Inspection, Released};
 
-use crate::support::{LONGEST, confirmed, eventually, locked, ms, on, once, pause, resume, three};
+use crate::support::{LONGEST, confirmed, eventually, locked, ms, on, once, three};
 
 #[tokio::test]
 async fn a_lock_is_shown_with_owner_metadata_token_and_time() {
@@ -45,9 +46,9 @@ async fn a_kept_lock_is_shown_and_servers_that_do_not_answer_decide_nothing() {
         }
         other => panic!("{other:?}"),
     }
-    pause(&servers[..2]);
+    pause(&servers[..2]).unwrap();
     assert_eq!(locker.inspect("k").await, Inspection::Undecided);
-    resume(&servers[..2]);
+    resume(&servers[..2]).unwrap();
     eventually("the key to expire", || locked(&servers, "k") == 0).await;
 }
 

@@ -6,13 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Instant;
 
-use redislease_lab::{Cut, Proxy, RedisServer};
+use redislease_lab::{Cut, Proxy, RedisServer, pause, resume};
 use redislease_locker::{AcquireError, Locker, Lost, Released};
 use tokio::sync::{Notify, mpsc};
 
-use crate::support::{
-    LONGEST, PATIENCE, all_up, builder, delete, eventually, locked, ms, on, once, pause, resume, servers, three,
-};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, delete, eventually, locked, ms, on, once, servers, three};
 
 /// redisson#2515: the renewal dies on the first error of a connection.
 #[tokio::test]
@@ -31,10 +29,10 @@ async fn renewals_go_on_after_a_broken_connection() {
 #[tokio::test]
 async fn a_lock_that_was_granted_too_late_is_an_error() {
     let (servers, locker) = three().await;
-    pause(&servers);
+    pause(&servers).unwrap();
     let acquire = tokio::spawn(once(&locker, "k").ttl(ms(200)).acquire());
     tokio::time::sleep(ms(300)).await;
-    resume(&servers);
+    resume(&servers).unwrap();
     let error = acquire.await.unwrap().unwrap_err();
     assert!(matches!(error, AcquireError::TooSlow { .. } | AcquireError::NoMajority { .. }), "{error:?}");
     eventually("no key to be left", || locked(&servers, "k") == 0).await;
@@ -118,12 +116,12 @@ async fn a_release_that_is_cancelled_is_completed() {
     let guard = once(&locker, "k").acquire().await.unwrap();
     // The guard is the last one that needs the connections.
     drop(locker);
-    pause(&servers);
+    pause(&servers).unwrap();
     let mut release = Box::pin(guard.release());
     assert!(poll_fn(|context| Poll::Ready(release.as_mut().poll(context))).await.is_pending());
     drop(release);
     let began = Instant::now();
-    resume(&servers);
+    resume(&servers).unwrap();
     eventually("no key to be left", || locked(&servers, "k") == 0).await;
     assert!(began.elapsed() < LONGEST / 2, "{:?}", began.elapsed());
 }
@@ -138,11 +136,11 @@ async fn the_next_holder_starts_a_stop_budget_after_the_work_was_dropped() {
     let token = guard.token();
     let request = second.lock("k").wait(PATIENCE);
     let next = tokio::spawn(async move { request.acquire().await.map(|guard| (Instant::now(), guard.token())) });
-    pause(&servers[1..]);
+    pause(&servers[1..]).unwrap();
     let stops = Instant::now() + guard.valid_for();
     assert_eq!(guard.run(std::future::pending::<()>()).await, Err(Lost::Expired));
     let stopped = Instant::now();
-    resume(&servers[1..]);
+    resume(&servers[1..]).unwrap();
     let (began, next) = next.await.unwrap().unwrap();
     assert!(began > stopped && began >= stops + budget, "{:?} after the end of the work", began - stopped);
     assert!(next > token);

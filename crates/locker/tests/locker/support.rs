@@ -73,18 +73,6 @@ pub async fn eventually(what: &str, mut probe: impl FnMut() -> bool) {
     }
 }
 
-pub fn pause(servers: &[RedisServer]) {
-    for server in servers {
-        server.process().pause().unwrap();
-    }
-}
-
-pub fn resume(servers: &[RedisServer]) {
-    for server in servers {
-        server.process().resume().unwrap();
-    }
-}
-
 /// The number of servers that have a key of a lock.
 pub fn locked(servers: &[RedisServer], key: &str) -> usize {
     locked_in(servers, "default", key)

@@ -11,7 +11,7 @@ use crate::container;
 use crate::lane::{Lane, Loss};
 use crate::process_log::overlaps;
 use crate::support::{PATIENCE, Servers, eventually};
-use redislease_lab::{SuspendLibrary, poll};
+use redislease_lab::{SuspendLibrary, pause, poll, resume};
 
 /// How many losses each case has, if nothing else is asked for.
 const FEW: usize = 20;
@@ -89,15 +89,11 @@ fn round(case: Case, servers: &Servers, start: impl Fn(&str) -> Lane, names: &[S
         lane.fault(servers);
     }
     if case.fault == Fault::StopServers {
-        for server in &servers.redis {
-            server.process().pause().unwrap();
-        }
+        pause(&servers.redis).unwrap();
         eventually("the commands to end", || {
             lanes.iter_mut().map(Lane::has_ended).filter(|ended| *ended).count() == count
         });
-        for server in &servers.redis {
-            server.process().resume().unwrap();
-        }
+        resume(&servers.redis).unwrap();
     }
     let mut waiting = String::new();
     let taken_over = poll(PATIENCE, || {
