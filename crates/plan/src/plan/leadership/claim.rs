@@ -54,7 +54,7 @@ pub(super) struct Name {
     claims: u32,
     /// Whether the status named no leader before the newest claim, so that no replica can contradict it.
     was_free: bool,
-    /// Until when this replica, which ended terms, keeps them although the status names another replica: it has contradicted.
+    /// Until when this replica keeps its terms although the status names another replica: it has contradicted.
     contradicts_until: Option<Time>,
 }
 
@@ -123,27 +123,14 @@ impl Name {
         }
         match (quorum_lost_since, contradicts_until) {
             _ if is_named && quorum_lost_since.is_some() => {
-                let confirmed_until = self.confirmed_until.filter(|until| now < *until);
-                let read_at = confirmed_until.map_or(now, |until| until - CONFIRMED_AGAIN);
-                if let Some(until) = confirmed_until {
+                if self.confirms(now, out) {
                     authority = Authority::End;
-                    out.wake_at(until);
-                }
-                if now < read_at {
-                    out.wake_at(read_at);
-                } else {
-                    self.read(now, out);
                 }
             }
             (Some(_), Some(until)) => {
                 if self.confirmed_until.is_some_and(|confirmed| now < confirmed) {
                     authority = Authority::End;
-                    match self.claimed_at.map(|at| at + READ_AGAIN) {
-                        // The write failed, or another replica has claimed the name since.
-                        Some(at) if at <= now => self.contradict(now, out),
-                        at => at.into_iter().for_each(|at| out.wake_at(at)),
-                    }
-                    self.confirmed_until.into_iter().for_each(|confirmed| out.wake_at(confirmed));
+                    self.contradict_again(now, out);
                 }
                 out.wake_at(until);
             }
@@ -151,6 +138,21 @@ impl Name {
             (None, _) => *self = self.unclaimed(),
         }
         authority
+    }
+
+    /// Whether a read has confirmed, shortly before, that the status names this replica. Reads the status again in time.
+    fn confirms(&mut self, now: Time, out: &mut Output<LeadershipEffect>) -> bool {
+        let confirmed_until = self.confirmed_until.filter(|until| now < *until);
+        let read_at = confirmed_until.map_or(now, |until| until - CONFIRMED_AGAIN);
+        if let Some(until) = confirmed_until {
+            out.wake_at(until);
+        }
+        if now < read_at {
+            out.wake_at(read_at);
+        } else {
+            self.read(now, out);
+        }
+        confirmed_until.is_some()
     }
 
     /// Writes this replica as leader in place of one that may have died, so that the terms of the dead one are shown as
@@ -187,6 +189,18 @@ impl Name {
         let limit = self.extended_until.unwrap_or(now);
         self.confirmed_until = right.map(|until| until.max(limit.min(now + EXTENSION)));
         self.write_name(now, false, out);
+    }
+
+    /// Contradicts again if the last write failed, or another replica has claimed the name since.
+    fn contradict_again(&mut self, now: Time, out: &mut Output<LeadershipEffect>) {
+        match self.claimed_at.map(|at| at + READ_AGAIN) {
+            Some(at) if at <= now => self.contradict(now, out),
+            Some(at) => out.wake_at(at),
+            None => {}
+        }
+        if let Some(confirmed) = self.confirmed_until {
+            out.wake_at(confirmed);
+        }
     }
 
     fn claim(&mut self, now: Time, named: Option<&str>, out: &mut Output<LeadershipEffect>) {

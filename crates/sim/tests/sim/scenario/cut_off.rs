@@ -54,7 +54,9 @@ fn runs_in(world: &mut World, seed: u64) -> Result<(usize, Vec<usize>), String> 
 /// No process of the cluster that runs the workload reaches a Redis node from now on.
 fn cut_off(world: &mut World, seed: u64) -> Result<(usize, Vec<usize>), String> {
     let (cluster, of_cluster) = runs_in(world, seed)?;
-    of_cluster.iter().for_each(|&process| world.isolate(process, true));
+    for &process in &of_cluster {
+        world.isolate(process, true);
+    }
     Ok((cluster, of_cluster))
 }
 
@@ -115,7 +117,8 @@ impl World {
     }
 }
 
-/// The replicas are cut off one after another, from all nodes or from all but one, and up to four disturbances follow. The last one ends 15 s before the workload must stop.
+/// The replicas are cut off one after another, from all nodes or from all but one, and up to four disturbances follow. The last one
+/// ends 15 s before the workload must stop.
 /// The leader itself does not restart: then nobody knows since when its terms are unconfirmed.
 fn a_disturbed_cluster_stops_its_workload_in_time(seed: u64) -> Outcome {
     let mut rng = Rng::new(seed);
@@ -201,7 +204,9 @@ fn an_overrun_workload_stops_at_once(seed: u64, each: usize) -> Outcome {
     let mut world = World::scenario(of_two_clusters(each, DEFAULT), seed, &[]);
     let (cluster, of_cluster) = cut_off(&mut world, seed)?;
     let cut_from_api = |world: &mut World, cut| {
-        of_cluster.iter().for_each(|&process| world.processes[process].api_cut = u32::from(cut));
+        for &process in &of_cluster {
+            world.processes[process].api_cut = u32::from(cut);
+        }
     };
     cut_from_api(&mut world, true);
     world.run_for(DEFAULT.lease * 5 / 2 * SECOND);
