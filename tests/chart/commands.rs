@@ -168,7 +168,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Whether a list says that this command is not run, or it is one of developers.
+/// Whether a list says that this command is not run, or whether it is a command for developers.
 pub fn is_not_run(command: &str) -> bool {
     is_of_developers(command) || NOT_RUN.iter().any(|(listed, _)| *listed == command)
 }
@@ -178,9 +178,13 @@ fn is_of_developers(command: &str) -> bool {
     command.starts_with("make ") || test_program(command).is_some()
 }
 
-/// The test program that a command selects.
-fn test_program(command: &str) -> Option<&str> {
-    command.strip_prefix("cargo test ")?.split_once("--test ")?.1.split(' ').next()
+/// The folder of the test program that a command selects, and the first filter of its tests.
+fn test_program(command: &str) -> Option<(String, &str)> {
+    let words: Vec<&str> = command.strip_prefix("cargo test ")?.split(' ').collect();
+    let at = words.iter().position(|word| *word == "--test")?;
+    let package = words.iter().position(|word| ["-p", "--package"].contains(word)).map(|at| words[at + 1]);
+    let package = package.map_or(String::new(), |name| format!("crates/{}/", name.trim_start_matches("redislease-")));
+    Some((format!("{package}tests/{}", words.get(at + 1)?), words.get(at + 2).copied().unwrap_or_default()))
 }
 
 /// Where a command stands in a page.
@@ -310,17 +314,17 @@ fn the_tests_and_scripts_that_run_commands_exist() {
         assert!(read(file).contains(text), "`{command}`: {file} does not contain {text:?}");
     }
     let makefile = read("Makefile");
-    let crates = fs::read_dir(repository().join("crates")).expect("a folder of crates").flatten();
-    let folders: Vec<_> = crates.map(|folder| folder.path()).chain([repository()]).collect();
     for (page, text) in pages() {
         for Command { text: command, .. } in Command::of(&text) {
             if let Some(target) = command.strip_prefix("make ") {
                 let target = target.split(' ').next().unwrap_or_default();
                 assert!(makefile.contains(&format!("\n{target}:")), "{page}: the Makefile has no target {target}");
             }
-            if let Some(name) = test_program(&command) {
-                let exists = folders.iter().any(|folder| folder.join(format!("tests/{name}/main.rs")).is_file());
-                assert!(exists, "{page}: there are no tests {name}");
+            if let Some((folder, filter)) = test_program(&command) {
+                let is_file = |path: &str| repository().join(&folder).join(path).is_file();
+                assert!(is_file("main.rs"), "{page}: there are no tests {folder}");
+                let module = filter.strip_suffix("::").unwrap_or("main");
+                assert!(is_file(&format!("{module}.rs")), "{page}: {folder} has no tests {filter}");
             }
         }
     }

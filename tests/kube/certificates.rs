@@ -174,6 +174,11 @@ fn certificates_and_password_are_replaced_and_no_lease_moves() -> Result<()> {
     // Open connections survive certificates of a wrong authority. A new process cannot connect.
     installation.apply(&certificates(&first.certificate(), &second.sign(&["redislease"])?))?;
     a_rollout_waits(&installation, &held, "operator-2")?;
+    operator.restart()?;
+    installation.wait_for_quorum("no server can be reached", SECRET_READ, |quorum| {
+        quorum.count("Down") == 3
+            && reports(quorum, "QuorumUnavailable", "add the authority that signed it to `ca.crt`")
+    })?;
 
     // A certificate that is not one.
     installation.apply(&certificates("not a certificate", &second.sign(&["redislease"])?))?;

@@ -313,6 +313,12 @@ fn no_attempt_begins_while_the_api_server_hangs_or_is_down() -> Result<()> {
     let operator = installation.start_operator_behind(&proxy, "operator-0")?;
     installation.wait_for_quorum("admitted", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
     for (namespace, fault) in [("silent", Cut::HoldReplies), ("down", Cut::Reset)] {
+        let written = || -> Result<[f64; 2]> {
+            let page = operator.metrics()?;
+            let ok = |kind| page.value("redislease_api_writes_total", &[("kind", kind), ("result", "ok")]);
+            Ok([ok("event"), ok("pod_role")].map(Option::unwrap_or_default))
+        };
+        let before = written()?;
         installation.deployment(namespace, "billing", 3)?;
         // A foreign value postpones the first attempt until the fault.
         for server in installation.redis() {
@@ -323,10 +329,9 @@ fn no_attempt_begins_while_the_api_server_hangs_or_is_down() -> Result<()> {
         lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
         // All earlier writes have been answered, so the next write uses an idle connection.
         installation.wait_for("the event and three labels were written", SOON, || {
-            let page = operator.metrics()?;
-            let taken = |kind| page.value("redislease_api_writes_total", &[("kind", kind), ("result", "ok")]);
-            let taken = (taken("event"), taken("pod_role"));
-            if taken.0 >= Some(1.0) && taken.1 >= Some(3.0) { Ok(()) } else { Err(format!("{taken:?}")) }
+            let [events, roles] = written()?;
+            let new = (events - before[0], roles - before[1]);
+            if new.0 >= 1.0 && new.1 >= 3.0 { Ok(()) } else { Err(format!("{new:?}")) }
         })?;
         proxy.cut(fault);
         // The foreign value expires after at most 8 s. From then on the keys are free.

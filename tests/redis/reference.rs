@@ -49,7 +49,7 @@ type Requests = Vec<(Vec<&'static str>, Op)>;
 #[derive(Clone, Debug)]
 enum Step {
     // Of one kind: each kind has its script.
-    Ask { requests: Requests, ours: bool, late: bool, exact: bool },
+    Ask { requests: Requests, expected: Marker, late: bool, exact: bool },
     // A key expires.
     End(&'static str),
     // Somebody deletes the counter.
@@ -101,12 +101,24 @@ fn many(op: impl Strategy<Value = Op>) -> impl Strategy<Value = Requests> {
     prop::collection::vec((prop::sample::subsequence(&KEYS, 1..=3), op), 1..=5)
 }
 
+/// The marker that a call expects on the server. Each part of it can be another one, also one that only begins in the same way.
+fn expected() -> impl Strategy<Value = Marker> {
+    let longer = Membership { fingerprint: "f00d2".into(), ..membership() };
+    prop_oneof![
+        36 => Just(Pair::ours()),
+        1 => Just(membership().marker("you".into())),
+        1 => Just(Membership { generation: 9, ..membership() }.marker("me".into())),
+        1 => Just(Membership { generation: 12, ..membership() }.marker("me".into())),
+        1 => Just(longer.marker("me".into())),
+    ]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let often = || prop::bool::weighted(0.9);
     let requests = prop_oneof![3 => many(begin()), 1 => many(end()), 1 => many(extension())];
     prop_oneof![
-        50 => (requests, often(), often(), prop::bool::weighted(0.8))
-            .prop_map(|(requests, ours, in_time, exact)| Step::Ask { requests, ours, late: !in_time, exact }),
+        50 => (requests, expected(), often(), prop::bool::weighted(0.8))
+            .prop_map(|(requests, expected, in_time, exact)| Step::Ask { requests, expected, late: !in_time, exact }),
         2 => select(&KEYS).prop_map(Step::End),
         1 => Just(Step::LoseFence),
         1 => (select(&["me", "me", "me", "you"]), 1..=2_u128, prop::bool::weighted(0.2))
@@ -169,7 +181,7 @@ impl Pair {
         self.admit(true, 0).await?;
         for step in steps {
             match step.clone() {
-                Step::Ask { requests, ours, late, exact } => self.ask(requests, ours, late, exact).await?,
+                Step::Ask { requests, expected, late, exact } => self.ask(requests, expected, late, exact).await?,
                 Step::End(key) => {
                     let lock = self.keyspace.lock("ns", key);
                     redis::cmd("DEL").arg(lock).query_async::<()>(&mut self.connection).await.unwrap();
@@ -190,8 +202,7 @@ impl Pair {
         Ok(())
     }
 
-    async fn ask(&mut self, requests: Requests, ours: bool, late: bool, exact: bool) -> Result<(), TestCaseError> {
-        let marker = if ours { Self::ours() } else { membership().marker("you".into()) };
+    async fn ask(&mut self, requests: Requests, marker: Marker, late: bool, exact: bool) -> Result<(), TestCaseError> {
         let deadline = if late { 1 } else { 1 << 50 };
         // The requests are fitted to what the earlier ones of the same call store.
         let mut ahead = self.model.clone();
@@ -212,8 +223,9 @@ impl Pair {
     /// Gives the requests to the wire and compares the answers to each call that it forms.
     async fn batches(&mut self, requests: Requests, marker: Marker, late: bool) -> Result<(), TestCaseError> {
         const WAIT: Millis = Millis(1000);
+        let Marker::Admitted { generation, fingerprint, .. } = marker.clone() else { panic!("{marker:?}") };
         let admission = Admission::new(admission::Config {
-            membership: membership(),
+            membership: Membership { generation, fingerprint },
             quorum: Quorum::of(1).unwrap(),
             has_statuses: false,
             longest_lease: WAIT,

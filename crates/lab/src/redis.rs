@@ -182,7 +182,9 @@ impl RedisServer {
     /// As [`command`](Self::command).
     pub fn run_id(&self) -> Result<String> {
         let info = self.command(&["INFO", "server"])?.text().unwrap_or_default();
-        Ok(info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().to_owned())
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+        let failed = || self.failed("INFO server".to_owned(), &std::io::Error::other("the reply has no run_id"));
+        run_id.map(str::to_owned).ok_or_else(failed)
     }
 
     /// Lets the server vote at once, as if it had waited for the longest lease. `membership` is `<generation>:<fingerprint>`.
@@ -313,7 +315,7 @@ pub fn pause(servers: &[impl Borrow<RedisServer>]) -> Result<()> {
     servers.iter().try_for_each(|server| server.borrow().process().pause())
 }
 
-/// Resumes them.
+/// Resumes the processes of these servers.
 ///
 /// # Errors
 /// As [`Process::resume`].

@@ -39,11 +39,12 @@ impl Usage {
 /// would count it while the kernel has not yet written a new binary to the disk.
 ///
 /// # Errors
-/// [`Error::Io`] when the process does not run.
+/// [`Error::Io`] when the process does not run, or the kernel does not report its memory.
 pub fn private_memory(pid: u32) -> Result<u64> {
-    let failed = Error::io(format!("read the memory of process {pid}"));
-    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).map_err(failed)?;
-    Ok(bytes(&smaps, "Anonymous:") / 1024)
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    let missing = || std::io::Error::other("there is no line `Anonymous:`");
+    let read = smaps.and_then(|smaps| kilobytes(&smaps, "Anonymous:").ok_or_else(missing));
+    read.map_err(Error::io(format!("read the memory of process {pid}")))
 }
 
 /// Resets the peak memory of a process to its current memory.
@@ -55,10 +56,14 @@ pub(crate) fn reset_peak(pid: u32) -> Result<()> {
 }
 
 /// The value of a line such as `VmRSS:  1234 kB`.
+fn kilobytes(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The same, in bytes. A process that has ended and is not reaped uses none.
 fn bytes(status: &str, field: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.unwrap_or_default() * 1024
+    kilobytes(status, field).unwrap_or_default() * 1024
 }
 
 /// Fields 14 and 15 of `/proc/PID/stat`. The name of the program may contain spaces; it ends at the last parenthesis.

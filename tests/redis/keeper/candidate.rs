@@ -46,6 +46,9 @@ pub fn voters(count: usize) -> Vec<RedisServer> {
 /// Lets an empty server vote, as after the quarantine.
 pub fn admit(server: &RedisServer) {
     server.admit(PREFIX, &membership().name()).unwrap();
+    // A process that is connected can have written its ticket before.
+    let marker = format!("{}:{}", server.run_id().unwrap(), membership().name());
+    server.command(&["SET", &format!("{PREFIX}:marker"), &marker]).unwrap();
 }
 
 /// Three servers that vote, and a process on them.

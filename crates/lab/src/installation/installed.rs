@@ -172,7 +172,7 @@ impl Installation {
         match self.control_plane.kubectl(&["auth", "can-i", verb, resource, namespace, subresource, kubeconfig]) {
             Ok(_) => Ok(true),
             // For "no", kubectl exits with an error. It may warn that it has ignored the namespace.
-            Err(Error::Command { stderr, .. }) if stderr.is_empty() || stderr.contains("not namespace scoped") => {
+            Err(Error::Command { stderr, .. }) if stderr.lines().all(|line| line.contains("not namespace scoped")) => {
                 Ok(false)
             }
             Err(error) => Err(error),

@@ -41,7 +41,7 @@ pub(super) struct Extended {
     pub(super) last: Duration,
 }
 
-/// Waits until a majority has extended all leases after `since` (since 1970), or until the timeout. A server
+/// Waits until a majority has extended all leases after `since`, a time since 1970, or until the timeout. A server
 /// stores the expiry of a key, and a key lasts one lease duration from its extension, which gives the time of the
 /// extension.
 ///
