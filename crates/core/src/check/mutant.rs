@@ -132,6 +132,11 @@ mutants! {
     AttemptAfterClockJump: UnitTest,
     /// A process whose clock jumped goes on believing in its terms: the belief outlives the keys.
     BeliefOutlivesClockJump: UnitTest | Simulator,
+    /// A term that becomes unconfirmed by a jump of the clock gets another lease: while a minority of the nodes answers, jumps postpone
+    /// its end for ever, and the workload runs beside that of the next holder.
+    JumpPostponesEnd: UnitTest,
+    /// A term that was dropped after its keys had expired is adopted as a new one: it ends two leases too late.
+    OverrunForgotten: UnitTest,
     /// The wait ticket of another process is replaced by an own one: its wait begins again.
     TicketOfOthersReplaced: UnitTest,
     /// A release or a seal goes out after the attempt that follows it: the attempt is refused by the keys of the one before.

@@ -304,6 +304,7 @@ impl Lease {
         }
         self.abandon(now);
         (self.wanted, self.key_read) = (None, None);
+        let is_overrun = is_overrun && !breaks!(self.context.rules, OverrunForgotten);
         self.term = Some(Term::adopted(&self.context.config, id, now, is_overrun));
     }
 
@@ -321,7 +322,7 @@ impl Lease {
         if term.is_publishing() {
             return self.give_up(now, EndReason::Deadline);
         }
-        term.void(&self.context.config, now);
+        term.void(&self.context, now);
         self.show_loss();
     }
 

@@ -244,11 +244,14 @@ impl Term {
 
     /// Nothing that was confirmed before now counts. What would have ended the term still does: a clock that stood still makes those times
     /// too late, never too early.
-    pub fn void(&mut self, config: &Config, now: Time) {
+    pub fn void(&mut self, context: &Context, now: Time) {
         self.extension = None;
         self.nodes.void_grants();
         let (before, stop_at) = (self.phase, self.view.stop_at);
-        self.unconfirm(config, now);
+        self.unconfirm(&context.config, now);
+        if breaks!(context.rules, JumpPostponesEnd) {
+            return;
+        }
         if let Phase::Adopting { .. } = before {
             self.phase = before;
         }

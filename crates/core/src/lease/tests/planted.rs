@@ -234,10 +234,29 @@ fn two_nodes_have_no_keys_to_seal(scenario: &mut Scenario) -> Finding {
     expect(!sealed, "nodes without keys count as sealed")
 }
 
+fn a_clock_jumps_while_one_node_answers(scenario: &mut Scenario) -> Finding {
+    scenario.held();
+    let stop_at = scenario.term().and_then(|term| term.stop_at).expect("it is held");
+    scenario.links = [Link::Up, Link::Down, Link::Down];
+    scenario.pass(4000);
+    scenario.give(Input::ClockJumped);
+    scenario.pass(stop_at.0 - scenario.now);
+    expect(scenario.end_reason().is_some(), "a jump postpones the end")
+}
+
+fn a_dropped_term_is_adopted(scenario: &mut Scenario) -> Finding {
+    let id = scenario.held();
+    scenario.restart(config());
+    scenario.links = [Link::Down; 3];
+    scenario.give(Command::AdoptOverrun(id));
+    scenario.pass(2 * config().command_timeout.0 + 1);
+    expect(scenario.end_reason().is_some(), "the keys are known to have expired")
+}
+
 /// A planted bug and the scenario that finds it.
 type Pair = (Mutant, fn(&mut Scenario) -> Finding);
 
-const FOUND: [Pair; 25] = [
+const FOUND: [Pair; 27] = [
     (Mutant::OneRound, a_term_is_published),
     (Mutant::ConfirmOutsideFirstRound, the_third_grant_comes_after_the_first_round),
     (Mutant::NoStatusFloor, the_status_shows_a_greater_token_than_the_nodes),
@@ -256,6 +275,8 @@ const FOUND: [Pair; 25] = [
     (Mutant::ShownLast, no_node_answers_until_the_deadline),
     (Mutant::SealOnLateWake, a_process_is_paused_past_its_deadline),
     (Mutant::BeliefOutlivesClockJump, the_clock_of_the_process_stood_still),
+    (Mutant::JumpPostponesEnd, a_clock_jumps_while_one_node_answers),
+    (Mutant::OverrunForgotten, a_dropped_term_is_adopted),
     (Mutant::AbstentionIsNo, two_nodes_abstain),
     (Mutant::SealNotRepeated, the_first_seals_are_lost),
     (Mutant::SealLifeFromReply, seals_are_answered_after_the_keys_have_ended),
