@@ -54,7 +54,7 @@ pub(super) struct Shard {
     received: Vec<Message>,
     ballots: VecDeque<Ballot>,
     received_ballots: Vec<Ballot>,
-    ends_when_empty: bool,
+    pub ends_when_empty: bool,
     /// The last reading of the clock.
     now: Time,
     /// The work since the other tasks had their turn, in leases.
@@ -328,11 +328,13 @@ impl Shard {
         }
     }
 
-    /// Drops every lease without touching its machine, also those that were not opened yet.
+    /// Drops every lease without touching its machine, also those that were not opened yet. A request to end stays.
     pub fn abandon(&mut self) {
         for message in std::mem::take(&mut self.messages) {
-            if let Message::Open(_, setup, _) = message {
-                let _ = contained(|| setup.observer.ended());
+            match message {
+                Message::Open(_, setup, _) => _ = contained(|| setup.observer.ended()),
+                Message::EndWhenEmpty | Message::ShutDown => self.ends_when_empty = true,
+                _ => {}
             }
         }
         let ids: Vec<LeaseId> = self.slots.iter().map(|(id, _)| *id).collect();

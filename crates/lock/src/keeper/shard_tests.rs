@@ -129,6 +129,29 @@ async fn a_shard_that_panics_drops_its_leases_and_takes_them_again() {
     shard.abort();
 }
 
+/// The shutdown of a library waits for the end of its shard.
+#[tokio::test]
+async fn a_shard_that_panics_while_it_shuts_down_ends() {
+    let requests: [fn(&ShardHandle); 2] = [ShardHandle::end_when_empty, ShardHandle::shut_down];
+    for (request, is_first) in requests.into_iter().flat_map(|request| [(request, true), (request, false)]) {
+        let handle = ShardHandle::new();
+        let shard = tokio::spawn(run(handle.0.clone(), Arc::new(Panics::default())));
+        let lease = Shown::default();
+        adopt(&handle, &lease);
+        lease.wait(|standing| matches!(standing, Standing::Uncertain(_))).await;
+        if is_first {
+            request(&handle);
+        }
+        assert!(handle.0.inbox.send(Message::Run(|| panic!("planted"))).is_ok());
+        if !is_first {
+            request(&handle);
+        }
+        tokio::time::timeout(Duration::from_secs(20), handle.ended()).await.expect("an end");
+        shard.await.unwrap();
+        assert!(lease.1.load(Ordering::SeqCst), "the lease was not told");
+    }
+}
+
 /// A shard with terms whose last renewal has failed. The first term is the youngest, and each is a millisecond older.
 fn after_an_outage(now: Time, leases: u64) -> Shard {
     let mut shard = Shard::new(ShardHandle::new().0, Arc::new(()));

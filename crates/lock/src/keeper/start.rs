@@ -63,6 +63,9 @@ async fn keep_running(shared: &Arc<Shared>, panics: &Arc<dyn PanicObserver>) {
                     "a keeper shard panicked; its leases are dropped and expire with their TTL; report this bug: {panicked}"
                 );
                 leases.abandon();
+                if leases.ends_when_empty {
+                    break;
+                }
                 tokio::time::sleep(RESTART).await;
             }
         }
