@@ -61,13 +61,24 @@ impl Schedule {
         Action::Arm(deadlines.kill_at)
     }
 
-    /// The lock is lost, or `run` has ended.
+    /// The lock is lost. If it has not expired, its keys are gone or the machine stood still: another program can have the lock
+    /// already, so the command gets no grace period.
+    pub fn lost(&mut self, now: BootTime) -> Action {
+        let grace = if now < self.stop_at() { Duration::ZERO } else { self.grace };
+        self.stop_within(now, grace)
+    }
+
+    /// Nobody renews the lock any more, and its keys exist until the deadline.
     pub fn stop(&mut self, now: BootTime) -> Action {
+        self.stop_within(now, self.grace)
+    }
+
+    fn stop_within(&mut self, now: BootTime, grace: Duration) -> Action {
         if self.stopping {
             return Action::Nothing;
         }
         self.stopping = true;
-        let grace = self.grace.max(Duration::from_millis(KILL_BEFORE));
+        let grace = grace.max(Duration::from_millis(KILL_BEFORE));
         self.deadlines.kill_at = self.deadlines.kill_at.min(now.after(grace));
         Action::Stop(self.deadlines.kill_at)
     }
@@ -119,6 +130,18 @@ mod tests {
         assert_eq!((schedule.next(), schedule.time(BootTime(99))), (Some(BootTime(100)), Action::Nothing));
         assert_eq!(schedule.time(BootTime(100)), Action::Kill);
         assert_eq!((schedule.next(), schedule.time(BootTime(140))), (None, Action::Nothing));
+    }
+
+    #[test]
+    fn a_loss_before_the_lock_expires_leaves_no_grace_period() {
+        let grace = Duration::from_secs(5);
+        let until = Deadlines { stop_at: BootTime(5000), kill_at: BootTime(10_000) };
+        let mut early = Schedule::new(until, grace);
+        assert_eq!(early.lost(BootTime(4999)), Action::Stop(BootTime(5049)));
+        assert_eq!((early.next(), early.time(BootTime(4999))), (Some(BootTime(4999)), Action::Kill));
+        let mut expired = Schedule::new(until, grace);
+        assert_eq!(expired.lost(BootTime(5000)), Action::Stop(BootTime(10_000)));
+        assert_eq!(expired.time(BootTime(5000)), Action::Nothing);
     }
 
     /// The kernel ends the guard at the deadline, and a command without a time to stop has no other moment.

@@ -184,7 +184,7 @@ impl Guard {
                     self.signal(signal, Signal::try_from(signal).is_ok_and(signals::ends_a_service));
                     Action::Nothing
                 }
-                Ok(Some(Received { message: ToGuard::Stop, .. })) => self.schedule.stop(BootTime::now()),
+                Ok(Some(Received { message: ToGuard::Stop, .. })) => self.schedule.lost(BootTime::now()),
                 Ok(Some(Received { message: ToGuard::Start(..), .. })) => Action::Nothing,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Nobody renews the lock any more.

@@ -15,7 +15,7 @@ pub enum ToGuard {
     Renewed(Deadlines),
     /// A signal for the command.
     Signal(i32),
-    /// The lock is lost: send the stop signal now, and SIGKILL after the grace period.
+    /// The lock is lost: stop the command, see [`Schedule::lost`](crate::deadline::Schedule::lost).
     Stop,
 }
 

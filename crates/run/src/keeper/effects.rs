@@ -124,7 +124,8 @@ impl Keeper {
     fn shorten_deadlines(&mut self) {
         let Some(Deadlines { stop_at, kill_at }) = self.deadlines else { return };
         let now = BootTime::now();
-        let kill_at = kill_at.min(now.after(self.options.grace));
+        // As the guard does.
+        let kill_at = if now < stop_at { now } else { kill_at };
         self.deadlines = Some(Deadlines { stop_at: stop_at.min(now), kill_at });
         self.write_deadlines();
     }
