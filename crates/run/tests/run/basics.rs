@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use redislease_lab::{pause, resume};
 use rustix::process::Signal;
 
 use crate::support::{Running, Servers, ask, eventually, get, grows};
@@ -199,7 +200,7 @@ fn a_killed_run_takes_the_command_with_it_after_the_stop_signal() {
 
 #[test]
 fn a_service_waits_again_after_a_loss_and_runs_its_hooks() {
-    let servers = Servers::start();
+    let servers = Servers::short();
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let options = [
@@ -218,7 +219,9 @@ fn a_service_waits_again_after_a_loss_and_runs_its_hooks() {
     let lines = || fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
     let tokens = || lines().iter().filter(|line| line.starts_with("token ")).count();
     eventually("the first command", || tokens() == 1);
-    servers.delete("test/service");
+    pause(&servers.redis).unwrap();
+    eventually("the loss", || lines().iter().any(|line| line.starts_with("lost ")));
+    resume(&servers.redis).unwrap();
     eventually("the second command", || tokens() == 2);
     run.signal(Signal::TERM);
     assert_eq!(run.wait().code(), Some(0), "it has ended by itself");

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use redislease_core::marker::fingerprint;
 use redislease_core::time::Millis;
-use redislease_lab::{Authority, RedisOptions, RedisServer, RedisTls};
+use redislease_lab::{Authority, RedisOptions, RedisServer, RedisTls, pause, resume};
 
 use crate::support::{Run, Running, Servers, eventually};
 use crate::worker;
@@ -220,17 +220,19 @@ fn holder(servers: &Servers, options: &[&str], lease: &str) -> Running {
 
 #[test]
 fn the_signal_of_the_user_asks_the_command_to_stop_after_a_loss() {
-    let servers = Servers::start();
+    let servers = Servers::short();
     let folder = tempfile::tempdir().unwrap();
     let text = "trap 'echo usr1; exit 0' USR1; trap 'echo term; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
     for isolate in ["pid", "none"] {
         let log = folder.path().join(isolate);
-        let options = ["--lease", "test/signal", "-q", "--isolate", isolate, "--signal", "USR1", "--grace", "2s"];
+        let options = ["--lease", "test/signal", "-q", "--isolate", isolate, "--signal", "USR1"];
         let mut run = servers.run(&options, &["sh", "-c", text]).spawn_to(&log);
         let said = || fs::read_to_string(&log).unwrap();
         eventually("the command", || said().contains("ready"));
-        servers.delete("test/signal");
-        assert_eq!(run.wait().code(), Some(76), "{isolate}: {}", said());
+        pause(&servers.redis).unwrap();
+        let code = run.wait().code();
+        resume(&servers.redis).unwrap();
+        assert_eq!(code, Some(76), "{isolate}: {}", said());
         assert!(said().contains("usr1") && !said().contains("term"), "{isolate}: {}", said());
     }
 }
