@@ -3,6 +3,8 @@
 //! The right to write RedisLeases is not the right to stop somebody's workload: the workload itself names the lease, in one of two
 //! annotations. `redislease.io/lease` also chooses the way and the replicas; with `redislease.io/activated-by` the lease does.
 
+use redislease_core::op::Token;
+
 use crate::api::ValidLease;
 use crate::api::lease::QuorumRef;
 use crate::api::names::{
@@ -13,6 +15,7 @@ use crate::api::spelling::is_meant_as_name;
 use crate::api::validated::ClusterActivation;
 use crate::election::WorkloadFacts;
 use crate::plan::facts::Facts;
+use crate::plan::recorded::latest_given_token;
 
 /// Why the lease must not start or stop the workload, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +31,10 @@ pub enum Missing {
 /// Why the lease must not start or stop its workload, if the workload was read.
 pub fn missing_consent(facts: &Facts) -> Option<Missing> {
     let lease = facts.lease.as_ref()?;
-    // The operator does not change the quorum of a lease that it has made.
-    let is_written_by_hand = names::created_for(&lease.metadata).is_none();
-    let quorum = Some(&*lease.spec.quorum_ref.name).filter(|_| is_written_by_hand);
+    // The operator does not change the quorum of a lease that it has made, so a later annotation counts for no lease that has had a
+    // term. Before the first term, the marks of such a lease can be forged.
+    let was_made = names::created_for(&lease.metadata).is_some() && latest_given_token(lease) > Token(0);
+    let quorum = Some(&*lease.spec.quorum_ref.name).filter(|_| !was_made);
     missing(facts.spec.valid.as_ref()?, quorum, facts.workload()?)
 }
 

@@ -100,6 +100,32 @@ fn a_workload_without_consent_is_not_touched_and_the_condition_says_what_to_add(
     assert_eq!((story.commands(), story.switches()), (vec![Command::TryNow], Vec::new()));
 }
 
+/// Whoever may write RedisLeases can write also the marks of a lease that the operator makes. Its keys on another quorum do not exclude
+/// the other clusters.
+#[test]
+fn a_lease_that_looks_made_for_the_workload_begins_no_first_term_on_another_quorum() {
+    let annotate = |workload: &mut WorkloadFacts, quorum| {
+        for (key, value) in [("lease", "true"), ("activation", "scale"), ("active-replicas", "3"), ("quorum", quorum)] {
+            workload.annotations.set(&format!("redislease.io/{key}"), Some(value));
+        }
+        workload.annotations.set("redislease.io/activated-by", None);
+    };
+    for (quorum, begins) in [("other", false), ("default", true)] {
+        let mut story = Story::of_cluster(2).made();
+        story.change_workload("2", |workload| annotate(workload, quorum));
+        if !begins {
+            assert_eq!(story.ready().reason, LeaseReady::NotPermitted.as_str(), "{:?}", story.ready().message);
+        }
+        story.answer();
+        assert_eq!(story.wanted().is_some(), begins, "{quorum}");
+    }
+    // A mistake in the annotation ends no term, and the next one begins.
+    let mut story = Story::running().made();
+    story.change_workload("30", |workload| annotate(workload, "other"));
+    assert_eq!((story.commands(), story.switches()), (vec![], vec![]));
+    assert_ne!(story.shown(ConditionType::Ready).reason, LeaseReady::NotPermitted.as_str());
+}
+
 /// Kubernetes deletes the volumes of the pods that it stops.
 #[test]
 fn a_workload_whose_volumes_would_be_deleted_is_not_scaled() {

@@ -13,7 +13,7 @@ fn a_workload_that_vanished_ends_the_term_without_proof() {
 
 impl Story {
     /// The operator has made the lease for its workload, which owns it.
-    fn made(mut self) -> Self {
+    pub(super) fn made(mut self) -> Self {
         let lease = self.lease_mut();
         let pairs = |key: &str, value: &str| Some([(key.to_owned(), value.to_owned())].into());
         lease.metadata.labels = pairs("app.kubernetes.io/managed-by", "redislease");
