@@ -59,6 +59,12 @@ impl Turn<'_> {
         self.inputs.obstacle.is_none() && self.inputs.quorum.is_some() && self.facts.electorate().is_some()
     }
 
+    /// Whether a new term may begin and a majority of the nodes votes.
+    pub fn can_elect(&self) -> bool {
+        let votes = |open: &Arc<OpenQuorum>| self.facts.quorum.up >= open.quorum.majority();
+        self.may_begin() && self.inputs.quorum.as_ref().is_some_and(votes)
+    }
+
     /// Whether the pod is a candidate. While candidates are unknown, every pod counts as one.
     pub fn is_candidate(&self, pod_uid: &str) -> bool {
         self.facts.electorate().is_none_or(|electorate| electorate.contains(pod_uid))

@@ -313,6 +313,11 @@ impl RoleWriter {
         self.withdraw_if(|writing| writing.desired.is_deletion(), out);
     }
 
+    /// Everything but the removal of marks.
+    pub fn withdraw_roles(&mut self, out: &mut Effects) {
+        self.withdraw_if(|writing| writing.desired.role.is_some() || writing.desired.is_deletion(), out);
+    }
+
     pub fn withdraw_all(&mut self, out: &mut Effects) {
         self.withdraw_if(|_| true, out);
     }

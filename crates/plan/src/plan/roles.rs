@@ -196,7 +196,7 @@ impl Roles {
 
     /// Removes label and token from every pod: the resource is deleted.
     pub fn clear(&mut self, now: Time, facts: &Facts, out: &mut Effects) {
-        self.writer.withdraw_deletions(out);
+        self.writer.withdraw_roles(out);
         if facts.has_successor {
             return self.writer.withdraw_all(out);
         }
@@ -339,6 +339,8 @@ impl Roles {
         let ended = asked_to_end.and_then(|term| pod_uid(&term.holder));
         let running = holder_of_running_term(context.keeper);
         let may_hold = |uid: &str| recorded == Some(uid) || running.as_deref() == Some(uid);
+        // A lease that was created again has had no term, and perhaps no quorum that could elect another pod in its place.
+        let is_lost = entitlement.latest > Token(0) || context.turn.can_elect() || context.held_elsewhere().is_some();
         for pod in facts.pods() {
             if !activator.has_started(pod) || may_hold(&pod.uid) {
                 continue;
@@ -348,7 +350,7 @@ impl Roles {
             } else {
                 // Another pod gets `active` only after this one has lost it, or was deleted because its label is refused.
                 let has_lost_label = !writer.may_be_active(pod.object()) || writer.is_refused(&pod.uid);
-                is_status_settled && has_lost_label && writer.is_fenced(pod, entitlement, out)
+                is_status_settled && is_lost && has_lost_label && writer.is_fenced(pod, entitlement, out)
             };
             if is_due && !writer.is_pending(&pod.uid) && writer.deletions() < DELETIONS {
                 writer.write(now, pod.object(), DesiredRole::DELETED, Priority::Active, None, out);

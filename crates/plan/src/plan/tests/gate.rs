@@ -359,6 +359,20 @@ fn pods_of_a_lease_that_is_deleted_run_on() {
     assert!(story.changes().iter().all(|(_, change)| *change == PodChange::None), "{:?}", story.effects);
 }
 
+/// It waits while the API server is slow, and the pod would run for a lease that does not exist.
+#[test]
+fn a_start_that_waits_is_withdrawn_when_the_lease_is_gone() {
+    let mut story = Story::elected_a();
+    story.pods();
+    story.confirm();
+    assert!(story.changes().contains(&("a".into(), PodChange::Start)), "{:?}", story.effects);
+    story.facts.lease = None;
+    // It has no mark yet.
+    (story.facts.candidates, story.facts.strays) = (CandidateFacts::Unknown, Vec::new());
+    story.turn();
+    assert!(story.wants(&Effect::WithdrawRole { uid: "uid-a".into() }), "{:?}", story.effects);
+}
+
 #[test]
 fn a_pod_that_is_no_candidate_any_more_keeps_its_label_until_it_is_deleted() {
     // A tool may have removed the token.

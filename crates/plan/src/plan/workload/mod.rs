@@ -14,7 +14,7 @@
 //!   term goes on, see [`super::stop_test`].
 //! - *Doubt.* While a term is unconfirmed, only the label moves.
 
-use redislease_core::lease::{Refusal, Standing};
+use redislease_core::lease::Standing;
 use redislease_core::op::Token;
 use redislease_core::time::Time;
 
@@ -30,7 +30,7 @@ use super::role_writer::{RoleWriter, next_withdrawal};
 use super::stop_test::StopTests;
 use super::{Command, Facts, PodChange, Priority};
 use crate::api::names::{self, PodRole};
-use crate::election::{HolderName, WorkloadFacts};
+use crate::election::WorkloadFacts;
 
 mod consent;
 mod heir;
@@ -201,16 +201,9 @@ impl Assignment<'_> {
         workload.annotations.get(&names::owner_annotation(&self.context.turn.identity.name))
     }
 
-    /// Whether an attempt that began after the workload was first seen was answered: another cluster or another lease holds the
-    /// lease, and its keys still last.
+    /// Whether the lease is held elsewhere, by the answer to an attempt that began after the workload was first seen.
     fn others_hold(&self) -> bool {
-        let Context { turn, keeper, .. } = self.context;
-        let Some(view) = keeper.view() else { return false };
-        let (Some(Refusal { asked_at, until }), Some(by)) = (view.refusal, &view.refused_by) else { return false };
-        let Ok(name) = by.metadata.parse::<HolderName>() else { return false };
-        let is_other = name.cluster.uid != turn.identity.cluster.uid
-            || (&*name.namespace, &name.lease) != (&*turn.identity.namespace, &turn.identity.name);
-        is_other && self.state.is_known_before(asked_at) && turn.now < until
+        self.context.held_elsewhere().is_some_and(|asked_at| self.state.is_known_before(asked_at))
     }
 
     /// Only an attempt can tell who holds the lease.

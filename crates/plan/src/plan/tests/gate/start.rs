@@ -306,6 +306,43 @@ fn no_started_pod_is_deleted_before_a_read_shows_that_the_status_names_no_term()
     assert_eq!(story.changes(), [("a".into(), PodChange::Delete)], "{:?}", story.effects);
 }
 
+/// The quorum of the new lease may be misspelt, or without a majority: nothing could start in the place of the pod.
+#[test]
+fn a_lease_that_was_created_again_deletes_no_started_pod_while_it_can_elect_none() {
+    let cases: [fn(&mut Story, bool); 3] = [
+        |story, is| Arc::make_mut(&mut story.facts.quorum).up = if is { 1 } else { 3 },
+        |story, is| {
+            let obstacle = (LeaseReady::QuorumUnavailable, "it does not exist".to_owned());
+            Arc::make_mut(&mut story.facts.quorum).obstacle = Some(obstacle).filter(|_| is);
+        },
+        |story, is| story.lease_mut().spec.suspend = is,
+    ];
+    // Whether the API server, which answers everything else, is asked to delete `a`.
+    let deletes = |story: &mut Story| {
+        (0..5).any(|_| {
+            story.answer();
+            while story.status_write().is_some() {
+                story.write();
+            }
+            if story.wants(&Effect::Read(Read::Lease)) {
+                story.read_lease();
+            }
+            story.changes().contains(&("a".into(), PodChange::Delete))
+        })
+    };
+    for prevent in cases {
+        let a = with_token(labelled(Story::started_a().pod("a"), "standby"), "7");
+        let mut story = Story::gated();
+        story.candidates(&[a]);
+        prevent(&mut story, true);
+        assert!(!deletes(&mut story), "{:?}", story.effects);
+        story.view(idle(0));
+        assert!(!deletes(&mut story), "{:?}", story.effects);
+        prevent(&mut story, false);
+        assert!(deletes(&mut story), "{:?}", story.effects);
+    }
+}
+
 /// The fence of `a` was stored before its own start was sent.
 #[test]
 fn a_pod_whose_start_is_unanswered_is_fenced_again() {
