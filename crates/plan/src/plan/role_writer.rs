@@ -190,6 +190,14 @@ impl RoleWriter {
         unsure || desired.change != PodChange::None || !carries(pod, &self.lease, desired)
     }
 
+    /// Whether the pod has finished and keeps the token that it has. It needs no fence: no write of `active` names the version of a
+    /// finished pod. Otherwise each term would cost a write to every pod that a Job has completed, before those to running pods.
+    pub fn leaves(&self, pod: &PodFacts, desired: &DesiredRole) -> bool {
+        let pod_has = |role| is_written(pod.object(), &self.lease) && carries(pod.object(), &self.lease, role);
+        let stays_standby = desired.role == Some(PodRole::Standby) && pod_has(&DesiredRole::standby(None));
+        pod.finished && stays_standby && !self.may_be_active(pod.object())
+    }
+
     /// Whether the object shows that this process must read the lease first, which it then does.
     pub fn must_verify(&mut self, entitlement: &Entitlement, pod: Object<'_>, out: &mut Effects) -> bool {
         let token = pod.annotations.get(&names::token_annotation(&self.lease));

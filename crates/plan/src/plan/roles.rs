@@ -267,7 +267,7 @@ impl Roles {
         let writer = &mut self.writer;
         let mut desired_roles = desired_roles(turn, entitlement, activator);
         writer.fence(activator, &mut desired_roles);
-        desired_roles.retain(|(pod, desired)| writer.needed(pod.object(), desired));
+        desired_roles.retain(|(pod, desired)| writer.needed(pod.object(), desired) && !writer.leaves(pod, desired));
         let (grants, others): (Vec<_>, Vec<_>) =
             desired_roles.into_iter().partition(|(_, desired)| desired.role == Some(PodRole::Active));
         writer.forget_old_pods(facts);
@@ -296,7 +296,8 @@ impl Roles {
             writer.write(now, pod.object(), desired, priority, None, out);
         }
         for (pod, desired) in grants {
-            if self.writer.must_verify(entitlement, pod.object(), out) {
+            // A finished pod is not fenced for later terms, see `RoleWriter::leaves`. So no write of `active` may name its version.
+            if pod.finished || self.writer.must_verify(entitlement, pod.object(), out) {
                 continue;
             }
             // The answers to the writes above cause the next turn.

@@ -266,3 +266,55 @@ fn another_reason_to_refuse_a_label_is_reported() {
         story.pass(1000);
     }
 }
+
+/// The pods of a Job complete one after another: each term would cost a write to every one of them.
+#[test]
+fn a_finished_pod_is_not_written_for_the_terms_that_follow() {
+    let finished = |name: &str, role| PodFacts { finished: true, ..with_token(labelled(pod(name), role), "0") };
+    let mut story = Story::new();
+    story.candidates(&[pod("a"), finished("b", "standby"), finished("c", "active"), pod("d")]);
+    story.turn();
+    let to = |pod: &str, role: &str| (pod.to_owned(), Some(role.to_owned()));
+    assert_eq!(story.pods(), [to("c", "standby")]);
+    story.answer();
+    story.holder(pod("a"));
+    story.elect(term(1, 7, "a"));
+    assert_eq!(story.pods(), [to("d", "standby"), to("a", "active")]);
+    story.lose(term(1, 7, "a"));
+    let a = PodFacts { finished: true, ..with_token(labelled(story.pod("a"), "standby"), "7") };
+    story.candidates(&[a, story.pod("b"), story.pod("c"), story.pod("d")]);
+    story.role_answered("a", RoleOutcome::Written(None));
+    story.write();
+    story.holder(story.pod("d"));
+    story.elect(term(2, 8, "d"));
+    assert_eq!(story.pods(), [to("d", "active")]);
+}
+
+#[test]
+fn a_finished_pod_with_an_unanswered_active_write_gets_standby() {
+    let mut story = Story::new();
+    let a = with_token(labelled(pod("a"), "standby"), "6");
+    story.candidates(std::slice::from_ref(&a));
+    let mut story = story.asked();
+    story.holder(a.clone());
+    story.elect(term(1, 7, "a"));
+    assert_eq!(story.roles(), [("a".to_owned(), Some(PodRole::Active))]);
+    let unanswered = RoleOutcome::Unanswered("timeout".into());
+    story.reconciler.handle(story.now, Event::RoleWritten { uid: "uid-a".into(), outcome: unanswered });
+    story.candidates(&[PodFacts { finished: true, ..a }]);
+    story.view(ending(term(1, 7, "a"), EndReason::Misses));
+    assert_eq!(story.roles(), [("a".to_owned(), Some(PodRole::Standby))]);
+}
+
+/// Otherwise a late write could label it beside the next holder: no later term writes to a finished pod.
+#[test]
+fn a_finished_holder_does_not_get_active() {
+    let mut story = Story::publishing_by_a();
+    story.write();
+    let a = PodFacts { finished: true, ..pod("a") };
+    story.candidates(std::slice::from_ref(&a));
+    story.facts.holder = PodKnowledge::Unseen;
+    story.facts.stop_at = Some(Time(1_000_000_000));
+    story.view(held(term(1, 7, "a")));
+    assert_eq!(story.roles(), []);
+}
