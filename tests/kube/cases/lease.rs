@@ -209,6 +209,12 @@ pub(super) fn selectors() -> Vec<Case> {
                 &json!({"candidates": {"selector": {"matchLabels": {"notredislease.io/lease": "x", "redislease.io": "x", "redislease.io.example.com/x": "x"}}}}),
             ),
         ),
+        Case::good(
+            "label keys in domains that the operator writes no label in",
+            spec(
+                &json!({"candidates": {"selector": {"matchLabels": {"team.redislease.io/x": "x"}, "matchExpressions": [{"key": "token.redislease.io/x", "operator": "Exists"}]}}}),
+            ),
+        ),
         incomplete("an unknown operator", &json!({"key": "app", "operator": "in", "values": ["billing"]})),
         incomplete("In without values", &json!({"key": "app", "operator": "In"})),
         incomplete(

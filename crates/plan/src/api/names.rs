@@ -67,6 +67,15 @@ pub fn is_ours(key: &str) -> bool {
     domain == DOMAIN || domain.strip_suffix(DOMAIN).is_some_and(|below| below.ends_with('.'))
 }
 
+/// The prefixes of label keys that no selector of pods may use. The first one is that of the keys that users write. With the second one,
+/// the operator writes labels to pods, and it writes no other labels to them.
+pub const RESERVED_LABELS: [&str; 2] = [ANNOTATION_PREFIX, ROLE_PREFIX];
+
+/// Whether no selector may use this label key.
+pub fn is_reserved_label(key: &str) -> bool {
+    RESERVED_LABELS.iter().any(|prefix| key.starts_with(prefix))
+}
+
 /// The domain of all labels and annotations that the operator reads or writes.
 const DOMAIN: &str = "redislease.io";
 

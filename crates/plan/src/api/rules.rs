@@ -11,6 +11,7 @@
 use kube::core::{Message, Rule};
 
 use super::duration::PATTERN;
+use super::names;
 
 /// The field must be a duration longer than 0s and at most `max`.
 pub(super) fn duration(field: &str, max: &str) -> Rule {
@@ -213,10 +214,9 @@ pub(super) fn expressions_are_valid(field: &str) -> Rule {
 
 /// The operator writes these labels: a pod would become a candidate, or stop being one, because of a write of the operator.
 ///
-/// Searching in keys of any length would exceed the CRD's cost budget, so the rule compares the domains of labels that exist. The
-/// validation of the spec covers all domains below `redislease.io`.
+/// Validation rejects exactly the same keys: a lease that is stored and invalid loses its term.
 pub(super) fn selector_uses_no_key_of_ours() -> Rule {
-    let is_ours = |key: &str| format!("{key}.startsWith('redislease.io/') || {key}.startsWith('lease.redislease.io/')");
+    let is_ours = |key: &str| names::RESERVED_LABELS.map(|prefix| format!("{key}.startsWith('{prefix}')")).join(" || ");
     Rule::new(format!(
         "!(has(self.matchLabels) && self.matchLabels.exists(key, {})) \
          && !(has(self.matchExpressions) && self.matchExpressions.exists(one, {}))",

@@ -294,7 +294,7 @@ fn candidates(read: &Reader, spec: &CandidatesSpec) -> Result<Candidates, Invali
             for key in selector::keys(labels) {
                 let must = "not use a label key under redislease.io: the operator writes these labels, so its own writes would change \
                             which pods are candidates";
-                read.require(!names::is_ours(key), field, key, must)?;
+                read.require(!names::is_reserved_label(key), field, key, must)?;
             }
             Ok(Candidates::Selector(selector))
         }

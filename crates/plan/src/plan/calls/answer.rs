@@ -119,7 +119,8 @@ pub enum WorkloadRead {
 impl WorkloadRead {
     /// A workload that exists, with its selector.
     pub fn of(selector: Option<LabelSelector>) -> Self {
-        let own = selector.as_ref().and_then(|selector| selector_keys(selector).find(|key| names::is_ours(key)));
+        let own =
+            selector.as_ref().and_then(|selector| selector_keys(selector).find(|key| names::is_reserved_label(key)));
         if let Some(own) = own {
             return Self::SelectsByRole(own.to_owned());
         }
