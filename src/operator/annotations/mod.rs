@@ -152,8 +152,7 @@ pub fn followed(creates: bool, allowed: Allowed) -> Vec<WorkloadKind> {
         WorkloadKind::Deployment | WorkloadKind::StatefulSet | WorkloadKind::CronJob => {
             creates || allowed.switches(*kind)
         }
-        WorkloadKind::DaemonSet | WorkloadKind::Job => creates,
-        WorkloadKind::ReplicaSet => false,
+        WorkloadKind::DaemonSet | WorkloadKind::Job | WorkloadKind::ReplicaSet => creates && kind.gets_leases(),
     };
     WorkloadKind::ALL.into_iter().filter(is_followed).collect()
 }

@@ -117,10 +117,11 @@ impl LeaseFacts {
         self.created_for.as_deref() == Some(title(workload).as_str())
     }
 
-    /// The workload for which this operator created it.
+    /// The workload for which this operator created it. It creates none for a workload that it does not watch, and no decision would
+    /// remove what is known about that one.
     pub fn workload(&self) -> Option<WorkloadKey> {
         let (kind, name) = self.created_for.as_deref()?.split_once('/')?;
-        let kind = WorkloadKind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+        let kind = WorkloadKind::ALL.into_iter().find(|known| known.gets_leases() && known.as_str() == kind)?;
         Some((self.namespace.clone(), Workload { kind, name: name.to_owned() }))
     }
 }

@@ -420,7 +420,7 @@ impl AnnotatedWorkloads {
     /// Whether no workload is in memory.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.due.0.is_empty()
     }
 }
 

@@ -428,3 +428,15 @@ fn a_workload_is_told_when_its_lease_is_given_to_another_one() {
     world.show();
     assert!(world.reports[0].1.contains("RedisLease shop/a belongs to Deployment/b"), "{:?}", world.reports);
 }
+
+#[test]
+fn a_lease_that_names_a_kind_of_workload_without_annotations_leaves_nothing_behind() {
+    let mut world = World::new();
+    world.hand_made("a");
+    let lease = LeaseFacts { created_for: Some("ReplicaSet/a".into()), ..world.leases["a"].clone() };
+    world.state.lease(Watched::Seen(Box::new(lease.clone())));
+    world.work();
+    world.state.lease(Watched::Deleted(Box::new(lease)));
+    world.work();
+    assert!(world.state.is_empty(), "{:?}", world.state);
+}

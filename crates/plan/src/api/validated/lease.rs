@@ -95,6 +95,11 @@ impl WorkloadKind {
         }
     }
 
+    /// Whether the operator reads annotations of such a workload, and creates a lease for it.
+    pub const fn gets_leases(self) -> bool {
+        !matches!(self, Self::ReplicaSet)
+    }
+
     /// Whether its pods end by themselves, so that most of the time none may run.
     pub const fn runs_to_completion(self) -> bool {
         matches!(self, Self::Job | Self::CronJob)
