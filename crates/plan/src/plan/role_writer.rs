@@ -208,12 +208,16 @@ impl RoleWriter {
         later.is_some()
     }
 
-    /// What is known about writes to pods that do not exist any more is dropped, once it is most of what is known.
-    pub fn forget_old_pods(&mut self, facts: &Facts) {
+    /// What is known about writes to objects that do not exist any more is dropped, once it is most of what is known.
+    pub fn forget_old_objects(&mut self, facts: &Facts) {
         let Some(electorate) = facts.electorate() else { return };
         let known = [&self.fenced, &self.refused, &self.may_be_active].map(BTreeSet::len).into_iter().max();
-        if self.guard.count().max(known.unwrap_or(0)) > 2 * (electorate.total() + facts.strays.len()) + AT_ONCE {
-            let exists: BTreeSet<&str> = facts.pods().map(|pod| pod.uid.as_str()).collect();
+        let existing = electorate.total() + facts.strays.len() + facts.stray_workloads.len();
+        if self.guard.count().max(known.unwrap_or(0)) > 2 * existing + AT_ONCE {
+            let pods = facts.pods().map(|pod| &pod.uid);
+            let workloads = facts.workload().into_iter().chain(facts.stray_workloads.iter().map(AsRef::as_ref));
+            let exists: BTreeSet<&str> =
+                pods.chain(workloads.map(|workload| &workload.uid)).map(String::as_str).collect();
             self.retain(|uid| exists.contains(uid));
         }
     }

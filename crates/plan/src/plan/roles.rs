@@ -270,7 +270,7 @@ impl Roles {
         desired_roles.retain(|(pod, desired)| writer.needed(pod.object(), desired) && !writer.leaves(pod, desired));
         let (grants, others): (Vec<_>, Vec<_>) =
             desired_roles.into_iter().partition(|(_, desired)| desired.role == Some(PodRole::Active));
-        writer.forget_old_pods(facts);
+        writer.forget_old_objects(facts);
         if let Some(electorate) = facts.electorate()
             && grants.is_empty()
             && others.is_empty()

@@ -62,6 +62,7 @@ impl Assignment<'_> {
         let (now, inputs) = (turn.now, &turn.inputs);
         // Pods of an earlier spec.
         self.writer.clear(now, &turn.facts.strays, Priority::Standby, self.out);
+        self.writer.forget_old_objects(turn.facts);
         let Some(workload) = turn.facts.workload() else { return };
         let recorded = Recorded::of(turn.lease);
         if inputs.refused {

@@ -258,3 +258,37 @@ fn a_workload_whose_marks_somebody_removes_is_stopped_when_its_term_ends() {
     story.view(ending(held_by_here(), EndReason::Decided));
     assert_eq!(story.switches(), [STOP]);
 }
+
+/// The template of other pods has the marks of the lease. Each of these pods is written once, and then goes.
+#[test]
+fn nothing_is_remembered_about_pods_that_are_gone() {
+    let mut story = Story::running();
+    story.lose(held_by_here());
+    story.workload_answered(refusal("a webhook"));
+    for number in 0..50 {
+        let name = format!("stray-{number}");
+        story.facts.strays = vec![Arc::new(with_token(labelled(pod(&name), "active"), "7"))];
+        story.turn();
+        assert_eq!(story.roles(), [(name.clone(), None)], "the write to the workload waits");
+        story.facts.strays.clear();
+        story.role_answered(&name, RoleOutcome::Written(None));
+        assert_eq!(story.roles(), []);
+    }
+    let known = format!("{:?}", story.reconciler).matches("uid-stray").count();
+    assert!(known < 20, "{known}");
+}
+
+/// A workload is no pod: what is known about it stays.
+#[test]
+fn the_pause_before_a_write_to_a_workload_of_an_earlier_spec_is_remembered_while_pods_go() {
+    let mut story = Story::new();
+    story.facts.stray_workloads = vec![Arc::new(Story::running().workload())];
+    story.turn();
+    story.workload_answered(refusal("a webhook"));
+    for number in 0..50 {
+        story.candidates(&[pod(&format!("p{number}"))]);
+        story.view(idle(story.now.0 + 5000));
+        assert!(story.role_writes().iter().all(|write| write.workload.is_none()), "{number} {:?}", story.role_writes());
+        story.role_answered(&format!("p{number}"), RoleOutcome::Written(None));
+    }
+}
