@@ -19,6 +19,8 @@ impl Swarm {
         }
         // Most other faults excuse R1 for a while.
         self.faults.retain(|_| rng.percent(25));
+        // See [`Swarm::draw_faults`]: no new process can know of a step.
+        self.faults.retain(|(fault, _)| !matches!(fault, Fault::Step | Fault::SmallStep));
         if rng.percent(75) {
             (self.api_loss, self.stale_lists) = (0, 0);
         }
