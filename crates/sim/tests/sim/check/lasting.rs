@@ -1,6 +1,7 @@
 //! What must follow the status during the recovery: a difference may last for a while, and is a failure after that.
 
 use redislease_core::time::Time;
+use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
 use redislease_plan::election::PodFacts;
 
 use crate::api::objects;
@@ -106,6 +107,13 @@ impl World {
         let runs = |pod: &PodFacts| {
             objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished && is_known(pod)
         };
+        // A lease that was created again has had no term. While it can elect no pod, the one of the lease before runs on.
+        let status = lease.status.as_ref();
+        let had_term = status.is_some_and(|status| status.given_token() > 0 || status.says_held_by_peer());
+        let votes = status.is_some_and(|status| status.says(ConditionType::QuorumHealthy, ConditionStatus::True));
+        if !had_term && (lease.spec.suspend || !votes) {
+            return None;
+        }
         if let Some((lost, _)) = pods.iter().find(|&(&number, pod)| runs(pod) && holder != Some(number)) {
             return Some(format!("pod {lost} runs without the lease"));
         }
