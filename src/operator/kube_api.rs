@@ -26,6 +26,9 @@ pub use redislease_plan::plan::calls::CallError;
 /// The timeout of a call. Renewals do not depend on it.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The timeout of the write of a RedisQuorum's status. A leader contradicts a claim of its name within 5 s, also if one write hangs.
+pub const QUORUM_STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The timeout of a call that the API server carries out although an admission webhook hangs, because its `failurePolicy` is
 /// Ignore: a webhook has at most 30 s. The API server gives up when the caller does.
 pub const LONGEST_WEBHOOK: Duration = Duration::from_secs(31);

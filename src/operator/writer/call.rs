@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 
 use super::startable::{self, pod_candidate};
 use super::{owned, tokens};
-use crate::operator::kube_api::{self, CallError, LONGEST_WEBHOOK, TIMEOUT, call, call_within};
+use crate::operator::kube_api::{self, CallError, LONGEST_WEBHOOK, QUORUM_STATUS_TIMEOUT, TIMEOUT, call, call_within};
 
 /// The part of a request that its caller keeps until it is sent.
 pub(super) enum Payload {
@@ -41,7 +41,8 @@ pub(super) async fn send(client: Client, lists: &ListCount, request: &Request, p
         Request::LeaseStatus { object, write, .. } => write_status(client, object, write).await,
         Request::QuorumStatus(object) => {
             let quorums: Api<RedisQuorum> = Api::namespaced(client, &object.namespace().unwrap_or_default());
-            let written = call(quorums.replace_status(&object.name_any(), &PostParams::default(), object)).await;
+            let (name, params) = (object.name_any(), PostParams::default());
+            let written = call_within(QUORUM_STATUS_TIMEOUT, quorums.replace_status(&name, &params, object)).await;
             written.map(|quorum| Body::Quorum(Box::new(quorum)))
         }
         Request::Role { lease, write, quorum } => {

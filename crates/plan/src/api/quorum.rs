@@ -210,6 +210,10 @@ pub struct Leader {
     /// How often another replica has taken over.
     #[schemars(range(min = 0))]
     pub transitions: i64,
+
+    /// Whether the replica wrote its name without the lock, because the quorum is lost: a leader that still runs writes its name back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub claimed: bool,
 }
 
 /// The observed state of one node.

@@ -13,7 +13,7 @@ use super::calls::CallError;
 use super::leadership::{Leadership, LeadershipEffect, LeadershipFacts, QuorumStatusWriter};
 use super::{Authority, News, OpenQuorum, QuorumFacts};
 use crate::api::conditions::{LeaseReady, QuorumReady};
-use crate::api::quorum::{NodeState, NodeStatus};
+use crate::api::quorum::{Leader, NodeState, NodeStatus};
 use crate::api::{RedisQuorum, RedisQuorumStatus, ValidQuorum};
 use crate::election::Cluster;
 use crate::status::{Notice, QuorumInputs, compose_quorum};
@@ -234,8 +234,8 @@ impl QuorumReconciler {
             // The leader may have opened the quorum before its secret or its spec became unusable.
             None => named.is_some(),
         };
-        let (quorum, shows_majority) = (observed.open.clone(), shows_majority(self.shown_nodes()));
-        let facts = LeadershipFacts { quorum, quorum_lost, named, shows_majority, api_answered_at };
+        let is_claimed = named_leader(self.resource.as_ref()).is_some_and(|leader| leader.claimed);
+        let facts = LeadershipFacts { quorum: observed.open.clone(), quorum_lost, named, is_claimed, api_answered_at };
         self.leadership.turn(now, news, &facts);
         if !quorum_lost {
             self.status_writer.withdraw_claim();
@@ -292,7 +292,7 @@ impl QuorumReconciler {
         let obstacle = self.obstacle(observed).map(|(reason, message)| (reason, message.to_owned()));
         let Some(resource) = &self.resource else { return (Vec::new(), None) };
         let notices = self.status_writer.shown(now, resource.status.as_ref());
-        let compose = |leads: bool| {
+        let compose = |leads: Option<bool>| {
             // A node that was not tried yet is reported after its first connection attempt.
             let known = obstacle.is_some() || observed.tried;
             let composed = known.then(|| {
@@ -306,7 +306,7 @@ impl QuorumReconciler {
                     evaluated: observed.tried,
                     obstacle: obstacle.as_ref().map(|(reason, message)| (*reason, message.as_str())),
                     mismatch: observed.mismatch.as_deref(),
-                    leader: leads.then(|| self.leadership.instance()),
+                    leader: leads.map(|claims| (self.leadership.instance(), claims)),
                 })
             });
             composed.filter(|composed| resource.status.as_ref() != Some(&composed.status))
@@ -336,9 +336,13 @@ impl QuorumReconciler {
     }
 }
 
+fn named_leader(quorum: Option<&RedisQuorum>) -> Option<&Leader> {
+    quorum?.status.as_ref()?.leader.as_ref()
+}
+
 /// The instance that the status names.
 fn leader(quorum: Option<&RedisQuorum>) -> Option<String> {
-    Some(quorum?.status.as_ref()?.leader.as_ref()?.instance.clone())
+    Some(named_leader(quorum)?.instance.clone())
 }
 
 fn up(nodes: &[NodeStatus]) -> usize {

@@ -30,8 +30,9 @@ pub struct QuorumInputs<'a> {
     pub obstacle: Option<(QuorumReady, &'a str)>,
     /// The message about a node whose marker names another configuration.
     pub mismatch: Option<&'a str>,
-    /// The name of this replica if it decides about the quorum's leases; otherwise the leader stays as it is.
-    pub leader: Option<&'a str>,
+    /// The name of this replica if it decides about the quorum's leases, and whether it has no lock and only claims that; otherwise
+    /// the leader stays as it is.
+    pub leader: Option<(&'a str, bool)>,
 }
 
 /// The output of [`compose_quorum`].
@@ -76,12 +77,13 @@ pub fn compose_quorum(inputs: &QuorumInputs<'_>) -> ComposedQuorum {
 
 fn leader(inputs: &QuorumInputs<'_>, previous: &RedisQuorumStatus, now: Timestamp) -> Option<Leader> {
     let before = previous.leader.clone();
-    let Some(instance) = inputs.leader else { return before };
-    if before.as_ref().is_some_and(|before| before.instance == instance) {
-        return before;
+    let Some((instance, claimed)) = inputs.leader else { return before };
+    if let Some(before) = before.as_ref().filter(|before| before.instance == instance) {
+        // A leader whose name nobody has replaced needs no claim.
+        return Some(Leader { claimed: claimed && before.claimed, ..before.clone() });
     }
     let transitions = before.map_or(0, |before| before.transitions.saturating_add(1));
-    Some(Leader { instance: instance.to_owned(), since: Time(now), transitions })
+    Some(Leader { instance: instance.to_owned(), since: Time(now), transitions, claimed })
 }
 
 fn node_status(node: &NodeStatus, previous: &RedisQuorumStatus) -> NodeStatus {

@@ -11,7 +11,7 @@ struct Scenario {
     evaluated: bool,
     obstacle: Option<(QuorumReady, &'static str)>,
     mismatch: Option<&'static str>,
-    leader: Option<&'static str>,
+    leader: Option<(&'static str, bool)>,
     status: RedisQuorumStatus,
     now: Timestamp,
 }
@@ -239,18 +239,23 @@ fn leader_changes_only_when_another_replica_takes_over() {
     scenario.step();
     assert_eq!(scenario.status.leader, None, "no replica was elected yet");
     let mut since = None;
-    for (leader, instance, transitions) in [
-        (Some("operator-0"), "operator-0", 0),
-        (Some("operator-0"), "operator-0", 0),
-        (None, "operator-0", 0),
-        (Some("operator-1"), "operator-1", 1),
-        (Some("operator-0"), "operator-0", 2),
+    for (leader, instance, transitions, claimed) in [
+        (Some(("operator-0", false)), "operator-0", 0, false),
+        (Some(("operator-0", false)), "operator-0", 0, false),
+        (None, "operator-0", 0, false),
+        (Some(("operator-1", false)), "operator-1", 1, false),
+        (Some(("operator-0", true)), "operator-0", 2, true),
+        (None, "operator-0", 2, true),
+        // It has the lock now.
+        (Some(("operator-0", false)), "operator-0", 2, false),
+        // Nobody has replaced its name.
+        (Some(("operator-0", true)), "operator-0", 2, false),
     ] {
         let before = scenario.status.leader.clone();
         scenario.leader = leader;
         scenario.step();
         let shown = scenario.status.leader.clone().unwrap();
-        assert_eq!((shown.instance.as_str(), shown.transitions), (instance, transitions));
+        assert_eq!((shown.instance.as_str(), shown.transitions, shown.claimed), (instance, transitions, claimed));
         let moved = before.is_none_or(|before| before.instance != instance);
         assert_eq!(since.as_ref() != Some(&shown.since), moved, "the time moves with the replica");
         since = Some(shown.since);

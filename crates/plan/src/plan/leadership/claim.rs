@@ -14,8 +14,8 @@ use crate::plan::output::Output;
 /// The pause before repeating an unanswered read.
 pub(super) const READ_AGAIN: Millis = Millis(1000);
 /// How long the quorum must be lost before a replica writes itself as leader in place of one that may have died. It
-/// doubles with each claim, because a running leader has contradicted the previous one.
-const CLAIM_AFTER: Backoff = Backoff::exponential(10_000, 640_000, 0);
+/// doubles with each claim, because a running leader has contradicted the previous one; that leader can die later.
+const CLAIM_AFTER: Backoff = Backoff::exponential(10_000, 40_000, 0);
 /// A running leader contradicts a claim within this time.
 const CONTRADICTED_WITHIN: Millis = Millis(5000);
 /// How long a contradiction extends the right to end terms: until a read after it counts.
@@ -62,8 +62,8 @@ pub(super) struct Name {
 pub(super) struct WithoutLock<'a> {
     /// The replica in `RedisQuorum.status.leader`.
     pub named: Option<&'a str>,
-    /// Whether the status that names it shows a majority.
-    pub shows_majority: bool,
+    /// Whether that replica has only claimed the name.
+    pub is_claimed: bool,
     /// This replica.
     pub instance: &'a str,
     pub api_answered_at: Option<Time>,
@@ -95,13 +95,13 @@ impl Name {
         let &WithoutLock { named, instance, quorum_lost_since, seen_other, mut authority, .. } = situation;
         let is_named = named == Some(instance);
         let other_is_named = named.is_some() && !is_named;
-        let other_claims = other_is_named && !situation.shows_majority && quorum_lost_since.is_some();
+        let other_claims = other_is_named && situation.is_claimed && quorum_lost_since.is_some();
         if is_named {
             self.contradicts_until = None;
         } else {
             // If the other replica has the lock, it writes its name again, and then this replica follows.
             let contradicts = match authority {
-                Authority::End => other_is_named && quorum_lost_since.is_some(),
+                Authority::End => other_claims,
                 // It led until now, and the read that confirms its name had no answer yet.
                 Authority::Lead | Authority::Renew => other_claims && self.without_right < MOST_WITHOUT_RIGHT,
                 Authority::Follow => false,

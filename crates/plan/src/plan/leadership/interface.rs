@@ -17,8 +17,8 @@ pub struct LeadershipFacts {
     pub quorum_lost: bool,
     /// The instance in `RedisQuorum.status.leader`, from the newest watch event, write or read.
     pub named: Option<String>,
-    /// Whether the status that names it shows that a majority of the nodes vote. One that names a replica which leads usually does.
-    pub shows_majority: bool,
+    /// Whether that replica has only claimed the name, see [`Leader::claimed`](crate::api::quorum::Leader).
+    pub is_claimed: bool,
     /// When a call to the API server was last answered.
     pub api_answered_at: Option<Time>,
 }

@@ -170,7 +170,7 @@ impl Leadership {
     fn without_lock(&mut self, now: Time, facts: &LeadershipFacts) {
         let situation = WithoutLock {
             named: facts.named.as_deref(),
-            shows_majority: facts.shows_majority,
+            is_claimed: facts.is_claimed,
             instance: &self.holder.pod,
             api_answered_at: facts.api_answered_at,
             quorum_lost_since: self.quorum_lost_since,
@@ -350,7 +350,7 @@ impl Leadership {
                 self.probed_at = Some(now);
                 self.out.emit(LeadershipEffect::Probe);
             }
-            return;
+            return self.look_for_another(now);
         }
         self.probed_at = None;
         if let Some(lock) = &mut self.lock {
@@ -360,6 +360,19 @@ impl Leadership {
             self.out.emit(Command::TryNow);
         }
         self.out.emit(Command::Want((&self.holder).into()));
+        self.out.wake_at(now + READ_AGAIN);
+    }
+
+    /// Without answers of the API server this replica makes no attempt, and the status does not show it who leads. If another replica
+    /// has the lock, that one cannot acquire the leases whose terms this one renews.
+    fn look_for_another(&mut self, now: Time) {
+        let Some(lock) = self.lock.as_mut().filter(|_| self.authority == Authority::Renew) else { return };
+        let at = lock.tried_at + READ_AGAIN;
+        if now < at {
+            return self.out.wake_at(at);
+        }
+        lock.tried_at = now;
+        self.out.emit(Command::ReadKeys);
         self.out.wake_at(now + READ_AGAIN);
     }
 

@@ -56,14 +56,14 @@ impl QuorumStatusWriter {
     }
 
     /// Returns the status to write now. `grant` is the authority of this replica, and whether it has the lock. `shown` is the status that
-    /// the API server has. `compose` gets whether this replica is to be named as the leader, and returns the status that the API server
-    /// should have, or `None` if it has it.
+    /// the API server has. If this replica is to be named as the leader, `compose` gets whether it only claims that. It returns the
+    /// status that the API server should have, or `None` if it has it.
     pub fn next(
         &mut self,
         now: Time,
         grant: (Authority, bool),
         shown: Option<&RedisQuorumStatus>,
-        compose: impl FnOnce(bool) -> Option<ComposedQuorum>,
+        compose: impl FnOnce(Option<bool>) -> Option<ComposedQuorum>,
     ) -> Option<RedisQuorumStatus> {
         let (authority, has_lock) = grant;
         let decides = matches!(authority, Authority::Lead | Authority::End);
@@ -77,7 +77,8 @@ impl QuorumStatusWriter {
             return None;
         }
         self.at = None;
-        let mut composed = compose(claims || (has_lock && authority == Authority::Lead))?;
+        let leads = has_lock && authority == Authority::Lead;
+        let mut composed = compose((claims || leads).then_some(!leads))?;
         // Until the time has passed in which the leader can contradict a claim, the status says what that leader sees.
         if !decides && let Some(shown) = shown {
             composed.status = RedisQuorumStatus { leader: composed.status.leader, ..shown.clone() };
@@ -101,7 +102,9 @@ impl QuorumStatusWriter {
             self.claim = Claim::None;
         }
         let Some(write) = self.writing.take() else { return Vec::new() };
-        self.at = Some(now + PACE);
+        // A claim has waited for this write. The API server may have been silent for long, and another replica's claim must be
+        // contradicted in time.
+        self.at = (self.claim != Claim::Wanted).then_some(now + PACE);
         match written {
             Ok(()) => self.stored(now, write),
             Err(error) => {
@@ -157,9 +160,10 @@ mod tests {
     }
 
     /// The composed status with the name of this replica, if it is to be named.
-    fn named(leads: bool) -> ComposedQuorum {
-        let leader = json!({"instance": "operator-0", "since": "2026-01-01T00:00:00Z", "transitions": 1});
-        let status = leads.then(|| serde_json::from_value(json!({"votes": "0/3", "leader": leader})).unwrap());
+    fn named(claims: Option<bool>) -> ComposedQuorum {
+        let leader = |claimed| json!({"instance": "operator-0", "since": "2026-01-01T00:00:00Z", "transitions": 1, "claimed": claimed});
+        let status =
+            claims.map(|claimed| serde_json::from_value(json!({"votes": "0/3", "leader": leader(claimed)})).unwrap());
         ComposedQuorum { status: status.unwrap_or_else(status_of_another), events: Vec::new() }
     }
 
@@ -244,7 +248,7 @@ mod tests {
             "a write is under way"
         );
         writer.ended(Time(10), Err(&CallError::Conflict));
-        assert!(writer.next(Time(1010), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))).is_some());
+        assert!(writer.next(Time(10), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))).is_some());
         writer.ended(Time(1020), Err(&CallError::Conflict));
         assert_eq!(
             writer.next(Time(9000), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))),
@@ -260,7 +264,8 @@ mod tests {
         writer.claim();
         let after =
             writer.next(Time(0), FOLLOWS, Some(&status_of_another()), |leads| Some(named(leads))).expect("a claim");
-        assert_eq!(after.leader.as_ref().map(|leader| leader.instance.as_str()), Some("operator-0"));
+        let leader = after.leader.as_ref().expect("a leader");
+        assert_eq!((leader.instance.as_str(), leader.claimed), ("operator-0", true));
         assert_eq!(RedisQuorumStatus { leader: status_of_another().leader, ..after }, status_of_another());
         writer.withdraw_claim();
         writer.ended(Time(1), Ok(()));
@@ -269,7 +274,8 @@ mod tests {
 
     #[test]
     fn a_replica_that_only_ends_terms_is_not_named() {
-        for (grant, names) in [(LEADS, true), ((Authority::Lead, false), false), ((Authority::End, true), false)] {
+        let no_name = [(Authority::Lead, false), (Authority::End, true)];
+        for (grant, names) in no_name.map(|grant| (grant, None)).into_iter().chain([(LEADS, Some(false))]) {
             let mut named = None;
             let composed = |leads| {
                 named = Some(leads);

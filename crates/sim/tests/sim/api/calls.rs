@@ -23,6 +23,9 @@ use crate::world::World;
 /// How long a webhook may take.
 pub const LONGEST_WEBHOOK: Micros = 30 * SECOND;
 
+/// As the operator has it.
+const QUORUM_STATUS_TIMEOUT: Micros = 2 * SECOND;
+
 /// The answer to a write.
 fn answer(verdict: Verdict, body: Option<Body>) -> Answer {
     match verdict {
@@ -62,7 +65,11 @@ impl World {
         let boot = self.processes[process].boot;
         let asked = self.processes[process].engine.index().pod_lists().ask();
         let waits = matches!(&*request, Request::Role { write, .. } if write.waits);
-        let timeout = if waits { LONGEST_WEBHOOK + SECOND } else { self.swarm.api_timeout };
+        let timeout = match &*request {
+            Request::Role { write, .. } if write.waits => LONGEST_WEBHOOK + SECOND,
+            Request::QuorumStatus(_) => self.swarm.api_timeout.min(QUORUM_STATUS_TIMEOUT),
+            _ => self.swarm.api_timeout,
+        };
         if waits && self.chaos {
             self.recovery.waits_until = self.now + timeout;
         }

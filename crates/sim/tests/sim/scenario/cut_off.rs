@@ -174,6 +174,66 @@ fn a_cluster_without_redis_stops_its_workload_in_time_after_short_disturbances()
     }
 }
 
+/// Two clusters with two replicas each, one of which runs its workload: the cluster, the replica that leads it, and the other one.
+fn led(seed: u64) -> Result<(World, usize, usize, usize), String> {
+    let mut world = World::scenario(of_two_clusters(2, DEFAULT), seed, &[]);
+    let (cluster, of_cluster) = runs_in(&mut world, seed)?;
+    let leader = world.leading(cluster).ok_or("no replica leads")?;
+    let other = of_cluster.iter().copied().find(|process| *process != leader).ok_or("there is one replica")?;
+    Ok((world, cluster, leader, other))
+}
+
+/// The leader loses its API server with Redis. When it is back, the other replica has claimed the name, and the status still shows the
+/// nodes as they were.
+fn a_leader_whose_api_server_comes_back_stops_its_workload(seed: u64) -> Outcome {
+    let (mut world, cluster, leader, other) = led(seed)?;
+    for process in [leader, other] {
+        world.isolate(process, true);
+    }
+    world.processes[leader].api_cut = 1;
+    let due = world.now + (DEFAULT.lease - DEFAULT.grace) * SECOND;
+    // The calls begin again up to 3 s after that, and the claim of the other replica, 10.6 s after the cut, counts 5 s later.
+    world.run_for(Rng::new(seed).between(10 * SECOND, 12 * SECOND));
+    world.processes[leader].api_cut = 0;
+    // It writes its name, reads it 5 s later, and asks the nodes once more.
+    let due = due.max(world.now + 8 * SECOND);
+    let otherwise = format!("cluster {cluster} still runs its workload");
+    world.reach(due - world.now, |world| !runs(world, cluster), &otherwise)
+}
+
+/// The other replica has been without Redis for long, and has claimed the name in vain again and again, when the leader dies.
+fn a_replica_that_was_contradicted_for_long_ends_the_terms_of_a_dead_leader(seed: u64) -> Outcome {
+    let (mut world, cluster, leader, other) = led(seed)?;
+    world.isolate(other, true);
+    world.run_for(Rng::new(seed).between(300 * SECOND, 900 * SECOND));
+    world.require(runs(&world, cluster), || "the workload has moved".into())?;
+    world.restart(leader, 600 * SECOND);
+    // The next claim, and one lease after it.
+    let within = 40 + 5 + DEFAULT.lease + 5;
+    let otherwise = format!("cluster {cluster} still runs its workload");
+    world.reach(within * SECOND, |world| !runs(world, cluster), &otherwise)
+}
+
+/// The leader has only lost its API server, and the other replica only Redis: that one ends the terms. When its Redis is back, nobody may
+/// renew them any more.
+fn a_lease_that_the_other_replica_has_ended_is_acquired_again(seed: u64) -> Outcome {
+    let (mut world, cluster, leader, other) = led(seed)?;
+    world.processes[leader].api_cut = 1;
+    world.isolate(other, true);
+    world.reach(90 * SECOND, |world| !runs(world, cluster), "the other replica does not end the term")?;
+    // It has given up the seals by then: the keys should have expired.
+    world.run_for(2 * DEFAULT.lease * SECOND);
+    world.isolate(other, false);
+    world.reach(90 * SECOND, |world| runs(world, 0) || runs(world, 1), "no cluster can acquire the lease")
+}
+
+#[test]
+fn two_replicas_that_lose_different_servers_stop_and_start_the_workload_in_time() {
+    all_pass(1..=60, a_leader_whose_api_server_comes_back_stops_its_workload);
+    all_pass(1..=20, a_replica_that_was_contradicted_for_long_ends_the_terms_of_a_dead_leader);
+    all_pass(1..=20, a_lease_that_the_other_replica_has_ended_is_acquired_again);
+}
+
 /// A workload ran before its term. The process crashes after the publication and before its first write to the workload. The next
 /// process reaches no Redis node, or somebody has suspended the lease.
 fn a_workload_without_a_mark_stops(seed: u64, is_suspended: bool) -> Outcome {
