@@ -171,7 +171,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Allows a single server. Its loss is then the loss of every lock. See the example of [`build`](Self::build).
+    /// Allows a single server. Its loss is then the loss of every lock, and a pause of one program's virtual machine by more than 50 ms
+    /// looks like a step of its clock: all programs lose their locks, for one longest lease. See the example of [`build`](Self::build).
     pub const fn single_node(mut self) -> Self {
         self.single_node = true;
         self
@@ -354,9 +355,15 @@ mod tests {
     /// A list that was split at the comma of a password has such parts.
     #[test]
     fn an_error_shows_no_part_of_a_password() {
-        for part in
-            ["redis://:secret", "secret@h:1", "redis://u:secret@h", "sec=secret@h:1", "secret=redis://h:1/secret"]
-        {
+        for part in [
+            "redis://:secret",
+            "secret@h:1",
+            "redis://u:secret@h",
+            "sec=secret@h:1",
+            "secret=redis://h:1/secret",
+            "redis://:secret%40h:1",
+            "redis://u:secret-h:1",
+        ] {
             let list = ["redis://a:1", part, "redis://b:1"];
             refused(&LockerBuilder::new(list), "server 2: ");
         }

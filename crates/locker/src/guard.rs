@@ -223,8 +223,8 @@ impl Guard {
 
     /// The renewals from now on, for a program that tells another process how long the lock is valid. See the example of [`Renewals`].
     pub fn renewals(&self) -> Renewals {
-        let stop_at = self.status().read(|lock| lock.term().and_then(|term| term.stop_at));
-        Renewals::new(self.status().clone(), stop_at)
+        let valid_until = self.status().read(Lock::valid_until);
+        Renewals::new(self.status().clone(), valid_until)
     }
 
     /// Returns when the lock is lost.

@@ -48,7 +48,7 @@ impl Node {
             State::Misconfigured(_) => NodeState::Misconfigured,
         };
         let message = match status.state {
-            State::Misconfigured(Misconfiguration::ConfigMismatch) => mismatch(&status.message),
+            State::Misconfigured(Misconfiguration::ConfigMismatch) => mismatch(&status.message, beside_operator),
             State::Quarantined { .. } if beside_operator => {
                 for_programs(&status.message).replace("it votes when the longest lease has passed", BY_OPERATOR)
             }
@@ -59,12 +59,16 @@ impl Node {
 }
 
 /// The message of a node whose marker names another configuration, with advice for a program.
-fn mismatch(message: &str) -> String {
+fn mismatch(message: &str, beside_operator: bool) -> String {
     let facts = message.split_once(" (node names").map_or(message, |(facts, _)| facts);
     let key = message.rsplit_once(" (the key ").map_or("", |(_, key)| key.trim_end_matches(')'));
     let theirs = facts.split_once("names the configuration ").map_or("", |(_, theirs)| theirs);
     let by_program = theirs.split_once(':').is_some_and(|(_generation, name)| name.starts_with(PROGRAM));
-    if by_program {
+    if by_program && beside_operator {
+        format!(
+            "{facts}. Programs without an operator use this server with this key prefix: do not call beside_operator()"
+        )
+    } else if by_program {
         format!(
             "{facts}. All programs must name the same nodes and the same longest_lease: change this program. To change all of \
              them: stop every program for one longest_lease, and delete the Redis key {key} on every server. \
@@ -176,18 +180,21 @@ mod tests {
 
     #[test]
     fn a_mismatch_says_who_wrote_the_marker_and_what_to_do() {
-        let seen = |theirs: &str| {
-            mismatch(&format!(
+        let message = |theirs: &str| {
+            format!(
                 "node a (a:1): its marker names the configuration {theirs}, ours is 1:programs;a;q=1;max=9ms (node names, \
                  majority, maxLeaseDuration, keyPrefix): restore the old spec, or delete the marker on every node (the \
                  key `p:marker`)"
-            ))
+            )
         };
+        let seen = |theirs: &str| mismatch(&message(theirs), false);
         let program = seen("1:programs;a;q=1;max=8ms");
         assert!(program.contains("max=8ms, ours is 1:programs;a;q=1;max=9ms. All programs"), "{program}");
         assert!(program.contains("delete the Redis key `p:marker` on every server."), "{program}");
         let operator = seen("1:0123456789abcdef");
         assert!(operator.contains("(its marker is the Redis key `p:marker`): call beside_operator()"), "{operator}");
         assert!(!(program + &operator).contains("spec"));
+        let beside = mismatch(&message("1:programs;a;q=1;max=9ms"), true);
+        assert!(beside.ends_with("do not call beside_operator()"), "{beside}");
     }
 }

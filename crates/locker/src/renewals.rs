@@ -22,12 +22,12 @@ use crate::state::Status;
 pub struct Renewals {
     status: Arc<Status>,
     /// The end of the validity that the caller knows.
-    stop_at: Option<Time>,
+    valid_until: Option<Time>,
 }
 
 impl Renewals {
-    pub(crate) const fn new(status: Arc<Status>, stop_at: Option<Time>) -> Self {
-        Self { status, stop_at }
+    pub(crate) const fn new(status: Arc<Status>, valid_until: Option<Time>) -> Self {
+        Self { status, valid_until }
     }
 
     /// Returns when the lock is valid for longer than at the previous call, or at the creation: then
@@ -37,7 +37,7 @@ impl Renewals {
     /// # Errors
     /// Why the lock was lost; [`Lost::Released`] after the end of its guard. An expiry is not reported here at the moment when it happens: use [`Guard::lost`](crate::Guard::lost).
     pub async fn next(&mut self) -> Result<(), Lost> {
-        let known = self.stop_at;
+        let known = self.valid_until;
         let renewed = self.status.wait_for(|lock| {
             if let Some(lost) = lock.lost() {
                 return Some(Err(Lost::from(lost)));
@@ -45,10 +45,10 @@ impl Renewals {
             if lock.is_over() {
                 return Some(Err(Lost::Released));
             }
-            let stop_at = lock.term().and_then(|term| term.stop_at);
-            (stop_at > known).then_some(Ok(stop_at))
+            let valid_until = lock.valid_until();
+            (valid_until > known).then_some(Ok(valid_until))
         });
-        self.stop_at = renewed.await?;
+        self.valid_until = renewed.await?;
         Ok(())
     }
 }

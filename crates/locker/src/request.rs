@@ -165,7 +165,7 @@ impl Request {
 
     /// Ends the lock this long after [`acquire`](Self::acquire) got it, at least 1 ms, as if it were lost
     /// ([`Lost::MaxHold`](crate::Lost::MaxHold)). The keys are not deleted then, because the work may still go on: they expire within one
-    /// `ttl`, or are deleted by [`Guard::release`](crate::Guard::release), which says that it has stopped. Default: no limit.
+    /// `ttl`, or when [`hold_at_least`](Self::hold_at_least) has passed, or are deleted by [`Guard::release`](crate::Guard::release), which says that it has stopped. Default: no limit.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));

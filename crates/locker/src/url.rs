@@ -29,6 +29,12 @@ impl Server {
         if !has_port {
             return Err("name host and port in its URL, as in `redis://host:6379`");
         }
+        // Without the `@`, the host would contain the password.
+        let has_more = address.rsplit_once(':').is_some_and(|(host, _)| host.contains(':') && !host.ends_with(']'));
+        if has_more || address.contains('%') {
+            return Err("write an IPv6 address in brackets, and an `@` between the password and the host, as in \
+                        `redis://user:password@host:6379`");
+        }
         if !database.is_empty() && database != "0" {
             return Err("only database 0 can be used: end its URL after the port");
         }
