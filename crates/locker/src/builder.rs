@@ -74,7 +74,7 @@ impl Locker {
 
     /// Uses the credentials and the certificates of `builder` for new connections: a password or a certificate was replaced. Open
     /// connections and locks stay. A server that does not accept the new ones yet is reached with those before, or without a login if
-    /// there were none. The rest of `builder` has no effect.
+    /// there were none. To use no password any more, remove it on the servers first. The rest of `builder` has no effect.
     ///
     /// ```
     /// # use redislease_locker::Locker;

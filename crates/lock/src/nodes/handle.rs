@@ -233,7 +233,7 @@ impl Nodes {
     }
 
     /// Uses `credentials` for new logins. Open connections stay. If the server does not accept the new credentials yet,
-    /// the earlier ones are tried once.
+    /// the earlier ones are tried once. `None` logs in nowhere: remove the password on the servers first.
     pub fn set_credentials(&self, credentials: Option<Credentials>) {
         self.shared.access.send_if_modified(|access| access.credentials.replace(credentials));
     }
