@@ -42,9 +42,9 @@ const SHORT_SUSPEND: Duration = Duration::from_secs(6);
 /// does not count the suspend, the lock would last 3.4 s longer: 5 s less 1 % and 2 ms, 0.5 s for the stop, and 1 s since the
 /// last renewal.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// The leader has sent a status write within this time: twice the minimum pause between two writes. Shorter than the
-/// timeout of the write, and than the time until the leader releases the lock.
-const SENT: Duration = Duration::from_secs(2);
+/// The leader has sent a status write within this time: longer than the minimum pause of 1 s between two writes, and shorter than the
+/// timeout of the write, which is 2 s.
+const SENT: Duration = Duration::from_millis(1400);
 
 /// The fault of one replica. Each has a recovery.
 #[derive(Clone, Copy, Debug)]
