@@ -25,8 +25,8 @@ const EXTENSION: Millis = Millis(CONTRADICTED_WITHIN.0 + READ_AGAIN.0);
 const MOST_EXTENSION: Millis = Millis(2 * EXTENSION.0);
 /// How long before the end of its authority the replica reads the name again.
 const CONFIRMED_AGAIN: Millis = Millis(LEADER_LEASE.0 / 2);
-/// How many claims a leader contradicts before it has the right to end terms: each other replica may claim the name. One that has the
-/// right contradicts in turn.
+/// How often a leader contradicts before it has the right to end terms: each other replica may claim the name, and a write may fail. A
+/// replica that has the right contradicts in turn.
 const MOST_WITHOUT_RIGHT: u32 = 3;
 /// How long the quorum must be lost if the status has never named a leader: the nodes of a new quorum do not vote for a
 /// while, and the status of the leases must show this.
@@ -128,8 +128,11 @@ impl Name {
                 }
             }
             (Some(_), Some(until)) => {
-                if self.confirmed_until.is_some_and(|confirmed| now < confirmed) {
+                let has_right = self.confirmed_until.is_some_and(|confirmed| now < confirmed);
+                if has_right {
                     authority = Authority::End;
+                }
+                if has_right || self.without_right < MOST_WITHOUT_RIGHT {
                     self.contradict_again(now, out);
                 }
                 out.wake_at(until);
