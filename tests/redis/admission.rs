@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redislease_core::marker::Membership;
 use redislease_core::op::{Token, Vote};
+use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 use redislease_lab::{RedisOptions, RedisServer};
 use redislease_lock::clock;
@@ -380,6 +381,25 @@ async fn a_wrong_password_is_named_and_a_new_one_is_used() {
     world.nodes.set_credentials(None);
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
     world.wait(0, "refused", refused).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_at_a_new_address_gets_no_password_that_was_removed() {
+    let [server, other] = ["right", "removed"].map(|secret| {
+        let options = RedisOptions { password: Some(secret.into()), ..RedisOptions::default() };
+        RedisServer::start_with(&options).unwrap()
+    });
+    let world =
+        World::start(&Config { credentials: Some(password("removed")), ..config([server.address().to_string()]) });
+    let refused = |status: &NodeStatus| status.reason == Some(Reason::Auth);
+    world.wait(0, "refused", refused).await;
+    world.nodes.set_credentials(Some(password("right")));
+    world.up(0).await;
+    let address = other.address().to_string();
+    world.nodes.set_address(Node(0), &address);
+    world.wait(0, "refused at the new address", |status| status.address == address && refused(status)).await;
+    world.nodes.set_credentials(Some(password("removed")));
+    world.up(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -46,6 +46,11 @@ impl<T: PartialEq> Replaceable<T> {
         changed
     }
 
+    /// The values before the current one are tried no more.
+    pub fn forget_earlier(&mut self) {
+        self.earlier.clear();
+    }
+
     /// Tries this value last, if it is not known.
     fn try_also(&mut self, value: T) {
         if !self.iter().any(|known| *known == value) {

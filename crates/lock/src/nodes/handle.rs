@@ -226,6 +226,11 @@ impl Nodes {
             let before =
                 std::mem::replace(&mut *port.address.lock().unwrap_or_else(PoisonError::into_inner), address.clone());
             if before != address {
+                // Another server gets no password that was removed. Each task keeps the one that its server accepts.
+                self.shared.access.send_if_modified(|access| {
+                    access.credentials.forget_earlier();
+                    false
+                });
                 // A task that has ended needs no address.
                 let _ = port.inbox.send(Message::Moved);
             }
