@@ -74,8 +74,10 @@ async fn a_lock_can_be_extended_up_to_the_longest_lease() {
 async fn a_lock_ends_after_the_longest_time_it_may_be_held() {
     let (servers, locker) = three().await;
     let guard = once(&locker, "k").ttl(ms(600)).max_hold(ms(300)).acquire().await.unwrap();
+    let mut renewals = guard.renewals();
     assert_eq!(guard.run(std::future::pending::<()>()).await, Err(Lost::MaxHold));
     assert_eq!(guard.check(), Err(Lost::MaxHold));
+    assert_eq!(renewals.next().await, Err(Lost::MaxHold), "no renewal made it valid for longer than that");
     // The guard is still there, and the lock ends all the same.
     eventually("the keys to expire", || locked(&servers, "k") == 0).await;
     let next = locker.lock("k").acquire().await.unwrap();
