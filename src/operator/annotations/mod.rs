@@ -10,7 +10,7 @@
 //! What is decided about a workload is in [`redislease_plan::annotations`], and which workloads need a decision in [`annotated`].
 
 use std::fmt::Debug;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, SelectAll};
@@ -42,6 +42,9 @@ use crate::metrics::operator::OperatorMetrics;
 
 /// The name of this controller in metrics.
 pub const CONTROLLER: &str = "annotation";
+
+/// How long decisions are made before events are taken again: the engine gets each event of a lease after this controller.
+const SLICE: Duration = Duration::from_millis(5);
 
 /// The dependencies of the controller.
 pub struct Parts {
@@ -114,6 +117,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         answers,
         random,
     };
+    let mut is_busy = false;
     loop {
         if let Err(error) = alarm.set(controller.state.next_deadline()) {
             return tracing::error!(%error, "The timer of the controller of annotations cannot be set.");
@@ -121,6 +125,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = &mut watches => return,
+            () = tokio::task::yield_now(), if is_busy => {}
             Some((kind, event)) = workloads.next() => {
                 if let Some(change) = annotated::changed(kind, &event)
                     && changed.send(change).await.is_err()
@@ -141,7 +146,7 @@ pub async fn run(parts: Parts, stop: CancellationToken) {
             }
         }
         controller.drain(&mut answered);
-        controller.work();
+        is_busy = controller.work();
     }
 }
 
@@ -237,9 +242,10 @@ impl Controller {
         self.state.changed(clock::now(), &key, outcome, entropy);
     }
 
-    fn work(&mut self) {
-        let now = clock::now();
-        for key in self.state.take_due(now) {
+    /// Makes the decisions that are due, for a short time. Returns whether more are due.
+    fn work(&mut self) -> bool {
+        let (now, began) = (clock::now(), Instant::now());
+        while let Some(key) = self.state.next_due(now) {
             // Other workloads are not affected.
             match contained(|| self.state.decide(now, &key, |quorum| self.authorities.leads(quorum, now))) {
                 Ok(effects) => effects.into_iter().for_each(|effect| self.carry_out(effect)),
@@ -250,7 +256,11 @@ impl Controller {
                     tracing::error!(namespace, workload, panic = %panicked, "The decision about an annotated workload panicked: its lease stays as it is, and the operator decides again after a minute.");
                 }
             }
+            if began.elapsed() >= SLICE {
+                return true;
+            }
         }
+        false
     }
 
     fn carry_out(&self, effect: Effect) {

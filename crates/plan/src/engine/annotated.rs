@@ -9,6 +9,7 @@ use crate::annotations::facts::{LeaseFacts, WorkloadFacts, key_of};
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::index::{Listing, Timers, Watched, WorkloadChange, WorkloadKey, is_older};
 use crate::plan::calls::Changed;
+use crate::status::NoticeReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use redislease_core::backoff::{Backoff, Entropy};
 use redislease_core::time::{Millis, Time};
@@ -23,6 +24,9 @@ const WRITES: u32 = 2;
 const FOLLOW: Millis = Millis(10_000);
 /// The pause before trying again to create a lease whose name is used.
 const TAKEN: Millis = Millis(60_000);
+
+/// The first one of a namespace, in order.
+const FIRST: Workload = Workload { kind: WorkloadKind::Deployment, name: String::new() };
 
 /// A workload with annotations, or with leases that were created for it.
 #[derive(Debug, Default)]
@@ -64,9 +68,9 @@ impl Due {
         self.0.entry(key.1.kind).or_default().insert(key);
     }
 
-    /// Takes the workloads of these kinds.
-    fn take(&mut self, kinds: &BTreeSet<WorkloadKind>) -> Vec<WorkloadKey> {
-        kinds.iter().filter_map(|kind| self.0.remove(kind)).flatten().collect()
+    /// Takes a workload of one of these kinds.
+    fn pop(&mut self, kinds: &BTreeSet<WorkloadKind>) -> Option<WorkloadKey> {
+        kinds.iter().find_map(|kind| self.0.get_mut(kind)?.pop_first())
     }
 }
 
@@ -195,9 +199,10 @@ impl AnnotatedWorkloads {
                 self.take_lease(*lease);
             }
             Watched::Deleted(lease) => {
-                if let Some(entry) = lease.workload().and_then(|workload| self.entries.get_mut(&workload)) {
-                    entry.answer_is_old = true;
-                }
+                // Each of them may have found this lease under the name that it wants.
+                let from = (lease.namespace.clone(), FIRST)..;
+                let of_namespace = self.entries.range_mut(from).take_while(|(key, _)| key.0 == lease.namespace);
+                of_namespace.for_each(|(_, entry)| entry.answer_is_old = true);
                 self.forget_lease(&lease.namespace, &lease.name, &lease.uid);
             }
             // The lease exists: its last facts stay.
@@ -269,9 +274,10 @@ impl AnnotatedWorkloads {
             self.event(&workload);
         }
         // Another workload may wait for this name.
-        let first = Workload { kind: WorkloadKind::Deployment, name: String::new() };
-        let from = self.entries.range((namespace.clone(), first)..).take_while(|(key, _)| key.0 == *namespace);
-        let waiting = from.filter(|(_, entry)| !entry.reported.is_empty());
+        let from = (namespace.clone(), FIRST)..;
+        let of_namespace = self.entries.range(from).take_while(|(key, _)| key.0 == *namespace);
+        let waits = |(_, problem): &(String, Problem)| problem.reason == NoticeReason::LeaseNameTaken;
+        let waiting = of_namespace.filter(|(_, entry)| entry.reported.iter().any(waits));
         self.due.extend(waiting.map(|(key, _)| key.clone()));
     }
 
@@ -288,12 +294,12 @@ impl AnnotatedWorkloads {
         self.due.extend(self.entries.keys().cloned());
     }
 
-    /// Takes the workloads that need a decision.
-    pub fn take_due(&mut self, now: Time) -> Vec<WorkloadKey> {
+    /// Takes a workload that needs a decision.
+    pub fn next_due(&mut self, now: Time) -> Option<WorkloadKey> {
         while let Some(key) = self.again.expired(now) {
             self.due.insert(key);
         }
-        if self.leases_listed { self.due.take(&self.listed) } else { Vec::new() }
+        if self.leases_listed { self.due.pop(&self.listed) } else { None }
     }
 
     /// The decision about this workload panicked. Its next event, or the end of the pause, begins another one.
@@ -386,8 +392,9 @@ impl AnnotatedWorkloads {
             Changed::Deleted(uid) => {
                 entry.obstacle = None;
                 self.due.insert(key.clone());
-                let found = self.leases.iter().find(|(_, lease)| lease.uid == uid);
-                if let Some((namespace, name)) = found.map(|(name, _)| name.clone()) {
+                let mut names = entry.leases.iter().map(|name| (key.0.clone(), name.clone()));
+                let found = names.find(|name| self.leases.get(name).is_some_and(|lease| lease.uid == uid));
+                if let Some((namespace, name)) = found {
                     self.forget_lease(&namespace, &name, &uid);
                 }
             }
@@ -420,7 +427,7 @@ impl AnnotatedWorkloads {
     /// Whether no workload is in memory.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.due.0.is_empty()
+        self.entries.is_empty() && self.due.0.values().all(BTreeSet::is_empty)
     }
 }
 

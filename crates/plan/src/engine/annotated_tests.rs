@@ -318,6 +318,43 @@ fn a_lease_that_is_deleted_before_the_answer_to_its_creation_comes_is_created_ag
     }
 }
 
+/// It wanted the same name as the lease of another workload.
+#[test]
+fn a_lease_that_is_found_under_a_wanted_name_and_deleted_before_the_answer_is_not_known_afterwards() {
+    let mut world = World::new();
+    let shared = |name: &str| workload(name, &[("lease", "shared")]);
+    world.apply(shared("a"));
+    let found = world.leases["shared"].clone();
+    world.show();
+    world.state.lease(Watched::Deleted(Box::new(found.clone())));
+    world.leases.clear();
+    world.state.workload(WorkloadKind::Deployment, Watched::Seen(Box::new(shared("b"))));
+    world.workloads.insert("b".into(), shared("b"));
+    let effects = world.decide(|_| true);
+    assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Change(..))).count(), 2, "{effects:?}");
+    // The lease of `a` exists again, `b` finds it, and it is deleted before the answer comes.
+    let again = LeaseFacts { uid: "again".into(), version: Some("90".into()), ..found };
+    world.state.changed(world.now, &key("a"), Changed::Written(Box::new(again.clone())), Entropy(0));
+    world.state.lease(Watched::Deleted(Box::new(again.clone())));
+    world.state.changed(world.now, &key("b"), Changed::Exists(Box::new(again)), Entropy(0));
+    world.work();
+    assert!(world.leases.contains_key("shared"), "{:?}", world.written());
+}
+
+#[test]
+fn a_deleted_lease_makes_only_those_workloads_due_that_wait_for_its_name() {
+    let mut world = World::new();
+    world.apply(workload("a", &[("lease", "true")]));
+    world.show();
+    world.apply(workload("mistaken", &[("lease", "true"), ("lease-duratoin", "9s")]));
+    world.hand_made("taken");
+    world.apply(workload("taken", &[("lease", "true")]));
+    let reasons: BTreeSet<_> = world.reports.iter().map(|(reason, _)| *reason).collect();
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    world.state.lease(Watched::Deleted(Box::new(world.leases["a"].clone())));
+    assert_eq!(world.due(), [key("a"), key("taken")]);
+}
+
 /// Its status changes with each term.
 #[test]
 fn a_change_of_the_status_of_a_lease_does_not_shorten_the_pause_after_a_refusal() {
@@ -348,7 +385,7 @@ fn a_panic_is_contained_to_its_workload() {
         true
     };
     let mut decided = Vec::new();
-    for key in world.state.take_due(world.now) {
+    for key in world.due() {
         match catch_unwind(AssertUnwindSafe(|| world.state.decide(world.now, &key, leads))) {
             Ok(effects) => decided.extend(effects.into_iter().map(|effect| matches!(effect, Effect::Change(..)))),
             Err(_) => world.state.panicked(world.now, &key),

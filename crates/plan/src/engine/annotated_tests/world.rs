@@ -96,9 +96,14 @@ impl World {
         self.leases.insert(name.to_owned(), lease);
     }
 
+    /// The workloads that need a decision.
+    pub fn due(&mut self) -> Vec<WorkloadKey> {
+        std::iter::from_fn(|| self.state.next_due(self.now)).collect()
+    }
+
     /// Makes the decisions that are due.
     pub fn decide(&mut self, leads: impl Fn(&str) -> bool) -> Vec<Effect> {
-        let due = self.state.take_due(self.now);
+        let due = self.due();
         due.iter().flat_map(|key| self.state.decide(self.now, key, &leads)).collect()
     }
 
