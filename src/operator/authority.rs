@@ -25,14 +25,19 @@ struct Shared {
 impl Grant {
     /// Creates a grant with an authority that depends on no lock.
     pub fn of(authority: Authority) -> Arc<Self> {
-        let granted = Granted { authority, named_until: None };
+        let granted = Granted { authority, ..Granted::default() };
         Arc::new(Self(Mutex::new(Shared { granted, lock: None })))
     }
 
     /// The authority at `now`.
     pub fn authority(&self, now: Time) -> Authority {
+        self.with_gains(now).0
+    }
+
+    /// The authority at `now`, and how often this process has gained the right to decide until then.
+    pub fn with_gains(&self, now: Time) -> (Authority, u32) {
         let shared = locked(&self.0);
-        shared.granted.at(now, shared.lock.as_ref().map(|lock| lock.stop_at()))
+        (shared.granted.at(now, shared.lock.as_ref().map(|lock| lock.stop_at())), shared.granted.gains)
     }
 
     /// Until when decisions about a lease may be carried out, as far as is known now: a process that was paused may have lost the
@@ -46,7 +51,7 @@ impl Grant {
     #[cfg(test)]
     pub fn set_for_test(&self, authority: Authority) {
         // No test waits until this time.
-        let granted = Granted { authority, named_until: Some(Time(u64::MAX)) };
+        let granted = Granted { authority, named_until: Some(Time(u64::MAX)), gains: 0 };
         self.set(granted, None);
     }
 
@@ -82,8 +87,10 @@ struct Known {
 impl Authorities {
     /// Takes the grant of a quorum.
     pub fn set(&self, quorum: &str, grant: &Arc<Grant>) {
-        locked(&self.0.known).grants.insert(quorum.to_owned(), grant.clone());
-        self.notify();
+        let before = locked(&self.0.known).grants.insert(quorum.to_owned(), grant.clone());
+        if before.is_none_or(|before| !Arc::ptr_eq(&before, grant)) {
+            self.notify();
+        }
     }
 
     /// Every RedisQuorum that existed at the start has been read.
@@ -120,6 +127,7 @@ impl Authorities {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
     use redislease_core::lease::{Standing, TermId, TermView, View};
     use redislease_core::op::{Attempt, Holder, Token};
 
@@ -127,7 +135,7 @@ mod tests {
     fn leadership_ends_with_the_time_of_its_lock() {
         let slot = Slot::new(|| {});
         let grant = |authority, lock| {
-            let granted = Granted { authority, named_until: Some(Time(10)) };
+            let granted = Granted { authority, named_until: Some(Time(10)), gains: 0 };
             Grant(Mutex::new(Shared { granted, lock }))
         };
         let lead = grant(Authority::Lead, Some(slot.clone()));
@@ -142,5 +150,18 @@ mod tests {
         }
         assert_eq!(grant(Authority::End, None).authority(Time(10)), Authority::Renew, "another may be named meanwhile");
         assert_eq!(Grant::of(Authority::Lead).authority(Time(9)), Authority::Lead, "no election is possible");
+    }
+
+    /// Each notification makes every annotated workload due.
+    #[tokio::test]
+    async fn a_grant_that_is_set_again_is_no_change() {
+        let authorities = Authorities::default();
+        let grant = Grant::of(Authority::Follow);
+        authorities.set("q", &grant);
+        authorities.changed().await;
+        authorities.set("q", &grant);
+        assert!(authorities.changed().now_or_never().is_none());
+        authorities.set("q", &Grant::of(Authority::Follow));
+        assert!(authorities.changed().now_or_never().is_some());
     }
 }

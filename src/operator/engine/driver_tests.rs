@@ -77,7 +77,8 @@ impl Outside for Fake {
 
     fn surroundings(&mut self, _: LeaseId, _: &str) -> Surroundings {
         let wall = jiff::Timestamp::UNIX_EPOCH;
-        Surroundings { news: News::default(), authority: Authority::Lead, api_answered_at: None, wall }
+        let (news, authority) = (News::default(), Authority::Lead);
+        Surroundings { news, authority, authority_gains: 0, api_answered_at: None, wall }
     }
 
     fn carry_out(&mut self, effect: Effect) -> Option<Input> {

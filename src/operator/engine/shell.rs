@@ -195,6 +195,12 @@ impl Shell {
         }
     }
 
+    /// The authority over the leases of a quorum, and how often this process has gained the right to decide about them.
+    fn granted(&self, quorum: &str) -> (Authority, u32) {
+        // On a quorum that does not exist there is no election, and nothing can be renewed.
+        self.grants.get(quorum).map_or((Authority::Lead, 0), |grant| grant.with_gains(clock::now()))
+    }
+
     fn hide(&mut self, lease: LeaseId) {
         if let Some(record) = self.leases.get_mut(&lease).and_then(|lease| lease.record.take()) {
             self.lease_metrics.remove(&record);
@@ -208,8 +214,7 @@ impl Outside for Shell {
     }
 
     fn authority(&self, quorum: &str) -> Authority {
-        // On a quorum that does not exist there is no election, and nothing can be renewed.
-        self.grants.get(quorum).map_or(Authority::Lead, |grant| grant.authority(self.now()))
+        self.granted(quorum).0
     }
 
     fn quorum(&mut self, update: &QuorumUpdate) {
@@ -234,9 +239,11 @@ impl Outside for Shell {
     }
 
     fn surroundings(&mut self, lease: LeaseId, quorum: &str) -> Surroundings {
+        let (authority, authority_gains) = self.granted(quorum);
         Surroundings {
             news: self.news(lease),
-            authority: self.authority(quorum),
+            authority,
+            authority_gains,
             api_answered_at: self.writer.answered_at(),
             wall: jiff::Timestamp::now(),
         }

@@ -229,6 +229,7 @@ impl<M: Machine<Config = ()>> World<M> {
         let surroundings = Surroundings {
             news: self.state.news.remove(&id).unwrap_or_default(),
             authority: self.state.authority.unwrap_or(Authority::Lead),
+            authority_gains: 0,
             api_answered_at: self.state.api_answered_at,
             wall: self.state.wall,
         };

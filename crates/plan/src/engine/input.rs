@@ -74,6 +74,8 @@ pub struct Surroundings {
     pub news: News,
     /// The authority of this process over the leases of the quorum.
     pub authority: Authority,
+    /// How often it has gained the right to decide about them.
+    pub authority_gains: u32,
     /// When a call to the API server was last answered.
     pub api_answered_at: Option<Time>,
     /// Unix time.

@@ -5,7 +5,6 @@
 //! them out before it gives the next input; a process can end between any two of them.
 
 pub mod annotated;
-mod authorities;
 mod effect;
 mod input;
 mod mistakes;
@@ -27,8 +26,7 @@ use crate::election::Cluster;
 pub use crate::index::Watched;
 use crate::index::{Index, LeaseId, Timers};
 pub use crate::plan::Machine;
-use crate::plan::{Allowed, Event, Identity, Permits};
-use authorities::Authorities;
+use crate::plan::{Allowed, Authority, Event, Identity, Permits};
 pub use effect::{Caller, Effect, PodName, Subject};
 pub use input::{Input, Surroundings};
 use mistakes::Mistakes;
@@ -75,7 +73,8 @@ pub struct Engine<M: Machine> {
     /// Leases that need a turn after the next answer of the API server.
     awaiting: BTreeSet<LeaseId>,
     permits: Permits<LeaseId>,
-    authorities: Authorities,
+    /// What this process may decide about the leases of each quorum.
+    authorities: BTreeMap<String, Authority>,
     /// Whether the labels of leases that do not exist were looked for.
     swept: bool,
     /// Marks of leases that do not exist, whose removal the API server refused.
@@ -94,7 +93,7 @@ impl<M: Machine> Engine<M> {
             leases: BTreeMap::new(),
             timers: Timers::default(),
             awaiting: BTreeSet::new(),
-            authorities: Authorities::default(),
+            authorities: BTreeMap::new(),
             swept: false,
             refused: Refused::default(),
             mistakes: Mistakes::default(),

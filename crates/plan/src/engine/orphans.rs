@@ -7,7 +7,7 @@ use redislease_core::time::Time;
 use crate::api::names::{self, PodRole};
 use crate::index::Orphan;
 use crate::plan::calls::{LeaseName, Request};
-use crate::plan::{Allowed, PodChange, Priority, RoleOutcome, RoleWrite, is_written};
+use crate::plan::{Allowed, Authority, PodChange, Priority, RoleOutcome, RoleWrite, is_written};
 
 use super::{Caller, Effect, Engine, Machine, OrphanKey};
 
@@ -33,7 +33,9 @@ impl<M: Machine> Engine<M> {
     /// Whether this process decides about every lease, also about one that it cannot read, whose quorum is unknown. Otherwise a newer
     /// version that leads may hold such a lease.
     pub(super) fn leads_everywhere(&self) -> bool {
-        self.mistakes.quorums_read && self.authorities.lead_everywhere()
+        self.mistakes.quorums_read
+            && !self.authorities.is_empty()
+            && self.authorities.values().all(|authority| *authority == Authority::Lead)
     }
 
     pub(super) fn clear_orphan(&mut self, now: Time, orphan: &Orphan) {

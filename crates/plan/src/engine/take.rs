@@ -21,7 +21,7 @@ impl<M: Machine> Engine<M> {
             Input::Namespace(event) => self.index.namespace(event),
             Input::Quorum { name, facts, authority } => {
                 self.mistakes.authority_is(&name, authority);
-                self.authorities.set(&name, authority);
+                self.authorities.insert(name.clone(), authority);
                 self.raise_floor(name.clone(), self.index.floor(&name));
                 self.index.quorum_changed(&name, facts);
             }
@@ -35,7 +35,7 @@ impl<M: Machine> Engine<M> {
             }
             Input::Authority(quorum, authority) => {
                 self.mistakes.authority_is(&quorum, authority);
-                self.authorities.set(&quorum, authority);
+                self.authorities.insert(quorum.clone(), authority);
                 self.index.workloads_of_quorum(&quorum, now);
                 self.index.mark_quorum(&quorum);
                 self.report_mistakes();

@@ -135,24 +135,6 @@ fn a_lease_waits_for_an_answer_before_its_effects_are_carried_out() {
     assert_eq!(world.done(), ["await", "a/0 Probe"]);
 }
 
-/// What it knew about pods may be outdated: another replica may have decided meanwhile.
-#[test]
-fn a_turn_learns_how_often_this_replica_has_gained_the_right_to_decide() {
-    let mut world = World::listed();
-    let id = world.lease("n", "a");
-    let mut gains = |authorities: &[Authority]| {
-        for authority in authorities {
-            world.lead(Some(*authority));
-        }
-        world.take(Input::Shown(id));
-        world.work();
-        script("a", |script| script.facts.take()).unwrap().authority_gains
-    };
-    assert_eq!(gains(&[Authority::Follow]), 0);
-    assert_eq!(gains(&[Authority::End, Authority::Lead, Authority::Lead]), 1);
-    assert_eq!(gains(&[Authority::Renew, Authority::Lead]), 2, "without a turn in between");
-}
-
 #[test]
 fn a_replica_that_does_not_lead_does_not_count_the_time_without_a_holder() {
     let mut world = World::listed();

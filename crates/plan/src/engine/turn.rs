@@ -67,12 +67,11 @@ impl<M: Machine> Engine<M> {
         self.index.set_holder(id, machine.holder().as_ref().map(|(_, uid)| uid.as_str()));
         let entry = self.index.lease(id)?;
         let permitted = self.permits.permitted(&id, &entry.quorum, &entry.namespace);
-        let authority_gains = self.authorities.gains(&entry.quorum);
         let facts = self.index.facts(id, now)?;
         let facts = Facts {
             // The leader of a quorum is unknown until the quorums were read.
             authority: if facts.quorum.read { surroundings.authority } else { Authority::Follow },
-            authority_gains,
+            authority_gains: surroundings.authority_gains,
             stop_at: surroundings.news.stop_at,
             api_answered_at: surroundings.api_answered_at,
             permitted,

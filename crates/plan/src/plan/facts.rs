@@ -41,6 +41,13 @@ pub enum Authority {
     Lead,
 }
 
+impl Authority {
+    /// Whether this process decides about running terms.
+    pub const fn decides(self) -> bool {
+        matches!(self, Self::End | Self::Lead)
+    }
+}
+
 /// The authority of a process, and when it ends. A process that was paused has not noticed yet that its time is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
@@ -48,13 +55,18 @@ pub struct Granted {
     pub authority: Authority,
     /// The end of [`Authority::End`]: the API server named this process one lock duration before, and may name another now.
     pub named_until: Option<Time>,
+    /// How often this process has gained the right to decide.
+    pub gains: u32,
 }
 
 impl Granted {
     /// The authority at `now`; see [`Granted::decides_until`].
     pub fn at(self, now: Time, lock_until: Option<Option<Time>>) -> Authority {
-        let decides = matches!(self.authority, Authority::Lead | Authority::End);
-        if decides && now >= self.decides_until(lock_until) { Authority::Renew } else { self.authority }
+        if self.authority.decides() && now >= self.decides_until(lock_until) {
+            Authority::Renew
+        } else {
+            self.authority
+        }
     }
 
     /// Until when this process decides about leases. [`Authority::Lead`] ends at the time `lock_until` until which this process may use

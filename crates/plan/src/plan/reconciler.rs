@@ -236,7 +236,7 @@ impl Reconciler {
         };
         self.keeper.retire(stopped, &mut self.out);
         self.status.withdraw(&mut self.out);
-        self.clears_later = !matches!(facts.authority, Authority::Lead | Authority::End);
+        self.clears_later = !facts.authority.decides();
         if !self.clears_later {
             self.roles.clear(now, facts, &mut self.out);
         }

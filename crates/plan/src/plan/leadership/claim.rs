@@ -118,7 +118,7 @@ impl Name {
             // Another replica leads and has adopted the terms of this one.
             self.confirmed_until = None;
             authority = Authority::Follow;
-        } else if matches!(authority, Authority::Lead | Authority::End) {
+        } else if authority.decides() {
             authority = Authority::Renew;
         }
         match (quorum_lost_since, contradicts_until) {

@@ -50,6 +50,8 @@ pub struct Leadership {
     lock: Option<Lock>,
     restarts: Restarts,
     authority: Authority,
+    /// How often it has become one that decides.
+    gains: u32,
     name: Name,
     /// Whether another replica's lock was observed after this replica's own, without newer contrary information.
     seen_other: bool,
@@ -83,7 +85,7 @@ impl Leadership {
 
     /// The same replica as a follower that has no lock.
     pub(super) fn restarted(&self) -> Self {
-        Self::of(self.holder.clone())
+        Self { gains: self.gains, ..Self::of(self.holder.clone()) }
     }
 
     fn of(holder: HolderName) -> Self {
@@ -92,6 +94,7 @@ impl Leadership {
             lock: None,
             restarts: Restarts::default(),
             authority: Authority::Follow,
+            gains: 0,
             name: Name::default(),
             seen_other: false,
             outdated: None,
@@ -110,7 +113,7 @@ impl Leadership {
 
     /// The authority, and when it ends.
     pub const fn granted(&self) -> Granted {
-        Granted { authority: self.authority, named_until: self.name.confirmed_until() }
+        Granted { authority: self.authority, named_until: self.name.confirmed_until(), gains: self.gains }
     }
 
     /// Whether this replica holds the lock, also one that does not lead any more.
@@ -120,7 +123,7 @@ impl Leadership {
 
     /// Whether another replica may still renew leases on the quorum.
     pub const fn waits_for_another(&self) -> bool {
-        !matches!(self.authority, Authority::Lead | Authority::End) && !self.quorum_is_lost()
+        !self.authority.decides() && !self.quorum_is_lost()
     }
 
     /// Whether the quorum was lost at the last turn.
@@ -395,7 +398,8 @@ impl Leadership {
 
     fn set(&mut self, authority: Authority) {
         if self.authority != authority {
-            self.authority = authority;
+            let decided = std::mem::replace(&mut self.authority, authority).decides();
+            self.gains = self.gains.wrapping_add(u32::from(authority.decides() && !decided));
             self.out.emit(LeadershipEffect::Authority(authority));
         }
     }

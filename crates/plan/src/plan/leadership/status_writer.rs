@@ -66,7 +66,7 @@ impl QuorumStatusWriter {
         compose: impl FnOnce(Option<bool>) -> Option<ComposedQuorum>,
     ) -> Option<RedisQuorumStatus> {
         let (authority, has_lock) = grant;
-        let decides = matches!(authority, Authority::Lead | Authority::End);
+        let decides = authority.decides();
         let claims = self.claim != Claim::None;
         // The change that allows the next write gives another turn. A time in the past would do so again and again.
         if self.writing.is_some() || !(decides || claims) {

@@ -146,6 +146,23 @@ impl Replica {
     }
 }
 
+/// What a lease knew about pods may be outdated: another replica may have decided meanwhile.
+#[test]
+fn each_gain_of_the_right_to_decide_is_counted_also_after_a_panic_of_the_election() {
+    let mut replica = Replica::leading();
+    assert_eq!(replica.machine.granted().gains, 1);
+    replica.view(uncertain(lock(1)));
+    assert_eq!((replica.machine.authority(), replica.machine.granted().gains), (Authority::Renew, 1));
+    for attempt in 2..4 {
+        replica.answer();
+        replica.view(publishing(lock(attempt)));
+        replica.view(held(lock(attempt)));
+        assert_eq!(replica.machine.authority(), Authority::Lead);
+        assert_eq!(u128::from(replica.machine.granted().gains), attempt);
+        replica.machine = replica.machine.restarted();
+    }
+}
+
 #[test]
 fn a_replica_contends_only_while_the_api_server_answers() {
     let mut replica = Replica::new();

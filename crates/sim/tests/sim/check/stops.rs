@@ -18,7 +18,7 @@ use redislease_core::lease::TermId;
 use redislease_core::op::Attempt;
 use redislease_plan::api::RedisLease;
 use redislease_plan::election::{Candidate, EndCause, PodFacts, WorkloadFacts};
-use redislease_plan::plan::{Authority, CandidateFacts, PodKnowledge, RoleWrite};
+use redislease_plan::plan::{CandidateFacts, PodKnowledge, RoleWrite};
 use redislease_plan::status::TermEnd;
 
 use crate::api::objects::{self, lease_of};
@@ -125,7 +125,7 @@ impl World {
             |lease: &RedisLease| objects::uid_of(lease) == lease_of(uid) && lease.metadata.deletion_timestamp.is_none();
         let leases = &self.apis[cluster].state.leases;
         let Some(place) = leases.iter().position(|lease| lease.as_deref().is_some_and(is_its)) else { return };
-        let decides = matches!(self.authority(process), Authority::Lead | Authority::End);
+        let decides = self.authority(process).decides();
         if decides && self.runs(process, place, pod) && !self.is_excused((cluster, place)) {
             self.check
                 .fail(format!("R6: pod {pod} of lease {uid} runs on after the keys of its term, which was ended"));

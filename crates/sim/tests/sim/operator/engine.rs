@@ -102,13 +102,13 @@ impl World {
     fn turn(&mut self, process: usize, id: LeaseId) {
         let now = Time(self.local(process));
         let Some(uid) = self.unit_of(process, id) else { return };
-        let authority = self.authority(process);
+        let (authority, authority_gains) = (self.authority(process), self.granted(process).0.gains);
         let news = self.processes[process].news(uid);
         self.sees_turn(process, uid, &news);
         let operator = &mut self.processes[process];
         let wall = jiff::Timestamp::from_microsecond(operator.wall.micros(self.now) as i64).unwrap();
         let api_answered_at = operator.calls.answered_at();
-        operator.engine.turn(now, id, Surroundings { news, authority, api_answered_at, wall });
+        operator.engine.turn(now, id, Surroundings { news, authority, authority_gains, api_answered_at, wall });
         self.saw_permits(process, id);
         self.drain_engine(process);
     }

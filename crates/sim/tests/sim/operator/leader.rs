@@ -44,12 +44,14 @@ impl World {
     }
 
     /// The authority of this process, and the lock on which it depends.
-    fn granted(&self, process: usize) -> (Granted, Option<&Machine>) {
-        let for_ever = |authority| (Granted { authority, named_until: Some(Time(u64::MAX)) }, None);
+    pub fn granted(&self, process: usize) -> (Granted, Option<&Machine>) {
+        let for_ever = |authority, gains| (Granted { authority, named_until: Some(Time(u64::MAX)), gains }, None);
         let quorum = self.processes[process].quorum.as_ref().filter(|_| self.swarm.elects);
         match quorum.map(QuorumReconciler::leadership) {
-            None => for_ever(Authority::Lead),
-            Some(leadership) if self.is(Bug::AuthorityDoesNotEnd) => for_ever(leadership.authority()),
+            None => for_ever(Authority::Lead, 0),
+            Some(leadership) if self.is(Bug::AuthorityDoesNotEnd) => {
+                for_ever(leadership.authority(), leadership.granted().gains)
+            }
             Some(leadership) => (leadership.granted(), self.processes[process].machine_of(LOCK)),
         }
     }
