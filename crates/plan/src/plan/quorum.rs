@@ -168,7 +168,7 @@ impl QuorumReconciler {
     /// process reaches, as the status has shown, while this one has not reached any since. A process that decides without a majority is
     /// the last one.
     pub fn is_ready(&mut self, authority: Authority, observed: &ObservedQuorum) -> bool {
-        let decides = matches!(authority, Authority::Lead | Authority::End);
+        let decides = authority.decides();
         self.fell_behind |= shows_majority(self.shown_nodes());
         self.fell_behind &= !decides && self.resource.is_some() && !observed.has_majority();
         let is_evaluated =
@@ -253,12 +253,15 @@ impl QuorumReconciler {
 
     /// Takes the resource that was read for the election.
     pub fn quorum_read(&mut self, now: Time, read: Result<Option<Box<RedisQuorum>>, String>) {
-        let named = read.map_err(drop).map(|resource| {
+        let named = read.map_err(drop).and_then(|resource| {
             let named = leader(resource.as_deref());
             if let Some(resource) = resource {
+                // The watch shows creations. An answer may be older than a deletion that it has shown.
+                let known = self.resource.as_ref().filter(|known| known.meta().uid == resource.meta().uid);
+                known.ok_or(())?;
                 self.take(*resource, false);
             }
-            named
+            Ok(named)
         });
         self.leadership.quorum_read(now, named);
     }

@@ -40,6 +40,25 @@ fn written(quorum: &mut QuorumReconciler, now: Time) -> Option<RedisQuorumStatus
     quorum.next_status(now, jiff::Timestamp::UNIX_EPOCH, authority, &unconnected()).1?.status
 }
 
+/// The watch shows them, and an answer may be older.
+#[test]
+fn a_read_restores_no_deleted_resource_and_replaces_none_that_was_created_again() {
+    let resource = |uid: &str| {
+        let mut quorum = RedisQuorum { status: Some(status_of_another()), ..samples::quorum(&json!({})) };
+        quorum.metadata.uid = Some(uid.into());
+        quorum
+    };
+    let uid = |quorum: &QuorumReconciler| quorum.resource().and_then(|known| known.metadata.uid.clone());
+    let mut quorum = following(None);
+    quorum.take(resource("first"), false);
+    quorum.deleted();
+    quorum.quorum_read(NOW, Ok(Some(Box::new(resource("first")))));
+    assert_eq!((uid(&quorum), quorum.is_retiring()), (None, true));
+    quorum.take(resource("second"), false);
+    quorum.quorum_read(NOW, Ok(Some(Box::new(resource("first")))));
+    assert_eq!(uid(&quorum).as_deref(), Some("second"));
+}
+
 #[test]
 fn a_replica_whose_system_does_not_open_the_quorum_decides_nothing_while_another_one_is_named() {
     for (status, authority) in [(Some(status_of_another()), Authority::Follow), (None, Authority::Lead)] {
