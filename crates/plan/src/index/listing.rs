@@ -46,6 +46,14 @@ impl<K: Ord, T> Listing<K, T> {
         }
     }
 
+    /// The list contains this object in a newer version than the known one. If the watch of a part that is complete already shows that,
+    /// what the list said before is outdated.
+    pub fn shows_newer(&mut self, key: K) {
+        if let Some(list) = self.0.as_mut().filter(|list| !list.older.is_empty()) {
+            list.read.insert(key);
+        }
+    }
+
     /// An answer about this object arrived after the list began.
     pub fn answered(&mut self, key: K) {
         if let Some(list) = &mut self.0 {

@@ -102,6 +102,7 @@ impl Pods {
                 self.list.shows_older(facts);
                 return BTreeSet::new();
             }
+            self.list.shows_newer(facts.uid.as_str().into());
         } else if is_older {
             // The answer to a call was newer than the watch.
             return BTreeSet::new();

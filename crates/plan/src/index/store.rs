@@ -73,7 +73,10 @@ impl Index {
             Some(id) if listed && self.leases.get(id).is_some_and(|entry| entry.is_newer_than(&lease)) => {
                 self.leases.list.shows_older(lease);
             }
-            Some(id) => self.renew(id, lease, now),
+            Some(id) => {
+                self.leases.list.shows_newer(leases::name_of(&lease.metadata));
+                self.renew(id, lease, now);
+            }
         }
         None
     }
@@ -111,10 +114,16 @@ impl Index {
         }
     }
 
-    /// A lease exists and could not be read. A term that this process holds for it continues.
+    /// A lease exists and could not be read. A term that this process holds for it continues, unless that was of a deleted lease with
+    /// this name.
     pub fn lease_unreadable(&mut self, metadata: &ObjectMeta) {
         self.leases.name_listed(metadata);
-        self.leases.unreadable.insert(leases::name_of(metadata));
+        let (namespace, name) = leases::name_of(metadata);
+        let known = self.pods.namespace(&namespace).and_then(|pods| pods.names.get(&name).copied());
+        if let Some(id) = known.filter(|_| metadata.uid.is_some() && self.leases.current(metadata).is_none()) {
+            self.drop_object(id);
+        }
+        self.leases.unreadable.insert((namespace, name));
     }
 
     /// Handles the last event of a lease. Returns whether the lease was unreadable: pods may still carry its labels.

@@ -338,6 +338,38 @@ fn a_list_deletes_the_leases_that_it_does_not_contain() {
 }
 
 #[test]
+fn an_unreadable_lease_that_was_created_again_ends_the_earlier_one() {
+    let mut index = index();
+    let first = index.lease_seen(lease("n", "a", 1, &app("a")), NOW).unwrap();
+    index.lease_list_begins();
+    let again = ObjectMeta { uid: Some("another".into()), ..lease("n", "a", 2, &app("a")).metadata };
+    index.lease_unreadable(&again);
+    index.lease_list_ends(NOW);
+    assert!(index.facts(first, Time(0)).unwrap().lease.is_none());
+    assert_eq!(index.leases.unreadable.len(), 1);
+}
+
+/// Each namespace has a list and a watch of its own.
+#[test]
+fn a_list_restores_no_version_that_the_watch_of_a_complete_part_has_replaced() {
+    let mut index = index();
+    let id = index.lease_seen(lease("n", "a", 1000, &app("a")), NOW).unwrap();
+    index.pod_seen(pod("n", "p", 1000, &[("app", "a")]), NOW);
+    index.lease_list_begins();
+    index.pod_lists().begin();
+    index.pod_list_begins();
+    for version in [880, 1005] {
+        index.lease_seen(lease("n", "a", version, &app("a")), NOW);
+        index.pod_seen(pod("n", "p", version, &[("app", "a")]), NOW);
+    }
+    index.lease_list_ends(NOW);
+    index.pod_lists().end();
+    index.pod_list_ends(NOW);
+    let shown = index.facts(id, Time(0)).unwrap().lease.unwrap().metadata.resource_version.clone();
+    assert_eq!((shown.as_deref(), version(&index).as_deref()), (Some("1005"), Some("1005")));
+}
+
+#[test]
 fn labels_of_leases_that_do_not_exist_are_orphans() {
     let mut index = index();
     index.pod_seen(pod("n", "p", 1, &[("lease.redislease.io/gone", "active")]), NOW);
