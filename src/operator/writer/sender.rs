@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use kube::Client;
+use redislease_core::time::Millis;
 use redislease_lock::clock::{self, Alarm};
 use redislease_lock::contain::contained_task;
 use redislease_lock::nodes::random::Random;
+use redislease_plan::plan::Bucket;
 use redislease_plan::plan::calls::{Answer, CallError, Calls, Effect, Judged, Priority, Request, Verdict};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +20,9 @@ use crate::operator::kube_api::{self, Connect};
 
 /// How long the writer sends pending events at the end of the process.
 const FLUSH: Duration = Duration::from_secs(3);
+
+/// The refused calls in the log: 20 at once, and one more in 10 s. An admission policy can refuse the calls of all leases.
+type RefusalsLogged = Bucket<20, 10_000_000>;
 
 impl Writer {
     /// Sends queued calls until `stop`; then only events, for a limited time.
@@ -30,7 +35,9 @@ impl Writer {
             () = stop.cancelled() => {}
             () = sender.run(|_| false) => {}
         }
-        sender.writer.state().calls.keep_only(Priority::Events);
+        // An object may have used up its events.
+        let until = clock::now() + Millis::from(FLUSH);
+        sender.writer.state().calls.keep_only(Priority::Events, until);
         let flushed = tokio::time::timeout(FLUSH, sender.run(|calls| !calls.has(Priority::Events))).await;
         if flushed.is_err() {
             tracing::warn!(
@@ -61,6 +68,7 @@ struct Sender {
     calls: JoinSet<Ended>,
     alarm: Alarm,
     random: Random,
+    refusals: RefusalsLogged,
 }
 
 impl Sender {
@@ -71,7 +79,8 @@ impl Sender {
     fn new(writer: Writer, connect: Connect) -> Result<Self, String> {
         let alarm = Alarm::new().map_err(|error| format!("a timer cannot be created: {error}"))?;
         let (client, random) = (connect()?, Random::new());
-        Ok(Self { writer, client, connect, reconnects: 0, calls: JoinSet::new(), alarm, random })
+        let calls = JoinSet::new();
+        Ok(Self { writer, client, connect, reconnects: 0, calls, alarm, random, refusals: RefusalsLogged::default() })
     }
 
     /// Sends queued calls until `is_done`.
@@ -169,7 +178,12 @@ impl Sender {
                 metrics.panicked();
                 tracing::error!(object = %request, error, "A call panicked. Other calls are not affected.");
             }
-            Verdict::Refused => tracing::warn!(object = %request, error, "The API server refused a call."),
+            Verdict::Refused if self.refusals.has(now, 1) => {
+                self.refusals.take(now);
+                tracing::warn!(object = %request, error, "The API server refused a call.");
+            }
+            // The metrics count it.
+            Verdict::Refused => tracing::debug!(object = %request, error, "The API server refused a call."),
             Verdict::Done | Verdict::Conflict | Verdict::Raced | Verdict::Unanswered => {}
         }
     }

@@ -258,9 +258,9 @@ impl<T> Calls<T> {
         self.queue.has(priority)
     }
 
-    /// Drops every queued call of other priorities. Their callers get no outcome.
-    pub fn keep_only(&mut self, priority: Priority) {
-        self.queue.keep_only(priority);
+    /// Drops every queued call of another priority, and those that are not sent before `until`. Their callers get no outcome.
+    pub fn keep_only(&mut self, priority: Priority, until: Time) {
+        self.queue.keep_only(priority, until);
     }
 
     fn next_number(&mut self) -> u64 {

@@ -430,7 +430,7 @@ fn calls_that_decide_who_is_active_are_more_urgent_than_counts_and_events() {
     calls.submit(Time(0), read(holder()), 3);
     let (sent, numbers) = effects(&mut calls, Time(0));
     assert_eq!(sent, ["send pod n/p"]);
-    calls.keep_only(Priority::Events);
+    calls.keep_only(Priority::Events, Time(4));
     assert!(calls.has(Priority::End) && calls.has(Priority::Events) && !calls.has(Priority::Counts));
     assert_eq!(calls.lengths(), [0, 0, 0, 0, 0, 1]);
     calls.answered(Time(2), numbers[0], Err(CallError::NotFound), MIDDLE);

@@ -401,9 +401,10 @@ impl<K: Clone + Ord, P> Queue<K, P> {
         self.lengths[priority.index()] > 0 || self.under_way.values().any(|terms| terms.priority == priority)
     }
 
-    /// Drops every queued job of other priorities.
-    pub fn keep_only(&mut self, priority: Priority) {
-        let others = self.jobs.iter().filter(|(_, job)| job.terms.priority != priority).map(|(key, _)| key.clone());
+    /// Drops every queued job of another priority, and those that are not sent before `until`.
+    pub fn keep_only(&mut self, priority: Priority, until: Time) {
+        let is_kept = |job: &Job<K, P>| job.terms.priority == priority && job.delayed_until.is_none_or(|at| at < until);
+        let others = self.jobs.iter().filter(|(_, job)| !is_kept(job)).map(|(key, _)| key.clone());
         for key in others.collect::<Vec<_>>() {
             self.withdraw(&key);
         }

@@ -314,8 +314,14 @@ fn calls_that_were_not_answered_before_leave_room_for_others() {
     assert!(keys[1..].iter().all(|key| queue.was_unanswered(key)));
     queue.done(due + Millis(200_000), &keys[1], Verdict::Unanswered, MIDDLE);
     assert_eq!(queue.failed(&keys[1]).0, 1);
-    queue.keep_only(Priority::End);
-    assert!(queue.delayed.is_empty());
+    let mut late = job("late", Priority::Events, 0);
+    late.not_before = Some(due + Millis(230_000));
+    queue.submit(due, late);
+    queue.submit(due, job("soon", Priority::Events, 0));
+    queue.keep_only(Priority::Events, due + Millis(203_000));
+    assert!(queue.delayed.is_empty() && queue.has(Priority::Events));
+    queue.withdraw(&"soon");
+    assert!(!queue.has(Priority::Events), "nobody waits for an event that is not sent in time");
 }
 
 /// A webhook of a tenant with many leases hangs, and nothing has shown it yet.
