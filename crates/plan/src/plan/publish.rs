@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Publication, Standing, TermView};
 use redislease_core::time::{Millis, Time};
 
@@ -34,6 +35,10 @@ const REMEMBERED: usize = 8;
 
 /// The number of refusals in a row after which an event tells of them.
 const REFUSED: u32 = 3;
+/// The pause after refusals in a row. A policy that refuses the status of one lease may refuse that of all.
+const AGAIN: Backoff = Backoff::exponential(250, 60_000, 0);
+/// The longest of these pauses before a write that shows the end of a term, for which the standby pods wait.
+const END_AGAIN: Millis = Millis(10_000);
 
 /// How long a write waits for the outcome of an attempt that is due or in progress: the publication then includes it.
 const HELD_BACK: Millis = Millis(250);
@@ -65,8 +70,8 @@ pub(super) struct Publisher {
     /// Whether the last write did not succeed. The next one needs no permit, so that writes which never succeed delay no
     /// other lease; the writer delays them.
     failed: bool,
-    /// The refusals since the last write that succeeded: the time of the first one, and their number.
-    refused: Option<(Time, u32)>,
+    /// The refusals since the last write that succeeded.
+    refused: Option<Refused>,
     repeat: RepeatLimit<u64, REMEMBERED>,
     /// When only the candidate counts were written last.
     counts_written_at: Option<Time>,
@@ -74,6 +79,13 @@ pub(super) struct Publisher {
     others: Others,
     /// A write that waits for the outcome of an attempt.
     held_back: Option<HeldBack>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    since: Time,
+    last: Time,
+    times: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -256,7 +268,13 @@ impl Publisher {
             Some(Standing::Uncertain(_)) => active,
             _ => false,
         };
-        if answers { counts } else { counts.max(self.repeat.due(&fingerprint(status))) }
+        let refused = self.refused.map_or(Time(0), |Refused { last, times, .. }| match priority {
+            Priority::Publication => Time(0),
+            Priority::Counts if !answers => last + AGAIN.delay(times),
+            _ => last + AGAIN.delay(times).min(END_AGAIN),
+        });
+        let due = counts.max(refused);
+        if answers { due } else { due.max(self.repeat.due(&fingerprint(status))) }
     }
 
     pub fn written(
@@ -313,10 +331,10 @@ impl Publisher {
             }
             return;
         };
-        let (since, times) = self.refused.get_or_insert((now, 0));
-        *times = times.saturating_add(1);
-        if *times == REFUSED {
-            let seconds = now.since(*since).0.div_ceil(1000);
+        let refused = self.refused.get_or_insert(Refused { since: now, last: now, times: 0 });
+        (refused.last, refused.times) = (now, refused.times.saturating_add(1));
+        if refused.times == REFUSED {
+            let seconds = now.since(refused.since).0.div_ceil(1000);
             let note = format!(
                 "The API server has not accepted the status of this RedisLease for {seconds} s, so the status is out of date: {why}"
             );

@@ -124,6 +124,7 @@ fn after_a_refusal_a_status_neither_uses_nor_awaits_a_permit() {
     story.event(Event::StatusWritten(StatusOutcome::Refused("a webhook".into())));
     story.facts.permitted = Permitted { attempt: true, end: false, other: false };
     story.read_lease();
+    story.pass(250);
     assert_eq!(story.status_write().map(|write| write.priority), Some(Priority::End));
     assert_eq!(story.reconciler.permit_uses(), PermitUses::default());
 }

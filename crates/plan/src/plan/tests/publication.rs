@@ -236,6 +236,33 @@ fn a_condition_that_alternates_is_written_with_growing_pauses() {
     assert!((15..60).contains(&written), "{written}");
 }
 
+/// A policy that refuses the status of each of 10,000 leases.
+#[test]
+fn a_status_that_is_refused_again_and_again_is_written_with_growing_pauses() {
+    for (ends, at_most) in [(false, 18), (true, 66)] {
+        let mut story = Story::held_by_a();
+        while story.status_write().is_some() {
+            story.write();
+        }
+        if ends {
+            story.view(ending(term(1, 7, "a"), EndReason::Misses));
+        } else {
+            Arc::make_mut(&mut story.facts.quorum).mismatch = Some("node c has another configuration".into());
+            story.turn();
+        }
+        let mut written = 0;
+        for _ in 0..6000 {
+            if story.status_write().is_some() {
+                written += 1;
+                story.event(Event::StatusWritten(StatusOutcome::Refused("a policy".into())));
+                story.read_lease();
+            }
+            story.pass(100);
+        }
+        assert!((10..=at_most).contains(&written), "{written} writes in ten minutes");
+    }
+}
+
 #[test]
 fn an_event_tells_once_that_the_api_server_refuses_the_status() {
     let mut story = Story::held_by_a();
@@ -246,15 +273,17 @@ fn an_event_tells_once_that_the_api_server_refuses_the_status() {
         story.event(Event::StatusWritten(StatusOutcome::Refused("a webhook".into())));
         notes.extend(story.reports(NoticeReason::WriteRefused).into_iter().map(|notice| notice.note));
         story.read_lease();
+        story.pass(8000);
         assert!(story.status_write().is_some());
     }
-    let note = "The API server has not accepted the status of this RedisLease for 4 s, so the status is out of date: a webhook";
+    let note = "The API server has not accepted the status of this RedisLease for 20 s, so the status is out of date: a webhook";
     assert_eq!(notes, [note]);
     let mut story = Story::held_by_a();
     story.view(ending(term(1, 7, "a"), EndReason::Deadline));
     for _ in 0..2 {
         story.event(Event::StatusWritten(StatusOutcome::AtFault("late".into())));
         story.read_lease();
+        story.pass(500);
     }
     story.event(Event::StatusWritten(StatusOutcome::AtFault("late".into())));
     assert!(story.reported(NoticeReason::WriteRefused).note.ends_with("late"));
