@@ -292,7 +292,12 @@ impl Roles {
                 continue;
             }
             let is_urgent = activator.starts_pods() || writer.may_be_active(pod.object());
-            let priority = if is_urgent { Priority::Active } else { Priority::Standby };
+            // The deletion of a pod that runs follows its label.
+            let priority = match is_urgent {
+                _ if activator.may_run(&pod) => Priority::End,
+                true => Priority::Active,
+                false => Priority::Standby,
+            };
             writer.write(now, pod.object(), desired, priority, None, out);
         }
         for (pod, desired) in grants {
@@ -354,7 +359,8 @@ impl Roles {
                 is_status_settled && is_lost && has_lost_label && writer.is_fenced(pod, entitlement, out)
             };
             if is_due && !writer.is_pending(&pod.uid) && writer.deletions() < DELETIONS {
-                writer.write(now, pod.object(), DesiredRole::DELETED, Priority::Active, None, out);
+                // A stop is as urgent as the status that shows the end: another cluster may start one stop budget later.
+                writer.write(now, pod.object(), DesiredRole::DELETED, Priority::End, None, out);
             }
         }
     }

@@ -121,11 +121,12 @@ fn a_pod_that_lost_the_lease_is_deleted_when_the_status_says_so() {
         story.view(ending(term(1, 7, "a"), EndReason::Deadline));
         assert_eq!(story.changes(), [("a".into(), PodChange::None)], "the status names the term");
         let standby = story.role_writes().remove(0);
+        assert_eq!(standby.priority, Priority::End, "the deletion follows it");
         story.write();
         assert_eq!(story.changes(), [], "one write at a time");
         story.role_stored(standby);
         assert_eq!(story.changes(), [("a".into(), PodChange::Delete)]);
-        assert_eq!(story.role_writes()[0].priority, Priority::Active);
+        assert_eq!(story.role_writes()[0].priority, Priority::End, "it waits for no start of another lease");
         story.accept();
         let notice = story.reported(NoticeReason::PodDeleted);
         assert_eq!(notice.on_pods, [("a".to_owned(), "uid-a".to_owned())]);
