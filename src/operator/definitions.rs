@@ -146,11 +146,14 @@ async fn compare(client: &Client) -> Comparison {
     if kinds.iter().any(|kind| kind.missing_fields == Ok(None)) {
         // The API server publishes the fields of new kinds some time after it has the kinds.
         let served = kube_api::call(client.list_api_group_resources("redislease.io/v1alpha1")).await;
-        let served = served.map(|list| list.resources).unwrap_or_default();
         for kind in kinds.iter_mut().filter(|kind| kind.missing_fields == Ok(None)) {
-            if served.iter().any(|resource| resource.kind == kind.kind) {
-                let why = format!("the API server has the kind {}, but does not publish its fields", kind.kind);
-                kind.missing_fields = Err(CallError::Unanswered(why));
+            match &served {
+                Ok(list) if list.resources.iter().any(|resource| resource.kind == kind.kind) => {
+                    let why = format!("the API server has the kind {}, but does not publish its fields", kind.kind);
+                    kind.missing_fields = Err(CallError::Unanswered(why));
+                }
+                Err(error) if !kube_api::lacks_kind(error) => kind.missing_fields = Err(error.clone()),
+                _ => {}
             }
         }
     }
@@ -213,8 +216,8 @@ mod tests {
             let resources: Vec<_> = kinds.iter().map(resource).collect();
             let groups =
                 json!({"kind": "APIResourceList", "groupVersion": "redislease.io/v1alpha1", "resources": resources});
-            let status = json!({"kind": "Status", "apiVersion": "v1", "code": code.as_u16(), "message": "no"});
-            (code, if code == StatusCode::OK { groups.to_string() } else { status.to_string() })
+            // To a request for a group that it does not know, the API server answers without a text.
+            (code, if code == StatusCode::OK { groups.to_string() } else { String::new() })
         };
         Client::new(Router::new().fallback(answer), "default")
     }
@@ -224,8 +227,12 @@ mod tests {
         assert!(matches!(compare(&without_document(StatusCode::NOT_FOUND, &[])).await, Comparison::Unfit(_)));
         let one = compare(&without_document(StatusCode::OK, &["RedisQuorum"])).await;
         assert_eq!(one, Comparison::Unfit("there is none of RedisLease".to_owned()));
-        let unknown = compare(&without_document(StatusCode::OK, &["RedisLease", "RedisQuorum"])).await;
-        assert!(matches!(unknown, Comparison::Unknown { refused: false, .. }), "{unknown:?}");
+        for (code, kinds) in
+            [(StatusCode::OK, &["RedisLease", "RedisQuorum"][..]), (StatusCode::INTERNAL_SERVER_ERROR, &[])]
+        {
+            let unknown = compare(&without_document(code, kinds)).await;
+            assert!(matches!(unknown, Comparison::Unknown { refused: false, .. }), "{unknown:?}");
+        }
     }
 
     #[tokio::test]

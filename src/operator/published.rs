@@ -52,7 +52,7 @@ pub async fn kinds(client: &Client) -> Vec<KindFacts> {
     let kind = |(kind, crd): (&'static str, CustomResourceDefinition)| {
         let missing_fields = match &published {
             Ok(document) => Ok(missing_fields(document, kind, &crd)),
-            Err(CallError::NotFound) => Ok(None),
+            Err(error) if kube_api::lacks_kind(error) => Ok(None),
             Err(error) => Err(error.clone()),
         };
         KindFacts { kind, missing_fields }
