@@ -6,7 +6,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-const DEFAULT_LEVEL: &str = "info,kube_client=off";
+const DEFAULT_LEVEL: &str = "info,kube_client=off,kube_runtime=off";
 
 /// Which filters are valid.
 const LEVELS: &str =
