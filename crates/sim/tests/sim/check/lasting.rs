@@ -107,10 +107,13 @@ impl World {
         let runs = |pod: &PodFacts| {
             objects::was_started(pod, place) && pod.deletion_grace.is_none() && !pod.finished && is_known(pod)
         };
-        // A lease that was created again has had no term. While it can elect no pod, the one of the lease before runs on.
+        // A lease that was created again has had no term. While it can elect no pod, the one of the lease before runs on. One that is
+        // suspended only reads who has the keys, and not until when.
         let status = lease.status.as_ref();
-        let had_term = status.is_some_and(|status| status.given_token() > 0 || status.says_held_by_peer());
-        let votes = status.is_some_and(|status| status.says(ConditionType::QuorumHealthy, ConditionStatus::True));
+        let had_term = status.is_some_and(|status| status.given_token() > 0);
+        let votes = status.is_some_and(|status| {
+            status.says_held_by_peer() || status.says(ConditionType::QuorumHealthy, ConditionStatus::True)
+        });
         if !had_term && (lease.spec.suspend || !votes) {
             return None;
         }
