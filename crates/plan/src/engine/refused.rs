@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redislease_core::time::{Millis, Time};
 
+use crate::index::Timers;
 use crate::plan::guard::PAUSE;
 
 /// After so many removals, the next one waits.
@@ -24,9 +25,11 @@ pub struct OrphanKey {
 }
 
 /// The marks whose removal was refused, undone on its way, or stored lately: somebody may write them again and again.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Refused {
     marks: BTreeMap<OrphanKey, Pause>,
+    /// When the next write of each is due. None while one is under way, or if none is needed.
+    due: Timers<OrphanKey>,
     /// How many marks there may be before those that nobody has written again are dropped.
     many: usize,
 }
@@ -39,64 +42,63 @@ struct Pause {
     stored: u32,
     stored_at: Time,
     not_before: Time,
-    /// When the next write is due. `None` while one is under way, or if none is needed.
-    due: Option<Time>,
 }
 
 impl Refused {
     /// When the next write is due.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.marks.values().filter_map(|pause| pause.due).min()
+        self.due.first()
     }
 
     pub fn add(&mut self, now: Time, key: OrphanKey) {
-        let pause = self.marks.entry(key).or_default();
+        let pause = self.marks.entry(key.clone()).or_default();
         pause.refusals = pause.refusals.saturating_add(1);
         pause.not_before = now + PAUSE.delay(pause.refusals);
-        pause.due = Some(pause.not_before);
+        self.due.set(key, Some(pause.not_before));
     }
 
     /// The mark was removed. If others write it again and again, its removal waits longer each time.
     pub fn stored(&mut self, now: Time, key: OrphanKey) {
         let is_recent = |pause: &Pause| now < pause.stored_at + FORGOTTEN;
         if self.marks.len() > self.many {
-            self.marks.retain(|_, pause| pause.due.is_some() || pause.refusals > 0 || is_recent(pause));
+            let due = &self.due;
+            self.marks.retain(|key, pause| due.get(key).is_some() || pause.refusals > 0 || is_recent(pause));
             self.many = 2 * self.marks.len();
         }
+        self.due.set(key.clone(), None);
         let pause = self.marks.entry(key).or_default();
         let stored = if is_recent(pause) { pause.stored.saturating_add(1) } else { 1 };
         let wait = stored.checked_sub(CORRECTIONS).map_or(Millis::ZERO, |fights| PAUSE.delay(fights + 1));
-        *pause = Pause { refusals: 0, stored, stored_at: now, not_before: now + wait, due: None };
+        *pause = Pause { refusals: 0, stored, stored_at: now, not_before: now + wait };
     }
 
     pub fn forget(&mut self, key: &OrphanKey) {
         self.marks.remove(key);
+        self.due.set(key.clone(), None);
     }
 
     /// The mark does not need to be removed any more.
     pub fn unneeded(&mut self, key: &OrphanKey) {
         match self.marks.get_mut(key) {
-            Some(pause) if pause.stored > 0 => (pause.refusals, pause.due) = (0, None),
+            Some(pause) if pause.stored > 0 => {
+                pause.refusals = 0;
+                self.due.set(key.clone(), None);
+            }
             _ => self.forget(key),
         }
     }
 
     /// Whether the mark may be removed now. Then a write is under way.
     pub fn may_write(&mut self, now: Time, key: &OrphanKey) -> bool {
-        let Some(pause) = self.marks.get_mut(key) else { return true };
-        let waits = now < pause.not_before;
-        pause.due = waits.then_some(pause.not_before);
+        let Some(not_before) = self.marks.get(key).map(|pause| pause.not_before) else { return true };
+        let waits = now < not_before;
+        self.due.set(key.clone(), waits.then_some(not_before));
         !waits
     }
 
     /// The marks whose pause is over.
     pub fn take_due(&mut self, now: Time) -> Vec<OrphanKey> {
-        let due = self.marks.iter_mut().filter(|(_, pause)| pause.due.is_some_and(|due| due <= now));
-        due.map(|(key, pause)| {
-            pause.due = None;
-            key.clone()
-        })
-        .collect()
+        std::iter::from_fn(|| self.due.expired(now)).collect()
     }
 }
 

@@ -200,6 +200,12 @@ impl Namespace {
         outside.map(|pod| pod.sighting.facts.clone()).collect()
     }
 
+    /// The pod with this UID, if it carries the label or the token of the lease.
+    pub fn stray(&self, lease: &str, uid: &str) -> Option<Arc<PodFacts>> {
+        self.carriers.get(lease)?.get(uid)?;
+        self.pods.get(uid).map(|pod| pod.sighting.facts.clone())
+    }
+
     /// The names of leases that pods carry and that are not in [`Namespace::names`].
     pub fn orphans(&self) -> impl Iterator<Item = &str> {
         self.carriers.keys().map(String::as_str).filter(|lease| !self.names.contains_key(*lease))

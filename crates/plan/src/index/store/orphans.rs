@@ -41,6 +41,16 @@ impl Index {
 
     /// The mark that this object still carries for a lease that does not exist or could not be read.
     pub fn orphan(&self, namespace: &Arc<str>, lease: &str, uid: &str) -> Option<Orphan> {
-        self.orphans_of(namespace, lease).into_iter().find(|orphan| orphan.object.object().uid == uid)
+        let pods = self.pods.namespace(namespace);
+        if pods.is_some_and(|pods| pods.names.contains_key(lease)) {
+            return None;
+        }
+        let of_pods = pods.and_then(|pods| pods.stray(lease, uid)).map(Candidate::Pod);
+        let object = of_pods.or_else(|| {
+            let mut workloads = self.workloads.strays(namespace, lease, None).into_iter();
+            workloads.find(|workload| workload.uid == uid).map(Candidate::Workload)
+        })?;
+        let unreadable = self.leases.unreadable.contains(&(namespace.clone(), lease.to_owned()));
+        Some(Orphan { object, lease: lease.to_owned(), unreadable })
     }
 }

@@ -305,8 +305,9 @@ impl<T> Calls<T> {
         let Some(Found::Here(_, found)) = answer.found.as_ref().filter(|_| is_stored) else { return };
         let Some(after) = found.object().resource_version.clone() else { return };
         self.queue.change_lane(&written.uid.as_str().into(), |job| {
-            if let Request::Role { write, .. } = Arc::make_mut(&mut job.request)
-                && write.version == written.version
+            // A lane can have thousands of writes on earlier versions, which are not copied.
+            if matches!(&*job.request, Request::Role { write, .. } if write.version == written.version)
+                && let Request::Role { write, .. } = Arc::make_mut(&mut job.request)
             {
                 write.version = Some(after.clone());
             }
