@@ -6,7 +6,9 @@ use std::path::Path;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 use rustix::io::Errno;
-use rustix::process::{WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
+use rustix::process::{
+    PidfdFlags, WaitId, WaitIdOptions, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, wait, waitid,
+};
 
 /// What [`next`] has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ pub fn list() -> Option<Vec<Pid>> {
     }
     let this = getpid();
     // This also names children of other users, which the option `hidepid` of `/proc` hides below.
-    let mut children = match list_fast() {
+    let mut children = match list_fast(this) {
         None if Path::new("/proc/thread-self/children").exists() => return None,
         fast => fast.unwrap_or_default(),
     };
@@ -108,14 +110,11 @@ fn parent_of(pid: i32) -> io::Result<Option<Pid>> {
     parent.map(|parent| Some(Pid::from_raw(parent))).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The children of this process, from its own entry in `/proc`. It takes much less time than [`list`], and can miss one while another one
-/// ends. `None` if this kernel has no such file.
-fn list_fast() -> Option<Vec<Pid>> {
-    if !proc_is_ours() {
-        return None;
-    }
+/// The children of a process, from its own entry in `/proc`. It takes much less time than [`list`], and can miss one while another one
+/// ends. `None` if this kernel has no such file, or the process has ended or is hidden.
+fn list_fast(of: Pid) -> Option<Vec<Pid>> {
     let mut children = Vec::new();
-    for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
+    for thread in std::fs::read_dir(format!("/proc/{of}/task")).ok()?.flatten() {
         let text = match std::fs::read_to_string(thread.path().join("children")) {
             Ok(text) => text,
             // The thread has ended: its children are those of another thread now.
@@ -127,12 +126,41 @@ fn list_fast() -> Option<Vec<Pid>> {
     Some(children)
 }
 
-/// Sends SIGKILL to the children but those in `spared`. It can miss one: call it again until none is left.
+/// Sends SIGKILL to the descendants of this process but those in `spared` and what is below them. It can miss one: call it again until
+/// none is left.
+///
+/// A child that does not end, such as one in uninterruptible IO, keeps its own children: they do not become those of this process.
 pub fn kill_all(spared: &[Pid]) {
-    for child in list_fast().or_else(list).unwrap_or_default().into_iter().filter(|child| !spared.contains(child)) {
-        // It may have ended. Without the right to kill it, it is still there at the next look.
-        let _ = kill(child, Signal::SIGKILL);
+    if !proc_is_ours() {
+        return;
     }
+    let this = getpid();
+    let children = list_fast(this).or_else(list).unwrap_or_default();
+    let mut found: Vec<(Pid, Pid)> = children.into_iter().map(|child| (this, child)).collect();
+    found.retain(|(_, child)| !spared.contains(child));
+    while let Some((parent, pid)) = found.pop() {
+        // Before its end, with which this process gets them. Without the right to kill it, it is still there at the next look.
+        let below = list_fast(pid).unwrap_or_default();
+        let is_its_number = if parent == this {
+            // Only this process can remove it.
+            kill(pid, Signal::SIGKILL) != Err(nix::errno::Errno::ESRCH)
+        } else {
+            kill_below(parent, pid)
+        };
+        if is_its_number {
+            found.extend(below.into_iter().map(|child| (pid, child)));
+        }
+    }
+}
+
+/// Sends SIGKILL to a process if this is still its parent: its number can belong to another process by now. Returns whether it is.
+fn kill_below(parent: Pid, pid: Pid) -> bool {
+    let process =
+        rustix::process::Pid::from_raw(pid.as_raw()).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    process.is_some_and(|process| {
+        parent_of(pid.as_raw()).is_ok_and(|found| found == Some(parent))
+            && pidfd_send_signal(process, rustix::process::Signal::KILL) != Err(Errno::SRCH)
+    })
 }
 
 /// Lets this process become the parent of the orphans among its descendants.
@@ -154,7 +182,7 @@ mod tests {
             assert!(list().unwrap().contains(&pid));
         }
         threads.join().unwrap();
-        assert!(list_fast().is_none_or(|children| children.contains(&pid)));
+        assert!(list_fast(getpid()).is_none_or(|children| children.contains(&pid)));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!list().unwrap().contains(&pid));

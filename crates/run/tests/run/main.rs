@@ -10,6 +10,7 @@ mod ends;
 mod filters;
 mod idle;
 mod lane;
+mod left;
 mod losses;
 mod options;
 mod process_log;
