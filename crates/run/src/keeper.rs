@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::Termios;
 use nix::unistd::Pid;
 use redislease_locker::{Guard, Locker, Lost, NodeState, Renewals};
@@ -97,6 +97,9 @@ async fn or_never<T>(future: Option<impl Future<Output = T>>) -> T {
 
 /// A service that loses each lock at once must not take all turns.
 const LEAST_BETWEEN: Duration = Duration::from_secs(2);
+
+/// How long after its deadline a guard can live: it knows of a loss later than this process, and ends 50 ms after that.
+const GUARD_ENDS_WITHIN: Duration = Duration::from_millis(150);
 
 type Acquiring = Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>>>>;
 
@@ -217,6 +220,7 @@ impl Keeper {
     async fn wait(&mut self) {
         let held = self.held.0.as_ref().filter(|_| self.renewals.is_some());
         let hook_ends = self.hook.map(|(_, until)| tokio::time::sleep(until.since(BootTime::now())));
+        let guard_is_late = self.kill_late_guard().map(tokio::time::sleep);
         let event = tokio::select! {
             signal = self.incoming.next() => {
                 if signal == Signal::SIGCHLD {
@@ -246,8 +250,22 @@ impl Keeper {
                 self.kill_hook();
                 None
             }
+            () = or_never(guard_is_late) => None,
         };
         self.events.extend(event);
+    }
+
+    /// Kills a guard that lives after its deadline: it was stopped, does not know of a loss, and its timer has a later time. Returns when
+    /// to look again.
+    fn kill_late_guard(&self) -> Option<Duration> {
+        let (guard, deadlines) = self.guard.as_ref().zip(self.deadlines)?;
+        let left = deadlines.kill_at.after(GUARD_ENDS_WITHIN).since(BootTime::now());
+        if left.is_zero() {
+            // It is not reaped, so the number is still its own.
+            let _ = kill(guard.pid, Signal::SIGKILL);
+            return Some(GUARD_ENDS_WITHIN);
+        }
+        Some(left)
     }
 
     fn acquired(&mut self, acquired: Result<Guard, NotAcquired>) -> Event {

@@ -91,7 +91,7 @@ fn after_a_loss_and_the_end_of_the_command_no_server_has_a_key() {
 fn a_command_whose_keys_are_gone_gets_no_grace_period() {
     const GRACE: Duration = Duration::from_secs(3);
     let servers = Servers::start();
-    for isolate in ["pid", "none"] {
+    for (isolate, stops_guard) in [("pid", false), ("none", false), ("pid", true), ("none", true)] {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let options = ["--lease", "test/gone", "-q", "--isolate", isolate, "--grace", "3s"];
@@ -99,13 +99,18 @@ fn a_command_whose_keys_are_gone_gets_no_grace_period() {
         let mut run = servers.run(&options, &["sh", "-c", text]).spawn_to(&log);
         let says = |text: &str| fs::read_to_string(&log).unwrap().contains(text);
         eventually("the command", || says("started"));
+        if stops_guard {
+            // It reads nothing then, and its timer is set to a later time.
+            kill_process(run.guard().unwrap(), Signal::STOP).unwrap();
+        }
         eventually("the loss", || {
             servers.delete("test/gone");
             says("does not hold the lock any more")
         });
         let lost = Instant::now();
-        assert_eq!(run.wait().code(), Some(76), "{isolate}");
-        assert!(lost.elapsed() < GRACE / 2, "{isolate}: the command worked for {:?}", lost.elapsed());
+        assert_eq!(run.wait().code(), Some(76), "{isolate}, {stops_guard}");
+        let worked = lost.elapsed();
+        assert!(worked < GRACE / 2, "{isolate}, {stops_guard}: the command worked for {worked:?}");
     }
 }
 
