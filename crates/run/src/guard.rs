@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, ExitCode, Stdio};
+use std::process::{Child, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -92,7 +92,6 @@ struct Guard {
     /// Whether init may have started the command.
     is_launching: bool,
     stop_signal: i32,
-    outcome: Option<Outcome>,
 }
 
 impl Guard {
@@ -119,37 +118,42 @@ impl Guard {
             is_init_open: true,
             is_launching: false,
             stop_signal,
-            outcome: None,
         })
     }
 
-    /// Returns when init has ended.
+    /// Returns when the command has ended, or init. Init can take long to end then: it waits for every process of its namespace, and
+    /// the guard would go on to renew its time and to report what is no loss.
     fn watch(mut self) -> io::Result<()> {
-        let end = loop {
+        loop {
             self.set_alarm()?;
             self.wait()?;
             while self.children.read_signal()?.is_some() {}
-            if let Some(end) = self.child.try_wait()? {
-                break end;
+            // First: what init has sent before its end is read.
+            let end = self.child.try_wait()?;
+            if let Some(outcome) = self.read_init() {
+                self.report(&Report::Ended(outcome));
+                return Ok(());
             }
-            self.read_init();
+            if let Some(end) = end {
+                self.report(&self.killed(end));
+                return Ok(());
+            }
             self.read_keeper()?;
             let action = self.schedule.time(BootTime::now());
             if matches!(action, Action::Stop(_)) {
                 self.report(&Report::Stopping);
             }
             self.act(action)?;
-        };
-        // What init has sent before its end.
-        self.read_init();
-        if end.signal() == Some(Signal::SIGSYS as i32) && !self.is_launching {
-            self.report(&Report::Refused(SECCOMP.to_owned()));
-            return Ok(());
         }
-        let killed = || Outcome::Failed("a helper process was killed, and the command with it".to_owned());
-        let outcome = self.outcome.take().unwrap_or_else(killed);
-        self.report(&Report::Ended(outcome));
-        Ok(())
+    }
+
+    /// What the end of init means that has reported none of the command.
+    fn killed(&self, end: ExitStatus) -> Report {
+        if end.signal() == Some(Signal::SIGSYS as i32) && !self.is_launching {
+            Report::Refused(SECCOMP.to_owned())
+        } else {
+            Report::Ended(Outcome::Failed("a helper process was killed, and the command with it".to_owned()))
+        }
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -198,10 +202,11 @@ impl Guard {
         Ok(())
     }
 
-    fn read_init(&mut self) {
+    /// Passes reports on. Returns how the command has ended, if it has.
+    fn read_init(&mut self) -> Option<Outcome> {
         while self.is_init_open {
             match self.init.receive(false) {
-                Ok(Some(Received { message: Report::Ended(outcome), .. })) => self.outcome = Some(outcome),
+                Ok(Some(Received { message: Report::Ended(outcome), .. })) => return Some(outcome),
                 Ok(Some(Received { message, .. })) => {
                     self.is_launching |= message == Report::Launching;
                     self.report(&message);
@@ -210,6 +215,7 @@ impl Guard {
                 Ok(None) | Err(_) => self.is_init_open = false,
             }
         }
+        None
     }
 
     fn act(&mut self, action: Action) -> io::Result<()> {

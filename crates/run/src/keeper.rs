@@ -343,13 +343,7 @@ impl Keeper {
                 "/proc shows another PID namespace: processes that leave the process group of the command cannot be found there, go on \
                  after a loss, and otherwise keep the lock until its TTL has passed. Mount another /proc, as `unshare --mount-proc` does",
             ),
-            Report::Ended(outcome) => {
-                // The guard has waited for init.
-                self.init = None;
-                if matches!(outcome, Outcome::Exited(_)) {
-                    self.modes = None;
-                }
-            }
+            Report::Ended(Outcome::Exited(_)) => self.modes = None,
             _ => {}
         }
         Event::Guard(report)

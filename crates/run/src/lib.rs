@@ -5,7 +5,7 @@
 //! | process | does | ends |
 //! |---|---|---|
 //! | `run` (keeper) | takes and renews the lock, passes signals on, reaps orphans | with the command, or with the loss |
-//! | guard | has a timer of the kernel that kills it at the deadline; each renewal moves it | at the deadline, or with init |
+//! | guard | has a timer of the kernel that kills it at the deadline; each renewal moves it | at the deadline, or with the command |
 //! | init | starts the command; the first process of a PID namespace if one is allowed | with the guard (`PR_SET_PDEATHSIG`) |
 //!
 //! The guard is never the first process of a PID namespace, which its own timer could not kill. The end of the guard ends init, and the end

@@ -1,12 +1,13 @@
 //! Processes of the command that do not end although they are killed.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use crate::support::{Servers, eventually, grows, runs};
+use crate::support::{Running, Servers, child_of, eventually, grows, runs};
 
 /// Such a parent hides its children: they are not those of `run` before it has ended. Here it belongs to another user.
 #[test]
@@ -40,4 +41,35 @@ fn what_is_below_a_process_that_cannot_be_killed_is_killed() {
     let output = fs::read_to_string(folder.path().join("output")).unwrap();
     assert_eq!((code, is_left, works), (Some(76), true, false), "{output}");
     assert!(output.contains("processes of the command are left"), "{output}");
+}
+
+/// A debugger that does not wait for it keeps a killed process, as uninterruptible IO does. The end of a namespace waits for it.
+#[test]
+fn a_command_that_has_ended_beside_a_process_that_does_not_end_gives_its_code_and_leaves_the_lock_to_its_ttl() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let call = if cfg!(target_arch = "x86_64") { 101 } else { 117 };
+    for isolate in ["pid", "none"] {
+        let [go, log] = ["go", "log"].map(|name| folder.path().join(format!("{name}-{isolate}")));
+        let lease = format!("test/traced-{isolate}");
+        let text = format!("sleep 60 & until [ -e {} ]; do sleep 0.05; done; exit 3", go.display());
+        let options = ["--lease", &lease, "-q", "--isolate", isolate];
+        let mut run = servers.run(&options, &["sh", "-c", &text]).spawn_to(&log);
+        let left = || run.guard().and_then(child_of).and_then(child_of).and_then(child_of);
+        eventually("the process in the background", || left().is_some());
+        let pid = left().unwrap().as_raw_nonzero();
+        // PTRACE_SEIZE
+        let trace = format!("syscall({call}, 0x4206, {pid}, 0, 0) == 0 or die $!; $| = 1; print \"1\\n\"; sleep 60");
+        let tracer = Command::new("perl").args(["-e", &trace]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut tracer = Running::of(tracer);
+        let mut line = String::new();
+        BufReader::new(tracer.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "1\n", "the process is not traced");
+        fs::write(&go, "").unwrap();
+        let code = run.wait().code();
+        let is_locked = servers.is_locked(&lease);
+        let output = fs::read_to_string(&log).unwrap();
+        assert_eq!((code, is_locked), (Some(3), true), "{isolate}: {output}");
+        assert!(output.contains("processes of the command are left"), "{isolate}: {output}");
+    }
 }
