@@ -34,7 +34,9 @@ impl Keeper {
             Effect::Send(message) => {
                 let is_sent = self.guard.as_ref().is_some_and(|guard| guard.send(&message).is_ok());
                 if message == ToGuard::Stop {
-                    self.shorten_deadlines();
+                    // As the guard does: there is a grace period only if the time to stop has come.
+                    let is_early = self.deadlines.is_some_and(|deadlines| BootTime::now() < deadlines.stop_at);
+                    self.shorten_deadlines(is_early);
                 }
                 // The file promises nothing that the guard was not told.
                 if is_sent && matches!(message, ToGuard::Renewed(_)) {
@@ -42,6 +44,7 @@ impl Keeper {
                 }
             }
             Effect::Clear => {
+                self.shorten_deadlines(true);
                 let event = self.clear().await;
                 self.events.push_back(event);
             }
@@ -120,12 +123,11 @@ impl Keeper {
         variables
     }
 
-    /// The lock is lost before its time: the guard stops the command now.
-    fn shorten_deadlines(&mut self) {
+    /// The command is stopped now, or has no time left.
+    fn shorten_deadlines(&mut self, is_over: bool) {
         let Some(Deadlines { stop_at, kill_at }) = self.deadlines else { return };
         let now = BootTime::now();
-        // As the guard does.
-        let kill_at = if now < stop_at { now } else { kill_at };
+        let kill_at = if is_over { kill_at.min(now) } else { kill_at };
         self.deadlines = Some(Deadlines { stop_at: stop_at.min(now), kill_at });
         self.write_deadlines();
     }

@@ -166,32 +166,39 @@ fn without_run_its_guard_kills_the_process_group_of_the_command() {
 #[test]
 fn after_an_early_loss_file_and_server_say_that_the_time_is_over() {
     let servers = Servers::start();
-    let folder = tempfile::tempdir().unwrap();
-    let (log, asked) = (folder.path().join("log"), folder.path().join("asked"));
-    // The stop time and the time of the deadline in ms, and the seconds of this clock. The hook ends after the server was asked.
-    let hook = "echo $(cat $REDISLEASE_DEADLINE_FILE /proc/uptime); until [ -e ASKED ]; do sleep 0.05; done";
-    let hook = hook.replace("ASKED", asked.to_str().unwrap());
-    let options = ["--lease", "test/early", "--grace", "2s", "--listen", "127.0.0.1:0", "--on-lost", &hook];
-    let mut run = servers.run(&options, &["sh", "-c", "echo ready; exec sleep 1000"]).spawn_to(&log);
-    let lines = || fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
-    eventually("the command", || lines().iter().any(|line| line == "ready"));
-    let address = lines().iter().find_map(|line| Some(line.split_once("http://")?.1.to_owned())).unwrap();
-    assert!(get(&address, "/active").starts_with("HTTP/1.1 200"));
-    servers.delete("test/early");
-    eventually("the hook", || lines().iter().any(|line| line.contains("stopBoottimeMs")));
-    let answers = ["/active", "/", "/lease"].map(|path| get(&address, path));
-    fs::write(&asked, "").unwrap();
-    assert_eq!(run.wait().code(), Some(76));
-    assert!(answers[0].starts_with("HTTP/1.1 503") && answers[1].ends_with(r#"{"name":""}"#), "{answers:?}");
-    assert!(answers[2].contains(r#""active":false"#) && answers[2].contains(r#""validForMs":0"#), "{answers:?}");
-    let lines = lines();
-    let number = |text: &str, name: &str| -> f64 {
-        text.split_once(name).unwrap().1.split([',', '}']).next().unwrap().parse().unwrap()
-    };
-    let file = lines.iter().find(|line| line.contains("stopBoottimeMs")).unwrap();
-    let uptime = file.rsplit('}').next().unwrap().split_whitespace().next().unwrap().parse::<f64>().unwrap() * 1000.0;
-    assert!(number(file, "\"stopBoottimeMs\":") <= uptime, "{lines:?}");
-    assert!(number(file, "\"deadlineBoottimeMs\":") <= uptime, "{lines:?}");
+    for kills_guard in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, asked) = (folder.path().join("log"), folder.path().join("asked"));
+        // The stop time and the time of the deadline in ms, and the seconds of this clock.
+        let hook = "until [ -e ASKED ]; do echo $(cat $REDISLEASE_DEADLINE_FILE /proc/uptime); sleep 0.05; done";
+        let hook = hook.replace("ASKED", asked.to_str().unwrap());
+        let options = ["--lease", "test/early", "--grace", "2s", "--listen", "127.0.0.1:0", "--on-lost", &hook];
+        let mut run = servers.run(&options, &["sh", "-c", "echo ready; exec sleep 1000"]).spawn_to(&log);
+        let lines = || fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+        eventually("the command", || lines().iter().any(|line| line == "ready"));
+        let address = lines().iter().find_map(|line| Some(line.split_once("http://")?.1.to_owned())).unwrap();
+        assert!(get(&address, "/active").starts_with("HTTP/1.1 200"));
+        if kills_guard {
+            kill_process(run.guard().unwrap(), Signal::KILL).unwrap();
+        } else {
+            servers.delete("test/early");
+        }
+        // A thread of its own writes the file.
+        let hook = || lines().into_iter().filter(|line| line.contains("stopBoottimeMs")).collect::<Vec<_>>();
+        eventually("the hook", || hook().len() > 5);
+        let answers = ["/active", "/", "/lease"].map(|path| get(&address, path));
+        let file = hook().pop().unwrap();
+        fs::write(&asked, "").unwrap();
+        assert_eq!(run.wait().code(), Some(76));
+        assert!(answers[0].starts_with("HTTP/1.1 503") && answers[1].ends_with(r#"{"name":""}"#), "{answers:?}");
+        assert!(answers[2].contains(r#""active":false"#) && answers[2].contains(r#""validForMs":0"#), "{answers:?}");
+        let number =
+            |name: &str| -> f64 { file.split_once(name).unwrap().1.split([',', '}']).next().unwrap().parse().unwrap() };
+        let uptime = file.rsplit('}').next().unwrap().split_whitespace().next().unwrap().parse::<f64>().unwrap();
+        for time in ["\"stopBoottimeMs\":", "\"deadlineBoottimeMs\":"] {
+            assert!(number(time) <= uptime * 1000.0, "{kills_guard}: {file}");
+        }
+    }
 }
 
 /// It has 30 s, and would delay the end of a service for so long.
