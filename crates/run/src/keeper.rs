@@ -380,7 +380,6 @@ impl Keeper {
             if let Some(guard) = self.guard.take_if(|guard| guard.pid == pid) {
                 self.events.extend(self.not_started(&guard, change).map(Event::Guard));
                 self.events.push_back(Event::GuardEnded);
-                self.take_terminal();
             }
         }
     }
@@ -404,10 +403,9 @@ impl Keeper {
         Some(Report::Ended(Outcome::not_started(format!("cannot start the command: {by}"))))
     }
 
-    fn take_terminal(&mut self) {
-        let modes = self.modes.take();
+    fn take_terminal(&self) {
         if self.is_foreground
-            && let Err(error) = terminal::take_back(&children::list().unwrap_or_default(), modes.as_ref())
+            && let Err(error) = terminal::take_back(&children::list().unwrap_or_default(), self.modes.as_ref())
         {
             say(&format!("cannot take the terminal back: {error}"));
         }

@@ -46,6 +46,8 @@ impl Keeper {
             Effect::Clear => {
                 self.shorten_deadlines(true);
                 let event = self.clear().await;
+                // Not before: the process group of the command has it as long as it exists.
+                self.take_terminal();
                 self.events.push_back(event);
             }
             Effect::Release => self.release(true).await,
