@@ -36,9 +36,9 @@ pub fn problem(error: &io::Error) -> String {
 }
 
 /// Lets the new process inherit the signals of this one. The function `posix_spawn` of glibc makes it ignore the signals 32 and 33; with
-/// a group, which is that of this process, the standard library does not use that function.
+/// a group, which is that of this process, the standard library does not use that function. A seccomp filter can forbid to set a group.
 pub fn keep_signals(command: &mut Command) {
-    if getgid() == getegid() {
+    if getgid() == getegid() && !is_filtered(&own_status()) {
         command.gid(getgid().as_raw());
     }
 }
@@ -51,20 +51,30 @@ pub fn set_name(name: &CStr) -> io::Result<()> {
 /// Lets this process run before others on a busy machine, if this user may ask for that: the kernel ends it at the deadline only when it
 /// runs, and the command after it. The command gets back the priority that `run` has.
 pub fn hurry() {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if may_hurry(&status) {
+    if may_hurry(&own_status()) {
         // Without it, everything works on a machine that is less busy.
         let _ = setpriority_process(None, -20);
     }
 }
 
-/// Whether a process with this file `status` of `/proc` has CAP_SYS_NICE. A seccomp filter, such as `SystemCallFilter=~@resources` of
-/// systemd, can end a process that tries.
+fn own_status() -> String {
+    std::fs::read_to_string("/proc/self/status").unwrap_or_default()
+}
+
+/// The value of a field in a file `status` of `/proc`.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Whether a process with this file `status` of `/proc` has CAP_SYS_NICE and may use it.
 fn may_hurry(status: &str) -> bool {
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let capabilities = field("CapEff:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or_default();
-    let is_filtered = field("Seccomp:").is_some_and(|mode| mode != "0");
-    capabilities & CapabilitySet::SYS_NICE.bits() != 0 && !is_filtered
+    let mask = field(status, "CapEff:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or_default();
+    mask & CapabilitySet::SYS_NICE.bits() != 0 && !is_filtered(status)
+}
+
+/// Whether a process has a seccomp filter, such as `SystemCallFilter=~@privileged` of systemd. It can end a process that tries a call.
+fn is_filtered(status: &str) -> bool {
+    field(status, "Seccomp:").is_some_and(|mode| mode != "0")
 }
 
 /// Runs a helper process with the user's command in `line`. `failed` begins the line that says that it failed.

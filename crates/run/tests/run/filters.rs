@@ -13,6 +13,7 @@ const KILL: u32 = 0x8000_0000;
 const EPERM: u32 = 0x0005_0001;
 
 const X86: bool = cfg!(target_arch = "x86_64");
+const SETGID: u32 = if X86 { 106 } else { 144 };
 const SETPRIORITY: u32 = if X86 { 141 } else { 140 };
 const MOUNT: u32 = if X86 { 165 } else { 40 };
 const UNSHARE: u32 = if X86 { 272 } else { 97 };
@@ -28,13 +29,15 @@ fn under(servers: &Servers, call: u32, answer: u32, options: &[&str]) -> (Option
 }
 
 #[test]
-fn a_command_starts_although_a_filter_forbids_priorities_and_namespaces() {
+fn a_command_starts_although_a_filter_forbids_groups_priorities_and_namespaces() {
     let servers = Servers::start();
-    for (call, answer) in [(SETPRIORITY, KILL), (SETPRIORITY, EPERM), (MOUNT, KILL), (UNSHARE, KILL), (UNSHARE, EPERM)]
-    {
-        let (code, err) = under(&servers, call, answer, &[]);
-        assert_eq!(code, Some(6), "{call} {answer:x}: {err}");
-        assert!(call == SETPRIORITY || err.contains("isolation none"), "{call} {answer:x}: {err}");
+    for call in [SETGID, SETPRIORITY, MOUNT, UNSHARE] {
+        for answer in [KILL, EPERM] {
+            let (code, err) = under(&servers, call, answer, &[]);
+            assert_eq!(code, Some(6), "{call} {answer:x}: {err}");
+            let is_isolation = call == UNSHARE || (call, answer) == (MOUNT, KILL);
+            assert!(!is_isolation || err.contains("isolation none"), "{call} {answer:x}: {err}");
+        }
     }
     let (code, err) = under(&servers, MOUNT, KILL, &["--isolate", "pid"]);
     assert_eq!(code, Some(125), "{err}");
