@@ -188,7 +188,7 @@ impl Init {
                     }
                     let Ok(signal) = Signal::try_from(number) else { continue };
                     self.signal(signal);
-                    if signals::ends_a_wait(signal) {
+                    if stops {
                         // A stopped process handles the signal only when it continues.
                         self.signal(Signal::SIGCONT);
                     }

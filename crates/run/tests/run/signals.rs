@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::support::{Run, Servers, eventually};
+use crate::support::{Run, Servers, child_of, eventually};
 
 #[test]
 fn signals_that_were_ignored_stay_ignored_as_under_nohup() {
@@ -73,6 +73,38 @@ fn each_other_signal_for_the_command_reaches_it() {
             run.signal(signal);
             eventually(&format!("{name} with --isolate {isolate}"), || says(&format!("got {name}")));
         }
+    }
+}
+
+/// Somebody has stopped it for a reason.
+#[test]
+fn a_stopped_command_continues_only_at_a_signal_that_asks_it_to_end() {
+    let servers = Servers::start();
+    for isolate in ["pid", "none"] {
+        let options = ["--lease", "test/stopped", "-q", "--isolate", isolate];
+        let text = "trap 'exit 5' TERM; trap : USR1 USR2; while :; do sleep 0.05; done";
+        let inner = servers.run(&options, &["sh", "-c", text]).under("env", &["--default-signal"]);
+        let mut run = inner.spawn();
+        let field = |pid: Pid, name: &str| {
+            let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
+            status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned())).unwrap_or_default()
+        };
+        let mask = |pid, name: &str| u64::from_str_radix(&field(pid, name), 16).unwrap_or_default();
+        let [usr1, usr2] = [Signal::USR1, Signal::USR2].map(|signal| 1 << (signal.as_raw() - 1));
+        let command = || run.guard().and_then(child_of).and_then(child_of);
+        eventually("the command", || command().is_some_and(|pid| mask(pid, "SigCgt:") & usr2 != 0));
+        let command = command().unwrap();
+        kill_process(command, Signal::STOP).unwrap();
+        eventually("the stop", || field(command, "State:").starts_with('T'));
+        for (signal, pending) in [(Signal::USR1, usr1), (Signal::USR2, usr1 | usr2)] {
+            run.signal(signal);
+            // A command that continues takes its signals.
+            eventually(&format!("{signal:?} with --isolate {isolate}"), || {
+                mask(command, "ShdPnd:") & pending == pending && field(command, "State:").starts_with('T')
+            });
+        }
+        run.signal(Signal::TERM);
+        assert_eq!(run.wait().code(), Some(5), "{isolate}");
     }
 }
 
