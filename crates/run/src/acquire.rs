@@ -253,7 +253,7 @@ pub async fn acquire(locker: Locker, options: &RunOptions, owner: &str) -> Resul
     let mut pause = SAYS_AFTER;
     loop {
         // A program that has just started is not connected yet; an attempt would find no majority.
-        let connect = options.wait.max(CONNECT_WITHIN).saturating_sub(passed());
+        let connect = if options.wait.is_zero() { CONNECT_WITHIN } else { options.wait }.saturating_sub(passed());
         let left = options.wait.saturating_sub(passed());
         let not = match attempt(&locker, options, owner, (began, connect.min(pause), left.min(pause))).await {
             Ok(guard) => return Ok(guard),

@@ -117,6 +117,10 @@ fn without_a_majority_the_code_is_69() {
     assert_eq!(code, Some(69));
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}, {err}", began.elapsed());
     assert!(err.contains("redislease run: no majority of the 3 Redis nodes votes after 1"), "{err}");
+    let began = Instant::now();
+    let (code, _, err) = servers.run(&["--lease", "test/a", "--wait", "100ms"], &["true"]).finish();
+    let took = began.elapsed();
+    assert!(code == Some(69) && took < Duration::from_secs(2), "{took:?}: only --wait 0 has 3 s: {code:?}: {err}");
 }
 
 /// Its error names a key and a namespace, and no option is wrong.
