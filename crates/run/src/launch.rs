@@ -1,7 +1,7 @@
 //! The helper process that becomes the command: it sets what a process can only set for itself, and executes the command.
 
-use std::env;
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -66,24 +66,23 @@ fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> (u8, S
         Ok(None) => return failed("its parent process has ended".to_owned()),
         Err(error) => return failed(error.to_string()),
     };
-    let mut command = Command::new(program);
-    shell::restore_variables(&mut command);
+    let mut variables = shell::variables();
     if let Some(run) = launch.run {
-        take_place_of(run, &mut command);
+        take_place_of(run, &mut variables);
     }
-    let error = command.args(arguments).exec();
+    let error = Command::new(program).args(arguments).env_clear().envs(variables).exec();
     // As env(1).
     let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::NOT_EXECUTABLE };
     (code, format!("cannot execute {}: {error}", program.display()))
 }
 
 /// systemd names `run` in these variables, and a program uses its watchdog and its sockets only if it finds its own process ID there.
-fn take_place_of(run: u32, command: &mut Command) {
+fn take_place_of(run: u32, variables: &mut BTreeMap<OsString, OsString>) {
     for name in ["WATCHDOG_PID", "LISTEN_PID"] {
-        if env::var(name).is_ok_and(|pid| pid == run.to_string()) {
-            command.env(name, std::process::id().to_string());
+        if let Some(pid) = variables.get_mut(OsStr::new(name)).filter(|pid| **pid == *run.to_string()) {
+            *pid = std::process::id().to_string().into();
             // It says the same as LISTEN_PID with another number of that process. It may be absent.
-            command.env_remove("LISTEN_PIDFDID");
+            variables.remove(OsStr::new("LISTEN_PIDFDID"));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A shell that starts a helper process, because a process can ignore a signal only with `unsafe`.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -11,7 +12,8 @@ use crate::helper;
 const SHELL: &str = "/bin/sh";
 /// The first argument is the list of signals. To block them is not enough: dash unblocks them in its children.
 const SCRIPT: &str = "trap '' $1; shift; exec \"$@\"";
-/// Begins the names of variables whose real names a shell would not keep; the real name follows in hexadecimal digits.
+/// Begins the names of all variables while the shell runs, which sets some itself and removes others; the real name follows in
+/// hexadecimal digits.
 const RENAMED: &str = "REDISLEASE_RUN_VARIABLE_";
 
 /// The command line of a helper process that ignores signals, and everything that it starts too. Their names are written without SIG.
@@ -22,26 +24,22 @@ pub fn ignoring(signals: &str, command: Command) -> Command {
     let mut shell = Command::new(SHELL);
     shell.args(["-c", SCRIPT, "redislease run", signals]).arg(program).args(command.get_args());
     helper::keep_signals(&mut shell);
-    for (name, value) in env::vars_os().filter(|(name, _)| !is_kept(name.as_bytes())) {
+    for (name, value) in env::vars_os() {
         let hex: String = name.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        shell.env_remove(&name).env(format!("{RENAMED}{hex}"), value);
+        shell.env(format!("{RENAMED}{hex}"), value);
+        // The shell and this program can need those of the dynamic linker.
+        if !name.as_bytes().starts_with(b"LD_") {
+            shell.env_remove(&name);
+        }
     }
     shell
 }
 
-/// Gives the variables that [`ignoring`] has renamed to a command under their real names.
-pub fn restore_variables(command: &mut Command) {
-    for (name, value) in env::vars_os() {
-        if let Some(real) = name.to_str().and_then(|name| unhex(name.strip_prefix(RENAMED)?)) {
-            command.env_remove(&name).env(real, value);
-        }
-    }
-}
-
-/// Whether a shell gives a variable with this name to the programs that it executes.
-fn is_kept(name: &[u8]) -> bool {
-    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    name.first().is_some_and(|first| !first.is_ascii_digit()) && name.iter().all(is_word)
+/// The variables for the command: those that [`ignoring`] has renamed, under their real names. Without a shell, those of this process.
+pub fn variables() -> BTreeMap<OsString, OsString> {
+    let real = |name: OsString| unhex(name.to_str()?.strip_prefix(RENAMED)?);
+    let renamed: BTreeMap<_, _> = env::vars_os().filter_map(|(name, value)| Some((real(name)?, value))).collect();
+    if renamed.is_empty() { env::vars_os().collect() } else { renamed }
 }
 
 fn unhex(digits: &str) -> Option<OsString> {

@@ -248,6 +248,14 @@ fn on_a_terminal_the_environment_and_the_errors_are_the_same() {
     let missing = output(&format!("{}; echo code $?", servers.run(&options, &["/absent"]).line()));
     assert!(missing.contains("cannot execute /absent") && missing.contains("code 127"), "{missing}");
     assert!(!servers.is_locked("test/tty"), "a command that was never executed keeps nothing");
-    let variables = output(&format!("env my.name=7 {}", servers.run(&options, &["env"]).line()));
-    assert!(variables.lines().any(|line| line.trim() == "my.name=7"), "{variables}");
+    // Shells set some of them, and others such as PWD.
+    let expected = ["A=", "IFS=/", "OLDPWD=/old", "PS4=x", "SHLVL=7", "my.name=7"];
+    let line = format!("env -i {} {}", expected.join(" "), servers.run(&options, &["/usr/bin/env"]).line());
+    let variables = output(&line);
+    let mut variables: Vec<&str> = variables.lines().filter(|line| !line.starts_with("REDISLEASE_")).collect();
+    variables.sort_unstable();
+    assert_eq!(variables, expected);
+    let text = "[ $WATCHDOG_PID = $$ ] && echo its own";
+    let line = format!("export WATCHDOG_PID=$$; exec {}", servers.run(&options, &["sh", "-c", text]).line());
+    assert_eq!(output(&line).trim(), "its own");
 }
