@@ -21,6 +21,10 @@ impl BootTime {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+    }
+
     /// The time from `earlier` to this; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

@@ -14,8 +14,8 @@ pub struct Schedule {
 }
 
 /// How long before the deadline the process group of the command is killed. The kernel kills the command with its parent, but not the
-/// rest of the group, and not a command that has another user or capabilities from its file.
-const KILL_BEFORE: u64 = 50;
+/// rest of the group, and not a command that has another user or capabilities from its file. No grace period is shorter.
+pub const KILL_BEFORE: Duration = Duration::from_millis(50);
 
 /// What the guard has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +37,14 @@ impl Schedule {
     /// When [`Self::time`] is called at the latest.
     pub fn next(&self) -> Option<BootTime> {
         match (self.stopping, self.killing) {
-            (false, _) => Some(self.stop_at()),
+            (false, _) => Some(self.deadlines.stop_at),
             (true, false) => Some(self.kill_group_at()),
             (true, true) => None,
         }
     }
 
-    /// The kernel ends the guard at the deadline, so with a short grace period the stop signal is sent earlier.
-    fn stop_at(&self) -> BootTime {
-        self.deadlines.stop_at.min(self.kill_group_at())
-    }
-
-    const fn kill_group_at(&self) -> BootTime {
-        BootTime(self.deadlines.kill_at.0.saturating_sub(KILL_BEFORE))
+    fn kill_group_at(&self) -> BootTime {
+        self.deadlines.kill_at.before(KILL_BEFORE)
     }
 
     /// The lock was renewed. A command that was asked to stop is not asked to go on, and no renewal shortens the time.
@@ -64,7 +59,7 @@ impl Schedule {
     /// The lock is lost. If it has not expired, its keys are gone or the machine stood still: another program can have the lock
     /// already, so the command gets no grace period.
     pub fn lost(&mut self, now: BootTime) -> Action {
-        let grace = if now < self.stop_at() { Duration::ZERO } else { self.grace };
+        let grace = if now < self.deadlines.stop_at { Duration::ZERO } else { self.grace };
         self.stop_within(now, grace)
     }
 
@@ -78,7 +73,7 @@ impl Schedule {
             return Action::Nothing;
         }
         self.stopping = true;
-        let grace = grace.max(Duration::from_millis(KILL_BEFORE));
+        let grace = grace.max(KILL_BEFORE);
         self.deadlines.kill_at = self.deadlines.kill_at.min(now.after(grace));
         Action::Stop(self.deadlines.kill_at)
     }
@@ -89,7 +84,7 @@ impl Schedule {
             self.killing = true;
             return Action::Kill;
         }
-        if now < self.stop_at() { Action::Nothing } else { self.stop(now) }
+        if now < self.deadlines.stop_at { Action::Nothing } else { self.stop(now) }
     }
 }
 
@@ -144,20 +139,11 @@ mod tests {
         assert_eq!(expired.time(BootTime(5000)), Action::Nothing);
     }
 
-    /// The kernel ends the guard at the deadline, and a command without a time to stop has no other moment.
+    /// The kernel ends the guard at the deadline: a timer in the past would end it first.
     #[test]
     fn without_a_grace_period_the_group_is_signalled_before_the_deadline() {
-        let at_once = Deadlines { stop_at: BootTime(100), kill_at: BootTime(100) };
-        let mut schedule = Schedule::new(at_once, Duration::ZERO);
-        assert_eq!((schedule.next(), schedule.time(BootTime(49))), (Some(BootTime(50)), Action::Nothing));
-        assert_eq!(schedule.time(BootTime(50)), Action::Stop(BootTime(100)));
-        assert_eq!((schedule.next(), schedule.time(BootTime(50))), (Some(BootTime(50)), Action::Kill));
-        let mut early = Schedule::new(at_once, Duration::ZERO);
-        assert_eq!(
-            early.stop(BootTime(10)),
-            Action::Stop(BootTime(60)),
-            "a timer in the past would end the guard first"
-        );
-        assert_eq!((early.next(), early.time(BootTime(10))), (Some(BootTime(10)), Action::Kill));
+        let mut schedule = Schedule::new(Deadlines { stop_at: BootTime(100), kill_at: BootTime(150) }, Duration::ZERO);
+        assert_eq!(schedule.stop(BootTime(10)), Action::Stop(BootTime(60)));
+        assert_eq!((schedule.next(), schedule.time(BootTime(10))), (Some(BootTime(10)), Action::Kill));
     }
 }

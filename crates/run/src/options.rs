@@ -9,6 +9,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use nix::sys::signal::Signal;
 
+use crate::deadline::KILL_BEFORE;
 use crate::isolation::Choice;
 use crate::servers::Servers;
 use crate::{duration, signals};
@@ -106,7 +107,7 @@ pub struct RunOptions {
     pub signal: Signal,
 
     /// The time from that signal to SIGKILL. It begins early enough that SIGKILL is sent 1 s before the lock expires
-    #[arg(long, env = "REDISLEASE_RUN_GRACE", value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    #[arg(long, env = "REDISLEASE_RUN_GRACE", value_name = "DURATION", default_value = "10s", value_parser = grace)]
     pub grace: Duration,
 
     /// A shell command that runs when the lock is acquired. The command starts when it has succeeded
@@ -171,6 +172,11 @@ fn lease(text: &str) -> Result<Lease, String> {
     }
 }
 
+/// Without a time to stop, the command would not be killed before its deadline.
+fn grace(text: &str) -> Result<Duration, String> {
+    Ok(duration::parse(text)?.max(KILL_BEFORE))
+}
+
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "it must be an IP address and a port, such as 127.0.0.1:4040".to_owned())
 }
@@ -199,6 +205,15 @@ impl std::fmt::Display for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Otherwise the deadline file and the HTTP server name a time to stop at which the command is dead.
+    #[test]
+    fn a_grace_period_is_not_shorter_than_the_time_between_stop_signal_and_sigkill() {
+        for (text, millis) in [("0", 50), ("49ms", 50), ("51ms", 51)] {
+            assert_eq!(grace(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        assert!(grace("5").is_err());
+    }
 
     #[test]
     fn a_lease_has_a_namespace_and_a_name() {
