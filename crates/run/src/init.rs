@@ -161,6 +161,8 @@ impl Init {
                             // It ended in this moment. Numbers are not used again so soon.
                             self.signal(Signal::SIGKILL);
                         }
+                        // Its number can belong to another process from now on.
+                        self.child = None;
                         return Ok(Some(end));
                     }
                     _ => {}
