@@ -110,12 +110,13 @@ impl Init {
         if !self.read_guard()? {
             return Ok(Some(Outcome::Failed("the guard process has ended".to_owned())));
         }
-        let stops = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM].map(|signal| signal as i32);
         let killed_by = match end {
-            Change::Killed(signal) if stops.contains(&i32::from(signal)) => Some(i32::from(signal)),
+            Change::Killed(signal) => {
+                Signal::try_from(i32::from(signal)).ok().filter(|signal| signals::ends_a_service(*signal))
+            }
             _ => None,
         };
-        if let Some(signal) = self.stopped_by.or(killed_by) {
+        if let Some(signal) = self.stopped_by.or(killed_by.map(|signal| signal as i32)) {
             let code = exit::of_signal(u8::try_from(signal).unwrap_or_default());
             let why = format!("the command did not start: signal {signal} has come while that of --on-acquire ran");
             return Ok(Some(Outcome::NotStarted { code, why }));

@@ -38,14 +38,7 @@ pub fn spawn(
     let child = command.process_group(0).stdin(Stdio::from(theirs.into_fd())).spawn()?;
     // In a namespace, the end of init ends all processes.
     let parent = if start.isolation.has_namespace() { None } else { i32::try_from(std::process::id()).ok() };
-    let launch = Launch {
-        parent,
-        run: (!is_hook).then_some(start.run),
-        foreground: start.foreground && !is_hook,
-        blocked: start.blocked.clone(),
-        nice: start.nice,
-    };
-    ours.send(&launch, stdin.map(std::os::fd::AsFd::as_fd))?;
+    ours.send(&Launch { start: start.clone(), is_hook, parent }, stdin.map(std::os::fd::AsFd::as_fd))?;
     Ok((child, ours))
 }
 
@@ -67,8 +60,8 @@ fn execute(init: &Channel, program: &OsString, arguments: &[OsString]) -> (u8, S
         Err(error) => return failed(error.to_string()),
     };
     let mut variables = shell::variables();
-    if let Some(run) = launch.run {
-        take_place_of(run, &mut variables);
+    if !launch.is_hook {
+        take_place_of(launch.start.run, &mut variables);
     }
     let error = Command::new(program).args(arguments).env_clear().envs(variables).exec();
     // As env(1).
@@ -101,15 +94,16 @@ fn prepare(init: &Channel) -> io::Result<Option<Launch>> {
         Some(stdin) => rustix::stdio::dup2_stdin(stdin)?,
         None => rustix::stdio::dup2_stdin(File::open("/dev/null")?)?,
     }
-    if launch.foreground
+    if launch.start.foreground
+        && !launch.is_hook
         && let Err(error) = terminal::take()
     {
         say(&format!("the command does not get the terminal: {error}"));
     }
-    signals::unblock_all_but(&launch.blocked)?;
+    signals::unblock_all_but(&launch.start.blocked)?;
     // A seccomp filter can forbid the call, and then the priority is still that of `run`.
-    if getpriority_process(None)? != launch.nice {
-        setpriority_process(None, launch.nice)?;
+    if getpriority_process(None)? != launch.start.nice {
+        setpriority_process(None, launch.start.nice)?;
     }
     Ok(Some(launch))
 }

@@ -47,6 +47,7 @@ mod timer;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+pub use exit::USAGE;
 pub use isolation::Choice as IsolationChoice;
 pub use options::{Lease, Mode, RunOptions};
 pub use servers::Servers;

@@ -40,10 +40,10 @@ pub enum Effect {
     Send(ToGuard),
     /// Kill what is left of the command, and report [`Event::NothingLeft`] or [`Event::SomethingLeft`].
     Clear,
-    /// Release the lock; `--hold-at-least` can keep it for longer.
-    Release,
-    /// Release the lock now: the command was never executed.
-    ReleaseUnused,
+    /// Release the lock: now if the command was never executed; otherwise `--hold-at-least` can keep it for longer.
+    Release {
+        is_used: bool,
+    },
     /// Leave the lock to its TTL.
     Abandon,
     RunLostHook,
@@ -135,7 +135,7 @@ impl Machine {
 
     fn waiting(&self, event: Event) -> (RunState, Vec<Effect>) {
         match event {
-            Event::Acquired => (RunState::Guarded(Term::default()), vec![self.start(0)]),
+            Event::Acquired => (RunState::Guarded(Term::default()), vec![Effect::StartGuard(self.isolation(0))]),
             Event::NotAcquired(NotAcquired { code, why, is_error, .. }) => {
                 (RunState::Done, vec![Effect::Say(why, is_error), Effect::Exit(code)])
             }
@@ -146,8 +146,8 @@ impl Machine {
         }
     }
 
-    fn start(&self, candidate: usize) -> Effect {
-        Effect::StartGuard(self.settings.isolations.get(candidate).copied().unwrap_or(Isolation::None))
+    fn isolation(&self, candidate: usize) -> Isolation {
+        self.settings.isolations.get(candidate).copied().unwrap_or(Isolation::None)
     }
 
     fn guarded(&self, mut term: Term, event: Event) -> (RunState, Vec<Effect>) {
@@ -176,8 +176,7 @@ impl Machine {
         match report {
             Report::Launching => {
                 term.is_started = true;
-                let isolation = self.settings.isolations.get(term.candidate).copied().unwrap_or(Isolation::None);
-                vec![Effect::Say(format!("isolation {}", isolation.describe()), false)]
+                vec![Effect::Say(format!("isolation {}", self.isolation(term.candidate).describe()), false)]
             }
             Report::Note(note) => vec![Effect::Say(note, false)],
             Report::Refused(why) => {
@@ -202,7 +201,7 @@ impl Machine {
             if next < self.settings.isolations.len() && !term.is_lost {
                 term.candidate = next;
                 let again = term.signals.iter().map(|signal| Effect::Send(ToGuard::Signal(*signal as i32)));
-                let effects = [self.start(next)].into_iter().chain(again).collect();
+                let effects = [Effect::StartGuard(self.isolation(next))].into_iter().chain(again).collect();
                 return (RunState::Guarded(term), effects);
             }
             let why = format!(
@@ -223,10 +222,9 @@ impl Machine {
         let mut effects = Vec::new();
         match event {
             // After a loss, this has an effect if the guard has noticed it before the library.
-            Event::NothingLeft if matches!(term.outcome, Some(Outcome::NotStarted { .. })) => {
-                effects.push(Effect::ReleaseUnused);
+            Event::NothingLeft => {
+                effects.push(Effect::Release { is_used: !matches!(term.outcome, Some(Outcome::NotStarted { .. })) });
             }
-            Event::NothingLeft => effects.push(Effect::Release),
             Event::SomethingLeft => {
                 let text =
                     "processes of the command are left and cannot be killed: the lock stays until its TTL has passed";

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use redislease_run::RunOptions;
+use redislease_run::{RunOptions, USAGE};
 
 #[derive(Debug, Parser)]
 #[command(name = "redislease-run", version, about, long_about = None)]
@@ -11,9 +11,6 @@ struct Cli {
     #[command(flatten)]
     options: RunOptions,
 }
-
-/// The exit code for wrong arguments: `EX_USAGE` of sysexits.h.
-const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     if let Some(code) = redislease_run::helper(std::env::args_os()) {

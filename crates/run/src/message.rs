@@ -22,7 +22,7 @@ pub enum ToGuard {
 /// How the command is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// The process ID of `run`.
+    /// The process ID of `run`, whose place the command takes.
     pub run: u32,
     pub isolation: Isolation,
     /// The signal that asks the command to stop.
@@ -31,7 +31,7 @@ pub struct Start {
     pub grace_ms: u64,
     /// A shell command that must succeed before the command starts.
     pub before: Option<String>,
-    /// The command becomes the foreground process group of the terminal.
+    /// The command becomes the foreground process group of the terminal; that of `--on-acquire` does not.
     pub foreground: bool,
     /// The signals that are blocked when the command starts, as `run` found them.
     pub blocked: Vec<i32>,
@@ -42,13 +42,11 @@ pub struct Start {
 /// From init to the process that becomes the command; it carries the standard input, if the command gets one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
+    pub start: Start,
+    /// Whether this is the command of `--on-acquire`.
+    pub is_hook: bool,
     /// The parent whose end ends the command, if that is not the end of a namespace.
     pub parent: Option<i32>,
-    /// The process ID of `run`, whose place the command takes. A hook does not.
-    pub run: Option<u32>,
-    pub foreground: bool,
-    pub blocked: Vec<i32>,
-    pub nice: i32,
 }
 
 /// From the guard to init.

@@ -50,8 +50,7 @@ impl Keeper {
                 self.take_terminal();
                 self.events.push_back(event);
             }
-            Effect::Release => self.release(true).await,
-            Effect::ReleaseUnused => self.release(false).await,
+            Effect::Release { is_used } => self.release(is_used).await,
             Effect::Abandon => {
                 self.renewals = None;
                 self.held = Held(None);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::clock::BootTime;
 
+const RELEASE: Effect = Effect::Release { is_used: true };
 const AUTO: &[Isolation] = &[Isolation::Pid, Isolation::PidInUser, Isolation::None];
 
 fn machine(is_service: bool, has_lost_hook: bool) -> Machine {
@@ -45,7 +46,7 @@ fn the_exit_code_is_that_of_the_command_and_the_lock_is_released_after_the_proof
         let mut machine = running(true, true);
         assert_eq!(effects(&mut machine, [end, guard]), [Effect::Clear], "no release before the proof");
         assert!(!machine.is_active());
-        assert_eq!(effects(&mut machine, [nothing]), [Effect::Release, Effect::Exit(code)]);
+        assert_eq!(effects(&mut machine, [nothing]), [RELEASE, Effect::Exit(code)]);
     }
 }
 
@@ -66,7 +67,7 @@ fn a_loss_stops_the_command_and_wins_over_its_exit_code() {
         let deadlines = Deadlines { stop_at: BootTime(1), kill_at: BootTime(2) };
         assert_eq!(machine.step(Event::Renewed(deadlines)), [], "a late renewal does not revive it");
         let done = effects(&mut machine, ended(outcome));
-        assert_eq!(done, [Effect::Clear, Effect::Release, Effect::Exit(exit::LOST)]);
+        assert_eq!(done, [Effect::Clear, RELEASE, Effect::Exit(exit::LOST)]);
     }
     // The guard has noticed it first, or the kernel.
     for event in [Event::Guard(Report::Stopping), Event::GuardEnded] {
@@ -92,7 +93,7 @@ fn a_loss_after_the_end_of_the_command_does_not_change_its_code() {
         &mut machine,
         [Event::Guard(Report::Ended(Outcome::Exited(0))), lost(), Event::GuardEnded, Event::NothingLeft],
     );
-    assert_eq!(done, [Effect::Clear, Effect::Release, Effect::Exit(0)]);
+    assert_eq!(done, [Effect::Clear, RELEASE, Effect::Exit(0)]);
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn a_service_waits_again_after_a_loss_but_not_beside_processes_that_are_left() {
             Effect::Clear,
             Effect::Abandon,
             Effect::Clear,
-            Effect::Release,
+            RELEASE,
             Effect::RunLostHook,
             Effect::Acquire
         ]
@@ -186,7 +187,7 @@ fn a_refused_isolation_is_followed_by_the_next_one_with_the_signals_so_far() {
         "no guard has passed it on"
     );
     let done = effects(&mut machine, refused().into_iter().chain([Event::NothingLeft]));
-    assert_eq!(done, [Effect::Clear, Effect::ReleaseUnused, Effect::Exit(exit::FAILED)]);
+    assert_eq!(done, [Effect::Clear, Effect::Release { is_used: false }, Effect::Exit(exit::FAILED)]);
 }
 
 #[test]
