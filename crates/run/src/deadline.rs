@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::{BootTime, Deadlines};
+use crate::message::ToGuard;
 
 /// When the guard sends the stop signal, and when the kernel kills.
 #[derive(Debug)]
@@ -47,8 +48,17 @@ impl Schedule {
         self.deadlines.kill_at.before(KILL_BEFORE)
     }
 
+    /// What a message of `run` asks for.
+    pub fn told(&mut self, message: &ToGuard, now: BootTime) -> Action {
+        match message {
+            ToGuard::Renewed(deadlines) => self.renewed(*deadlines),
+            ToGuard::Stop => self.lost(now),
+            ToGuard::Start(..) | ToGuard::Signal(_) => Action::Nothing,
+        }
+    }
+
     /// The lock was renewed. A command that was asked to stop is not asked to go on, and no renewal shortens the time.
-    pub fn renewed(&mut self, deadlines: Deadlines) -> Action {
+    fn renewed(&mut self, deadlines: Deadlines) -> Action {
         if self.stopping || deadlines.kill_at <= self.deadlines.kill_at {
             return Action::Nothing;
         }
@@ -58,7 +68,7 @@ impl Schedule {
 
     /// The lock is lost. If it has not expired, its keys are gone or the machine stood still: another program can have the lock
     /// already, so the command gets no grace period.
-    pub fn lost(&mut self, now: BootTime) -> Action {
+    fn lost(&mut self, now: BootTime) -> Action {
         let grace = if now < self.deadlines.stop_at { Duration::ZERO } else { self.grace };
         self.stop_within(now, grace)
     }
@@ -101,7 +111,7 @@ mod tests {
     #[test]
     fn a_renewal_moves_both_deadlines_and_never_back() {
         let mut schedule = Schedule::new(until(100), GRACE);
-        assert_eq!(schedule.renewed(until(150)), Action::Arm(BootTime(250)));
+        assert_eq!(schedule.told(&ToGuard::Renewed(until(150)), BootTime(0)), Action::Arm(BootTime(250)));
         assert_eq!(schedule.renewed(until(120)), Action::Nothing);
         assert_eq!(schedule.next(), Some(BootTime(150)));
         assert_eq!(schedule.time(BootTime(149)), Action::Nothing);
@@ -132,10 +142,10 @@ mod tests {
         let grace = Duration::from_secs(5);
         let until = Deadlines { stop_at: BootTime(5000), kill_at: BootTime(10_000) };
         let mut early = Schedule::new(until, grace);
-        assert_eq!(early.lost(BootTime(4999)), Action::Stop(BootTime(5049)));
+        assert_eq!(early.told(&ToGuard::Stop, BootTime(4999)), Action::Stop(BootTime(5049)));
         assert_eq!((early.next(), early.time(BootTime(4999))), (Some(BootTime(4999)), Action::Kill));
         let mut expired = Schedule::new(until, grace);
-        assert_eq!(expired.lost(BootTime(5000)), Action::Stop(BootTime(10_000)));
+        assert_eq!(expired.told(&ToGuard::Stop, BootTime(5000)), Action::Stop(BootTime(10_000)));
         assert_eq!(expired.time(BootTime(5000)), Action::Nothing);
     }
 

@@ -183,13 +183,11 @@ impl Guard {
     fn read_keeper(&mut self) -> io::Result<()> {
         while self.is_kept {
             let action = match self.keeper.receive(false) {
-                Ok(Some(Received { message: ToGuard::Renewed(deadlines), .. })) => self.schedule.renewed(deadlines),
                 Ok(Some(Received { message: ToGuard::Signal(signal), .. })) => {
                     self.signal(signal, Signal::try_from(signal).is_ok_and(signals::ends_a_service));
                     Action::Nothing
                 }
-                Ok(Some(Received { message: ToGuard::Stop, .. })) => self.schedule.lost(BootTime::now()),
-                Ok(Some(Received { message: ToGuard::Start(..), .. })) => Action::Nothing,
+                Ok(Some(Received { message, .. })) => self.schedule.told(&message, BootTime::now()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Nobody renews the lock any more.
                 Ok(None) | Err(_) => {

@@ -15,7 +15,7 @@ pub enum ToGuard {
     Renewed(Deadlines),
     /// A signal for the command.
     Signal(i32),
-    /// The lock is lost: stop the command, see [`Schedule::lost`](crate::deadline::Schedule::lost).
+    /// The lock is lost: stop the command, see [`Schedule::told`](crate::deadline::Schedule::told).
     Stop,
 }
 
