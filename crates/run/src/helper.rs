@@ -36,7 +36,8 @@ pub fn problem(error: &io::Error) -> String {
 }
 
 /// Lets the new process inherit the signals of this one. The function `posix_spawn` of glibc makes it ignore the signals 32 and 33; with
-/// a group, which is that of this process, the standard library does not use that function. A seccomp filter can forbid to set a group.
+/// a group, which is that of this process, the standard library does not use that function. A seccomp filter can forbid to set a group:
+/// under one, the signals are ignored.
 pub fn keep_signals(command: &mut Command) {
     if getgid() == getegid() && !is_filtered(&own_status()) {
         command.gid(getgid().as_raw());
