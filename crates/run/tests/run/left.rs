@@ -64,6 +64,9 @@ fn a_command_that_has_ended_beside_a_process_that_does_not_end_gives_its_code_an
         let mut tracer = Running::of(tracer);
         let mut line = String::new();
         BufReader::new(tracer.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line.is_empty() && !geteuid().is_root() {
+            return redislease_lab::skipped("a process that is traced: this user may trace only below itself");
+        }
         assert_eq!(line, "1\n", "the process is not traced");
         fs::write(&go, "").unwrap();
         let code = run.wait().code();
