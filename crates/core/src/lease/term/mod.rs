@@ -212,7 +212,10 @@ impl Term {
             None => self.next_round_at.max(context.held_until),
         };
         let adoption = match self.phase {
-            Phase::Adopting { unconfirmed_at, overdue: false, .. } => Some(unconfirmed_at),
+            Phase::Adopting { unconfirmed_at, overdue: false, .. } => {
+                // A jump shortly before the end leaves that end.
+                Some(self.lost_at(config).map_or(unconfirmed_at, |at| at.min(unconfirmed_at)))
+            }
             Phase::Adopting { .. } | Phase::Publishing | Phase::Held => self.lost_at(config),
         };
         let stop_at = self.view.stop_at.filter(|_| !breaks!(context.rules, NoLocalDeadline));

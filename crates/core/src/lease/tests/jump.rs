@@ -53,6 +53,21 @@ fn a_term_that_no_majority_confirms_ends_when_it_would_have_ended_without_the_ju
     assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
 }
 
+/// The rounds are farther apart than a wake may be late.
+#[test]
+fn a_jump_in_the_last_seconds_of_a_term_postpones_its_end_no_more_than_an_earlier_one() {
+    for before in (1..5000).step_by(7) {
+        let (mut scenario, _) = Scenario::holding();
+        let stop_at = scenario.term().and_then(|term| term.stop_at).expect("it is held");
+        scenario.links = [Link::Up, Link::Down, Link::Down];
+        scenario.pass_to(stop_at.0 - before);
+        scenario.give(Input::ClockJumped);
+        // It is woken only when it has asked for that.
+        scenario.pass_to(stop_at.0 + 2000);
+        assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed), "{before}");
+    }
+}
+
 #[test]
 fn a_term_that_is_overrun_stays_so() {
     let (mut scenario, _) = Scenario::holding();
