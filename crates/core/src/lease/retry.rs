@@ -57,7 +57,9 @@ impl Retry {
         }
         self.tries = self.tries.saturating_add(1);
         if backoff.exhausted(self.tries) {
-            return self.reset(last_end.map_or(now + config.ttl, |end| end.max(now) + entropy.up_to(backoff.min)));
+            // One node alone may have shown it, and not every key is one of ours.
+            let end = last_end.map_or(now + config.ttl, |end| end.max(now) + entropy.up_to(backoff.min));
+            return self.reset(end.min(now + config.ttl));
         }
         let delay =
             if split { entropy.up_to(backoff.delay(self.tries)) } else { backoff.jittered(self.tries, entropy) };

@@ -279,6 +279,18 @@ fn without_a_delay_the_next_attempt_waits_until_the_keys_that_were_shown_end() {
 }
 
 #[test]
+fn without_a_delay_the_next_attempt_waits_at_most_one_lease_for_the_key_that_one_node_shows() {
+    let mut scenario = Scenario::new();
+    scenario.restart(Config { backoff: Backoff::one_attempt(100), ..config() });
+    scenario.links = [Link::Up, Link::Away, Link::Up];
+    scenario.another_holds(2, 77, 57_000);
+    scenario.execute(2, Op::Seal { attempt: Attempt(77) }, Time(u64::MAX));
+    scenario.want();
+    let wait = scenario.lease.view().retry_at.unwrap().since(Time(scenario.now));
+    assert!(wait.0 > 0 && wait.0 <= TTL, "{wait:?}");
+}
+
+#[test]
 fn bursts_end_at_the_limit_and_begin_again_after_one_lease() {
     let mut scenario = Scenario::new();
     let backoff = Backoff { limit: Some(2), ..config().backoff };
