@@ -82,6 +82,8 @@ pub struct Admission {
     /// It outlives a connection: the same ticket seen again proves that nothing was lost in between.
     wait: Option<Wait>,
     clock: Clock,
+    /// When the clock of the node was last known to have stepped.
+    stepped_at: Time,
     /// Observes and admits without an answer. Only the answer to the last one is the present marker.
     outstanding: u8,
     seeding: Option<Seeding>,
@@ -102,6 +104,7 @@ impl Admission {
             standing: Standing::Offline,
             wait: None,
             clock: Clock::Steady,
+            stepped_at: Time(0),
             outstanding: 0,
             seeding: None,
             look_again: Time(0),
@@ -144,6 +147,10 @@ impl Admission {
             Input::Connected(run_id) => {
                 self.run_id = Some(run_id);
                 self.outstanding = 0;
+                // All keys from before the step have ended, and this process has counted no vote of the node since.
+                if matches!(self.clock, Clock::Stepped(_)) && now >= self.stepped_at + self.config.quarantine() {
+                    self.clock = Clock::Steady;
+                }
                 self.observe();
             }
             Input::Disconnected => {
@@ -171,6 +178,7 @@ impl Admission {
                 }
             }
             Input::Stepped => {
+                self.stepped_at = now;
                 let seen = match core::mem::replace(&mut self.clock, Clock::Steady) {
                     Clock::Doubted(seen) | Clock::Stepped(seen) => seen,
                     Clock::Steady => None,

@@ -170,6 +170,21 @@ fn doubted(mutant: Option<Mutant>) -> Scenario {
     scenario
 }
 
+/// Otherwise the node would lose its vote for everybody once more.
+#[test]
+fn a_marker_that_is_seen_after_the_wait_for_a_step_is_kept() {
+    for (later, replaced) in [(QUARANTINE - 1, Some(admitted("r1"))), (QUARANTINE, None)] {
+        let mut scenario = Scenario::observed(None, admitted("r1"));
+        scenario.at(500, Input::Doubted);
+        scenario.at(501, Input::Observed(admitted("r1")));
+        scenario.at(510, Input::Disconnected);
+        scenario.at(520, Input::Stepped);
+        // Another process saw the step, and its wait is over.
+        let effects = scenario.connect(520 + later, "r1");
+        assert!(effects.contains(&observe(replaced)), "{effects:?}");
+    }
+}
+
 #[test]
 fn a_doubt_takes_the_vote_until_the_clock_is_known_to_be_steady() {
     let mut scenario = doubted(None);
