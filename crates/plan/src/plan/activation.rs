@@ -15,7 +15,7 @@ use std::sync::Arc;
 use redislease_core::op::Token;
 
 use super::desired_role::DesiredRole;
-use super::{Allowed, Facts, PodChange, PodKnowledge};
+use super::{Allowed, Facts, PodChange, PodKnowledge, Priority};
 use crate::api::conditions::LeaseReady;
 use crate::api::names::{self, PodRole};
 use crate::api::validated::ClusterActivation;
@@ -71,6 +71,15 @@ impl Activator {
     /// Whether only the elected pod starts.
     pub const fn starts_pods(&self) -> bool {
         matches!(self, Self::Gate { .. })
+    }
+
+    /// How urgent the label `standby` is, on a pod that may be labelled `active`. The deletion of a pod that runs follows its label.
+    pub fn standby_priority(&self, pod: &PodFacts, may_be_active: bool) -> Priority {
+        match self.starts_pods() || may_be_active {
+            _ if self.may_run(pod) => Priority::End,
+            true => Priority::Active,
+            false => Priority::Standby,
+        }
     }
 
     /// Whether the pod was started for a term and nothing ends it yet.

@@ -291,13 +291,7 @@ impl Roles {
             if is_left || writer.must_verify(entitlement, pod.object(), out) {
                 continue;
             }
-            let is_urgent = activator.starts_pods() || writer.may_be_active(pod.object());
-            // The deletion of a pod that runs follows its label.
-            let priority = match is_urgent {
-                _ if activator.may_run(&pod) => Priority::End,
-                true => Priority::Active,
-                false => Priority::Standby,
-            };
+            let priority = activator.standby_priority(&pod, writer.may_be_active(pod.object()));
             writer.write(now, pod.object(), desired, priority, None, out);
         }
         for (pod, desired) in grants {
