@@ -311,8 +311,7 @@ const FAMILIES: [Family; 10] = [
     ),
     gauge(
         "redislease_lease_held",
-        "1 while a pod of this cluster holds the lease, or one of another cluster does and Ready is True here; a lease that \
-         is suspended here is not Ready.",
+        "1 while a pod of this cluster holds the lease, or one of another cluster does and the lease is not suspended here.",
         |record, lines| lines.line("", u8::from(locked(&record.status).held)),
     ),
     gauge("redislease_lease_holder_info", "Always 1; the labels are the holder in status.", |record, lines| {

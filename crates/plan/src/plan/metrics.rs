@@ -50,10 +50,14 @@ fn shown(lease: &RedisLease, composed: &Composed, waiting: bool) -> Shown {
     let stored = lease.status.as_ref().unwrap_or(&none);
     let status = if composed.began { stored } else { &composed.status };
     let active = !composed.began && status.says(ConditionType::Active, ConditionStatus::True);
+    // A workload that runs on without the lease, and a cluster that could not take over, are not Ready: the alert for that counts leases
+    // that are held.
+    let is_held_elsewhere =
+        status.says(ConditionType::Ready, ConditionStatus::True) || (status.says_held_by_peer() && !lease.spec.suspend);
     let holder = status.holder.as_ref().filter(|_| !composed.began);
     Shown {
         active,
-        held: active || (!composed.began && status.says(ConditionType::Ready, ConditionStatus::True)),
+        held: active || (!composed.began && is_held_elsewhere),
         waiting,
         holder: holder
             .map(|holder| [holder.cluster.clone(), holder.pod.clone(), holder.node.clone().unwrap_or_default()]),

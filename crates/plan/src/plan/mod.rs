@@ -38,6 +38,7 @@ mod entitlement;
 mod event;
 mod facts;
 mod fair_queue;
+mod gap;
 pub mod guard;
 mod handover;
 mod holder;

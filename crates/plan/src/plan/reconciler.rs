@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use redislease_core::lease::{Standing, TermId, View};
-use redislease_core::time::{Millis, Time};
+use redislease_core::lease::{TermId, View};
+use redislease_core::time::Time;
 
 use super::authority_changes::AuthorityChanges;
 use super::block::Block;
 use super::contend::Contention;
 use super::context::Context;
+use super::gap::Gap;
 use super::handover::Handovers;
 use super::holder::{HolderReads, holder_pod, never_started, revoked};
 use super::inputs::{Inputs, Objections, Turn};
@@ -26,10 +27,10 @@ use super::{
 };
 use crate::api::conditions::LeaseReady;
 use crate::api::lease_status::QuorumIdentity;
-use crate::api::validated::{Candidates, Readiness};
+use crate::api::validated::Readiness;
 use crate::api::{RedisLease, RedisLeaseStatus, ValidLease};
-use crate::election::{Electorate, EndCause, Situation, Step, decide, takeover};
-use crate::status::{self, Composed, Obstacle, QuorumOutlook, TermEnd, compose};
+use crate::election::{EndCause, Situation, Step, decide, takeover};
+use crate::status::{self, Composed, Obstacle, QuorumOutlook, compose};
 
 /// One lease of this cluster, identified by the resource's UID: a resource that was created again is another lease.
 #[derive(Clone, Debug)]
@@ -47,10 +48,7 @@ pub struct Reconciler {
     roles: Roles,
     /// Whether the spec that the last turn used makes a workload the only candidate.
     is_for_workload: bool,
-    /// Since when no pod has held the lease.
-    pub(super) unheld_since: Option<Time>,
-    /// Whether this process has looked at that since it may decide.
-    has_measured: bool,
+    pub(super) gap: Gap,
     /// The resource is deleted, and this process must not remove the labels before it decides again.
     clears_later: bool,
     out: Effects,
@@ -73,8 +71,7 @@ impl Machine for Reconciler {
             status: Publisher::default(),
             metrics: Metrics::default(),
             is_for_workload: false,
-            unheld_since: None,
-            has_measured: false,
+            gap: Gap::default(),
             clears_later: false,
             out: Output::new(),
         }
@@ -185,7 +182,7 @@ impl Reconciler {
         }
         self.keeper.sync(&turn, &mut self.out);
         self.decide(&turn);
-        self.measure_gap(&turn);
+        self.gap.measure(&turn, self.keeper.link(), self.handover.obstacle().is_some());
         // A view that is older than the last command must not be written to the status.
         if !self.keeper.is_behind() {
             self.show(&turn);
@@ -199,9 +196,9 @@ impl Reconciler {
     fn show(&mut self, turn: &Turn<'_>) {
         self.roles.review_start(turn, &mut self.out);
         let composed = self.compose(turn);
-        self.metrics.count(turn.lease, &composed, self.unheld_since.is_some(), &mut self.out);
+        self.metrics.count(turn.lease, &composed, self.gap.since().is_some(), &mut self.out);
         let (keeper, contention) = (&self.keeper, &self.contention);
-        let context = Context { turn, keeper, contention, unheld_since: self.unheld_since };
+        let context = Context { turn, keeper, contention, unheld_since: self.gap.since() };
         self.status.write(&context, composed, &mut self.out);
         self.roles.assign(&context, &self.status, &mut self.out);
     }
@@ -209,7 +206,7 @@ impl Reconciler {
     /// This process could not decide for a while: what it knows about pods and about the time without a holder may be outdated.
     fn authority_lost(&mut self) {
         self.roles.authority_lost();
-        (self.unheld_since, self.has_measured) = (None, false);
+        self.gap = Gap::default();
         self.metrics.forget();
     }
 
@@ -221,7 +218,7 @@ impl Reconciler {
         self.holder = HolderReads::default();
         self.handover = Handovers::default();
         self.block = Block::default();
-        (self.unheld_since, self.has_measured) = (None, false);
+        self.gap = Gap::default();
         self.metrics.forget();
         self.status.forget(&mut self.out);
         self.roles.forget(&mut self.out);
@@ -352,30 +349,6 @@ impl Reconciler {
         }
     }
 
-    /// How long no pod has held the lease. A term of another cluster, a lease without a desired holder, and an unknown
-    /// state do not count.
-    fn measure_gap(&mut self, turn: &Turn<'_>) {
-        let Turn { now, lease, .. } = turn;
-        let standing = self.keeper.standing();
-        let held = matches!(standing, Some(Standing::Held(_) | Standing::Adopting(_) | Standing::Uncertain(_)));
-        let elsewhere = lease.status.as_ref().is_some_and(RedisLeaseStatus::says_held_by_peer);
-        let yields = self.handover.obstacle().is_some();
-        let unwanted = lease.spec.suspend || turn.is_deleting();
-        let no_gap = held || elsewhere || unwanted || yields || is_between_runs(turn);
-        let begin = || if self.has_measured { *now } else { Self::begin_of_gap(turn) };
-        self.unheld_since = if no_gap { None } else { Some(self.unheld_since.unwrap_or_else(begin)) };
-        self.has_measured = true;
-    }
-
-    /// When the last term was lost, if another process, or this one before it lost the right to decide, has seen that.
-    fn begin_of_gap(turn: &Turn<'_>) -> Time {
-        let newest = turn.lease.status.as_ref().and_then(|status| status.history.first());
-        let lost = newest.filter(|past| TermEnd::from_word(&past.reason).is_some_and(TermEnd::is_loss));
-        let since =
-            lost.and_then(|past| u64::try_from(turn.facts.wall.duration_since(past.end_time.0).as_millis()).ok());
-        turn.now - Millis(since.unwrap_or(0))
-    }
-
     fn compose(&self, turn: &Turn<'_>) -> Composed {
         let Turn { now, identity, lease, facts, spec, inputs } = turn;
         let none = RedisLeaseStatus::default();
@@ -411,7 +384,7 @@ impl Reconciler {
                 .and_then(|link| link.quorum.as_ref())
                 .map(|quorum| QuorumIdentity { name: quorum.name.clone(), fingerprint: quorum.fingerprint.clone() }),
             is_quorum_unused: is_quorum_unused(&facts.quorum, link),
-            leaderless: self.unheld_since.map(|since| now.since(since).into()),
+            leaderless: self.gap.since().map(|since| now.since(since).into()),
             takeover_risk: takeover_risk.as_deref(),
             stop_risk: stop_risk(facts),
             start: self.roles.start_waits(),
@@ -433,17 +406,4 @@ fn is_quorum_unused(quorum: &QuorumFacts, link: Option<&KeeperLink>) -> bool {
 fn is_adoptable(lease: &RedisLease, link: Option<&KeeperLink>) -> bool {
     let is_known = |attempt| link.is_some_and(|link| link.knows(attempt));
     Recorded::of(lease).is_some_and(|recorded| recorded.active && !is_known(recorded.attempt))
-}
-
-/// Whether the workload is a Job or a CronJob of which no pod is known to run, and nothing else prevents a term.
-fn is_between_runs(turn: &Turn<'_>) -> bool {
-    let Turn { inputs, facts, spec, .. } = turn;
-    if inputs.obstacle.is_some() {
-        return false;
-    }
-    let candidates = spec.map(|spec| &spec.candidates);
-    let ends = matches!(candidates, Some(Candidates::Workload(workload)) if workload.kind.runs_to_completion());
-    let has_ended =
-        |electorate: &Electorate| electorate.workload().is_none() && electorate.pods().all(|pod| pod.finished);
-    ends && facts.electorate().is_none_or(|electorate| has_ended(electorate))
 }

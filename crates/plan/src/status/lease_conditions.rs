@@ -199,6 +199,8 @@ impl LeaseConditions<'_> {
             (ConditionType::Ready, NoticeReason::NoCandidate),
             (ConditionType::Ready, NoticeReason::InvalidReference),
             (ConditionType::Ready, NoticeReason::InvalidSpec),
+            (ConditionType::Ready, NoticeReason::ActivationNotAllowed),
+            (ConditionType::Ready, NoticeReason::NotPermitted),
             (ConditionType::Ready, NoticeReason::KeyHeldByOtherLease),
             (ConditionType::QuorumHealthy, NoticeReason::ClusterNameConflict),
         ];

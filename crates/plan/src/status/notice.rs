@@ -67,6 +67,10 @@ notices! {
     InvalidReference => Warning,
     /// The spec has values that do not work, or the status has a fencing token that no Redis node gave.
     InvalidSpec => Warning,
+    /// The operator runs without the flag that the activation of the spec needs.
+    ActivationNotAllowed => Warning,
+    /// The workload does not name this lease, or its annotations say something else than the spec, or a stop would delete its volumes.
+    NotPermitted => Warning,
     /// Another lease of this cluster holds a key, or a program that uses `redislease run` or the library.
     KeyHeldByOtherLease => Warning,
     /// Another cluster on the quorum has the same cluster name.

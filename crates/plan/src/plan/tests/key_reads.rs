@@ -3,6 +3,7 @@
 use redislease_core::op::{Stage, Stored};
 
 use super::*;
+use crate::api::conditions::LeaseReady;
 
 /// The keys were read: a pod of this cluster holds them, or nobody does.
 fn read(holder: Option<&str>) -> View {
@@ -87,6 +88,34 @@ fn the_time_without_a_holder_follows_what_was_read() {
     }
 }
 
+/// It is not Ready here, and an alert tells so of leases that are held.
+#[test]
+fn the_lease_of_another_cluster_counts_as_held_unless_it_is_suspended_here() {
+    for suspended in [false, true] {
+        let mut story = Story::without_candidates();
+        story.write();
+        if suspended {
+            story.store(&json!({"suspend": true}), &story.status_value());
+            story.turn();
+            story.write();
+        }
+        story.view(read(Some("there")));
+        let mut held = story.is_held();
+        story.write();
+        held = story.is_held().or(held);
+        if !suspended {
+            let why = (LeaseReady::InvalidReference, "its secret is gone".into());
+            Arc::make_mut(&mut story.facts.quorum).obstacle = Some(why);
+            story.turn();
+            held = story.is_held().or(held);
+        }
+        let shown = [ConditionType::Ready, ConditionType::Active].map(|type_| story.shown(type_).reason);
+        let ready = if suspended { "Suspended" } else { "InvalidReference" };
+        assert_eq!(shown, [ready, "HeldByPeerCluster"]);
+        assert_eq!(held.unwrap_or(false), !suspended, "an update tells of changes");
+    }
+}
+
 /// Without an answer of the keys, what the status says about them is the best that is known, until nothing will read them.
 #[test]
 fn the_status_says_that_another_cluster_holds_the_lease_only_while_the_keys_will_be_read() {
@@ -100,4 +129,7 @@ fn the_status_says_that_another_cluster_holds_the_lease_only_while_the_keys_will
     story.facts.quorum = Arc::new(QuorumFacts { open: None, ..quorum(1, "f00d") });
     story.turn();
     assert!(!is_held_by_peer(&story), "{:?}", story.effects);
+    story.write();
+    story.pass(60_000);
+    assert_eq!(story.is_unheld(), None, "nothing shows that the other cluster has lost it: {:?}", story.effects);
 }

@@ -74,6 +74,15 @@ impl Story {
         self.effects.iter().rev().find_map(of)
     }
 
+    /// Whether the metrics show the lease as held, if the last turn updates them.
+    pub fn is_held(&self) -> Option<bool> {
+        let of = |effect: &Effect| match effect {
+            Effect::Measure(Measure::Shown(shown)) => Some(shown.held),
+            _ => None,
+        };
+        self.effects.iter().rev().find_map(of)
+    }
+
     pub fn ends_a_term(&self) -> bool {
         self.commands().iter().any(|command| matches!(command, Command::End { .. }))
     }

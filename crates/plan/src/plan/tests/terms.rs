@@ -189,7 +189,7 @@ fn a_lease_that_is_being_deleted_says_that_no_pod_is_elected() {
     let says = "No pod of this cluster holds the lease, and none is elected: the RedisLease is being deleted. It stays until its \
                 metadata.finalizers are removed.";
     assert_eq!(ready.message, says);
-    assert_eq!(story.reconciler.unheld_since, None, "no pod is wanted");
+    assert_eq!(story.reconciler.gap.since(), None, "no pod is wanted");
 }
 
 #[test]
@@ -230,16 +230,16 @@ fn a_lease_of_a_cron_job_waits_for_a_holder_only_while_a_pod_runs() {
     for (pods, waits) in [(vec![], false), (vec![finished.clone()], false), (vec![finished, pod("now")], true)] {
         story.candidates(&pods);
         story.turn();
-        assert_eq!(story.reconciler.unheld_since.is_some(), waits, "{pods:?}");
+        assert_eq!(story.reconciler.gap.since().is_some(), waits, "{pods:?}");
     }
     story.candidates(&[]);
     let obstacle = (LeaseReady::InvalidReference, "there is no RedisQuorum default".to_owned());
     story.facts.quorum = Arc::new(QuorumFacts { open: None, obstacle: Some(obstacle), ..quorum(1, "f00d") });
     story.turn();
-    assert!(story.reconciler.unheld_since.is_some(), "without a quorum no run could have a holder");
+    assert!(story.reconciler.gap.since().is_some(), "without a quorum no run could have a holder");
 
     let story = Story::without_candidates();
-    assert!(story.reconciler.unheld_since.is_some(), "a Deployment should always have a pod");
+    assert!(story.reconciler.gap.since().is_some(), "a Deployment should always have a pod");
 }
 
 /// In kuberhealthy a process that has lost its lock never contends again (kuberhealthy#1533).

@@ -83,9 +83,12 @@ fn what_is_wrong_with_the_workload_is_shown_until_it_is_read_again() {
 fn each_obstacle_message_has_one_event() {
     let mut scenario = Scenario::new();
     scenario.view = None;
-    for (reason, event) in
-        [(LeaseReady::InvalidSpec, "InvalidSpec"), (LeaseReady::InvalidReference, "InvalidReference")]
-    {
+    for (reason, event) in [
+        (LeaseReady::InvalidSpec, "InvalidSpec"),
+        (LeaseReady::InvalidReference, "InvalidReference"),
+        (LeaseReady::ActivationNotAllowed, "ActivationNotAllowed"),
+        (LeaseReady::NotPermitted, "NotPermitted"),
+    ] {
         for message in ["One thing.", "Another thing."] {
             scenario.obstacle = Some((reason, message.into()));
             assert_eq!(events(&scenario.step()), [format!("Warning {event} [] {message}")]);
