@@ -35,6 +35,10 @@ const REFUSED: &[(&[&str], &[&str])] = &[
     // The kubelet would reach no probe.
     (&["--set=metrics.listenAddress=127.0.0.1"], &["/metrics/listenAddress", "'not' failed"]),
     (&["--set=metrics.listenAddress=[::1]"], &["/metrics/listenAddress", "'not' failed"]),
+    // The critical alerts use rate(...[3m]), which sees nothing with less than two scrapes.
+    (&["--set=metrics.serviceMonitor.interval=2m"], &["/metrics/serviceMonitor/interval", "does not match pattern"]),
+    (&["--set=metrics.podMonitor.interval=61s"], &["/metrics/podMonitor/interval", "does not match pattern"]),
+    (&["--set=metrics.podMonitor.interval=0s"], &["/metrics/podMonitor/interval", "does not match pattern"]),
     (&["--set=watchNamespaces={shop,shop}"], &["/watchNamespaces", "items at 0 and 1 are equal"]),
     (&["--set=watchNamespaces={Shop}"], &["/watchNamespaces/0", "does not match pattern"]),
     (&["--set=tolerations[0].efect=NoExecute"], &["/tolerations/0", "'efect' not allowed"]),
@@ -138,6 +142,10 @@ fn wrong_values_are_refused_with_the_reason() -> Result<()> {
         for part in *parts {
             assert!(refused.contains(part), "{args:?}: {part:?} is not in\n{refused}");
         }
+    }
+    // The longest interval that the alerts allow.
+    for interval in ["", "1s", "59s", "60s", "1m"] {
+        helm.template(&[&format!("--set=metrics.podMonitor.enabled=true,metrics.podMonitor.interval={interval}")])?;
     }
     Ok(())
 }
