@@ -128,6 +128,13 @@ const REFUSED: &[(&[&str], &[&str])] = &[
         &["--set=metrics.serviceMonitor.enabled=true,metrics.service.enabled=false"],
         &["metrics.serviceMonitor needs metrics.service.enabled"],
     ),
+    // Names of Services begin with it.
+    (&["--set=fullnameOverride=1leases"], &["/fullnameOverride", "does not match pattern"]),
+    (
+        &["--set=quorums[0].name=q,quorums[0].nodes[0].name=a,quorums[0].nodes[0].address=redis-a:70000"],
+        &["/quorums/0/nodes/0/address", "does not match pattern"],
+    ),
+    (&["--set=metrics.listenAddress=999.1.1.1"], &["/metrics/listenAddress", "does not match pattern"]),
     (
         &["--kube-version=1.30.9"],
         &["chart requires kubeVersion: >=1.31.0-0 which is incompatible with Kubernetes v1.30.9"],
@@ -146,6 +153,19 @@ fn wrong_values_are_refused_with_the_reason() -> Result<()> {
     // The longest interval that the alerts allow.
     for interval in ["", "1s", "59s", "60s", "1m"] {
         helm.template(&[&format!("--set=metrics.podMonitor.enabled=true,metrics.podMonitor.interval={interval}")])?;
+    }
+    Ok(())
+}
+
+/// Helm lets the name of a release have dots and begin with a digit. The name of a Service can do neither.
+#[test]
+fn release_names_that_begin_no_name_of_a_service_are_refused() -> Result<()> {
+    let (helm, chart) = (Helm::new()?, Helm::chart());
+    for (release, name) in [("1st", "1st-redislease"), ("redislease.shop", "redislease.shop")] {
+        let refused = helm.run(&["template", release, &chart]).expect_err(&format!("{release} is refused")).to_string();
+        let reason = format!("no name of a Service can begin with {name:?}: set fullnameOverride");
+        assert!(refused.contains(&reason), "{refused}");
+        helm.run(&["template", release, &chart, "--set=fullnameOverride=leases"])?;
     }
     Ok(())
 }

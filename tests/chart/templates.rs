@@ -107,7 +107,8 @@ fn names_that_look_like_numbers_stay_texts() -> Result<()> {
     let names = "watchNamespaces={1001},cluster.name=1002,imagePullSecrets={1003},serviceAccount.name=1004,\
         priorityClassName=1005,nameOverride=1006,quorums[0].name=1007,quorums[0].existingSecret=1008,\
         quorums[0].tls.existingSecret=1009,quorums[0].keyPrefix=1010,quorums[0].nodes[0].name=1011,\
-        quorums[0].nodes[0].zone=1012,quorums[0].nodes[0].address=1013:6379,rbac.secretNames={1008,1009}";
+        quorums[0].nodes[0].zone=1012,quorums[0].nodes[0].address=1013:6379,rbac.secretNames={1008,1009},\
+        fullnameOverride=leases";
     let switches = "quorums[0].allowSingleNode=true,devRedis.enabled=true,metrics.serviceMonitor.enabled=true,\
         networkPolicy.enabled=true,metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true";
     let (chart, namespace) = (Helm::chart(), "--namespace=1014");

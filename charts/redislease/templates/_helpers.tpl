@@ -77,6 +77,10 @@ app.kubernetes.io/part-of: redislease
 
 {{/* What the schema of the values cannot check, because it concerns several values. */}}
 {{- define "redislease.validate" -}}
+{{- $fullname := include "redislease.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) -}}
+{{- fail (printf "no name of a Service can begin with %q: set fullnameOverride to lower case letters, digits and \"-\", with a letter first." $fullname) -}}
+{{- end -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.name is required if serviceAccount.create is false: name the ServiceAccount of the operator." -}}
 {{- end -}}
