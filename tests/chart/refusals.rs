@@ -29,6 +29,19 @@ const REFUSED: &[(&[&str], &[&str])] = &[
     // The chart sets them itself, and the selector of the Deployment needs them.
     (&["--set=commonLabels.app\\.kubernetes\\.io/part-of=platform"], &["/commonLabels", "app.kubernetes.io/part-of"]),
     (&["--set=podLabels.app\\.kubernetes\\.io/name=other"], &["/podLabels", "app.kubernetes.io/name"]),
+    (
+        &["--set=podAnnotations.kubectl\\.kubernetes\\.io/default-container=other"],
+        &["/podAnnotations", "kubectl.kubernetes.io/default-container"],
+    ),
+    (
+        &["--set=metrics.podMonitor.additionalLabels.app\\.kubernetes\\.io/name=other"],
+        &["/metrics/podMonitor/additionalLabels", "app.kubernetes.io/name"],
+    ),
+    (
+        &["--set=metrics.prometheusRule.additionalLabels.helm\\.sh/chart=other"],
+        &["/metrics/prometheusRule/additionalLabels", "helm.sh/chart"],
+    ),
+    (&["--set=metrics.dashboard.labels.helm\\.sh/chart=other"], &["/metrics/dashboard/labels", "helm.sh/chart"]),
     (&["--set=devRedis.image.tag="], &["/devRedis/image/tag", "does not match pattern"]),
     (&["--set=log.format=xml"], &["/log/format", "value must be one of 'text', 'json'"]),
     (&["--set=metrics.port=80"], &["/metrics/port", "minimum: got 80, want 1,024"]),

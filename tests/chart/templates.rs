@@ -146,6 +146,21 @@ fn two_releases_have_no_object_in_common() -> Result<()> {
     Ok(())
 }
 
+/// The reader refuses a key that is there twice, as Kustomize and Flux do.
+#[test]
+fn the_more_specific_of_two_equal_labels_wins() -> Result<()> {
+    let monitors = ["metrics.serviceMonitor", "metrics.podMonitor", "metrics.prometheusRule"];
+    let own = monitors.map(|of| format!("{of}.enabled=true,{of}.additionalLabels.team=own"));
+    let dashboard = "metrics.dashboard.enabled=true,metrics.dashboard.labels.team=own".to_owned();
+    for own in own.into_iter().chain([dashboard, "podLabels.team=own".to_owned()]) {
+        let objects = render(&Helm::new()?, &["--set=commonLabels.team=common", "--set", &own])?;
+        let labels = ["/metadata/labels/team", "/spec/template/metadata/labels/team"];
+        let teams = objects.iter().flat_map(|object| labels.map(|at| object.0.pointer(at)));
+        assert_eq!(teams.filter(|team| *team == Some(&json!("own"))).count(), 1, "{own}");
+    }
+    Ok(())
+}
+
 #[test]
 fn lint_is_strict() -> Result<()> {
     let helm = Helm::new()?;

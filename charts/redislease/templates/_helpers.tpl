@@ -46,6 +46,11 @@ app.kubernetes.io/part-of: redislease
 {{ include "redislease.commonLabels" . }}
 {{- end -}}
 
+{{/* The labels of an object with more of its own, from a list with the root and these. A key must not be there twice. */}}
+{{- define "redislease.labelsWith" -}}
+{{- mergeOverwrite (include "redislease.labels" (index . 0) | fromYaml) (default dict (index . 1)) | toYaml -}}
+{{- end -}}
+
 {{/* An image reference, from a dict with repository, tag and digest. */}}
 {{- define "redislease.image" -}}
 {{- if .digest -}}
