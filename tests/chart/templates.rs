@@ -161,6 +161,24 @@ fn the_more_specific_of_two_equal_labels_wins() -> Result<()> {
     Ok(())
 }
 
+/// With Helm 3, templates/quorums.yaml compares an existing quorum with them.
+#[test]
+fn the_chart_knows_each_default_of_a_quorum() {
+    let definition: Value = serde_saphyr::from_str(&redislease_lab::read("crds/redisquorums.yaml")).expect("YAML");
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let template = redislease_lab::read("charts/redislease/templates/quorums.yaml");
+    let mut known = 0;
+    for (field, schema) in definition.pointer(spec).and_then(Value::as_object).expect("the spec has fields") {
+        let default = &schema["default"];
+        if !default.is_null() {
+            let pair = format!("\"{field}\" {default}");
+            assert!(template.contains(&pair), "the template does not know {pair}");
+            known += 1;
+        }
+    }
+    assert_eq!(known, 4);
+}
+
 #[test]
 fn lint_is_strict() -> Result<()> {
     let helm = Helm::new()?;
