@@ -8,10 +8,10 @@ use super::pods::{ANNOTATIONS, LABELS, METADATA, SPEC, STATUS};
 use super::{ALL_RIGHTS, Requests, but, create_pods, grant, no_warnings, with_all_rights};
 use crate::cluster::shared;
 
-const STARTED: &str = "the RedisLease operator can change only the annotations token.redislease.io/* and withdrawn.redislease.io/* of a pod, add started.redislease.io/NAME when it removes the scheduling gate lease.redislease.io/NAME, and change no other annotation";
+const STARTED: &str = "the RedisLease operator can change only the annotations token.redislease.io/* and withdrawn.redislease.io/* of a pod, add started.redislease.io/NAME when it removes the scheduling gate lease.redislease.io/NAME, and change no other annotation; or a mutating webhook or policy changed it in the same request";
 const GATES: &str =
     "the RedisLease operator can remove only the scheduling gates lease.redislease.io/* of a pod, and add none";
-const GATED_SPEC: &str = "the RedisLease operator cannot change the spec of a pod, except its scheduling gates";
+const GATED_SPEC: &str = "the RedisLease operator cannot change the spec of a pod, except its scheduling gates; or a mutating webhook or policy changed it in the same request";
 const DELETIONS: &str =
     "the RedisLease operator can delete only pods whose annotation started.redislease.io/* has their UID";
 

@@ -7,12 +7,10 @@ use super::Request::{Patch, PatchPart};
 use super::{Requests, create_pods, grant};
 use crate::cluster::shared;
 
-pub(super) const LABELS: &str =
-    "the RedisLease operator can change only the labels lease.redislease.io/* of a pod, and no other label";
-pub(super) const ANNOTATIONS: &str =
-    "the RedisLease operator can change only the annotations token.redislease.io/* of a pod, and no other annotation";
-pub(super) const METADATA: &str = "the RedisLease operator cannot change the finalizers or owners of a pod";
-pub(super) const SPEC: &str = "the RedisLease operator cannot change the spec of a pod";
+pub(super) const LABELS: &str = "the RedisLease operator can change only the labels lease.redislease.io/* of a pod, and no other label; or a mutating webhook or policy changed it in the same request";
+pub(super) const ANNOTATIONS: &str = "the RedisLease operator can change only the annotations token.redislease.io/* of a pod, and no other annotation; or a mutating webhook or policy changed it in the same request";
+pub(super) const METADATA: &str = "the RedisLease operator cannot change the finalizers or owners of a pod; or a mutating webhook or policy changed it in the same request";
+pub(super) const SPEC: &str = "the RedisLease operator cannot change the spec of a pod; or a mutating webhook or policy changed it in the same request";
 pub(super) const STATUS: &str = "the RedisLease operator cannot change the status of a pod";
 
 #[test]

@@ -9,11 +9,10 @@ use crate::cluster::shared;
 
 const PARTS: &str =
     "the RedisLease operator cannot change the status of a workload, and cannot use its subresource scale";
-const WORKLOAD_LABELS: &str =
-    "the RedisLease operator can change only the labels lease.redislease.io/* of a workload, and no other label";
-const WORKLOAD_ANNOTATIONS: &str = "the RedisLease operator can change only the annotations token.redislease.io/*, owner.redislease.io/* and withdrawn.redislease.io/* of a workload, and no other annotation";
-const WORKLOAD_METADATA: &str = "the RedisLease operator cannot change the finalizers or owners of a workload";
-const WORKLOAD_SPEC: &str = "the RedisLease operator cannot change the spec of a workload, except replicas of a Deployment or StatefulSet and suspend of a CronJob";
+const WORKLOAD_LABELS: &str = "the RedisLease operator can change only the labels lease.redislease.io/* of a workload, and no other label; or a mutating webhook or policy changed it in the same request";
+const WORKLOAD_ANNOTATIONS: &str = "the RedisLease operator can change only the annotations token.redislease.io/*, owner.redislease.io/* and withdrawn.redislease.io/* of a workload, and no other annotation; or a mutating webhook or policy changed it in the same request";
+const WORKLOAD_METADATA: &str = "the RedisLease operator cannot change the finalizers or owners of a workload; or a mutating webhook or policy changed it in the same request";
+const WORKLOAD_SPEC: &str = "the RedisLease operator cannot change the spec of a workload, except replicas of a Deployment or StatefulSet and suspend of a CronJob; or a mutating webhook or policy changed it in the same request";
 
 const WORKLOAD_CONSENT: &str = "the RedisLease operator can start and stop only a workload that names the lease, and no other, in its annotation redislease.io/activated-by or redislease.io/lease";
 
