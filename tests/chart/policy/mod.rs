@@ -1,6 +1,7 @@
 //! The admission policies: what the operator's service account can write.
 
 mod gates;
+mod leases;
 mod pods;
 mod workloads;
 
