@@ -152,6 +152,25 @@ fn refused_changes(workload: &Workload) -> Vec<(&'static str, Request)> {
     cases
 }
 
+/// The same write has hidden the name of the lease and removed the mark of its owner, as a tool does that replaces all annotations.
+fn stops_without_the_mark_of_its_owner(requests: &Requests<'_>, workload: &Workload) -> Result<()> {
+    let [start, stop] = &workload.specs;
+    let key = "redislease.io/lease";
+    let two = json!({"metadata": {"annotations": {key: "web", "redislease.io/activated-by": "other"}}});
+    for mut mistake in [name(key, "Web"), name(key, "yes"), name("redislease.io/leese", "web"), two] {
+        requests.send(&Patch("web", name(key, "web")), &[])?;
+        requests.send(&Patch("web", activate("active", start, &[])), &[])?;
+        mistake["metadata"]["annotations"]["owner.redislease.io/web"] = Value::Null;
+        requests.send(&Patch("web", mistake), &[])?;
+        requests.allowed(&Patch("web", activate("standby", stop, &[])))?;
+        requests.refuses(WORKLOAD_CONSENT, &Patch("web", activate("active", start, &[])))?;
+        requests.allowed(&Patch("web", json!({"metadata": {"annotations": {"withdrawn.redislease.io/web": "1"}}})))?;
+        let two = json!({"lease.redislease.io/web": "active", "lease.redislease.io/other": "active"});
+        requests.refuses(WORKLOAD_CONSENT, &Patch("web", json!({"metadata": {"labels": two}})))?;
+    }
+    Ok(())
+}
+
 #[test]
 fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result<()> {
     let (installation, values) = (with_all_rights(), ALL_RIGHTS);
@@ -209,6 +228,7 @@ fn the_operator_can_start_and_stop_workloads_and_change_nothing_else() -> Result
         let consent = json!({"metadata": {"annotations": {"redislease.io/activated-by": null}}});
         requests.send(&Patch("web", consent), &[])?;
         requests.allowed(&Patch("web", json!({"metadata": marks})))?;
+        stops_without_the_mark_of_its_owner(&requests, &workload)?;
     }
     no_warnings(installation)
 }
