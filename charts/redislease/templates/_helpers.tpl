@@ -51,6 +51,30 @@ app.kubernetes.io/part-of: redislease
 {{- mergeOverwrite (include "redislease.labels" (index . 0) | fromYaml) (default dict (index . 1)) | toYaml -}}
 {{- end -}}
 
+{{/* A ServiceMonitor or PodMonitor, from a dict with root, kind, endpoints (the name of their field) and values. */}}
+{{- define "redislease.monitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: {{ .kind }}
+metadata:
+  name: {{ include "redislease.operatorName" .root }}
+  namespace: {{ .root.Release.Namespace | quote }}
+  labels: {{- include "redislease.labelsWith" (list .root .values.additionalLabels) | nindent 4 }}
+spec:
+  {{ .endpoints }}:
+    - port: http
+      path: /metrics
+      {{- with .values.interval }}
+      interval: {{ . }}
+      {{- end }}
+      {{- with .values.scrapeTimeout }}
+      scrapeTimeout: {{ . }}
+      {{- end }}
+  namespaceSelector:
+    matchNames: [{{ .root.Release.Namespace | quote }}]
+  selector:
+    matchLabels: {{- include "redislease.selectorLabels" .root | nindent 6 }}
+{{- end -}}
+
 {{/* An image reference, from a dict with repository, tag and digest. */}}
 {{- define "redislease.image" -}}
 {{- if .digest -}}
