@@ -97,7 +97,7 @@ impl Why {
             None => HolderPod::Unknown,
         };
         let quorums: Api<RedisQuorum> = Api::namespaced(client, &self.quorum_namespace);
-        let quorum = call(quorums.get(&lease.spec.quorum_ref.name)).await.map_err(|error| error.to_string());
+        let quorum = call(quorums.get(&lease.spec.quorum_ref.name)).await.map_err(|error| unread_quorum(&error));
         Facts {
             lease,
             spec,
@@ -107,6 +107,15 @@ impl Why {
             quorum_namespace: self.quorum_namespace.clone(),
             now: jiff::Timestamp::now(),
         }
+    }
+}
+
+fn unread_quorum(error: &CallError) -> String {
+    match error {
+        CallError::NotFound => {
+            format!("{error}; if the operator runs in another namespace, name it with --quorum-namespace")
+        }
+        error => error.to_string(),
     }
 }
 

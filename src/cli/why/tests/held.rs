@@ -67,3 +67,12 @@ fn without_the_quorum_it_is_said_that_its_votes_are_not_known() {
         "{next:?}"
     );
 }
+
+#[test]
+fn a_quorum_that_does_not_exist_may_be_in_another_namespace() {
+    let unread = unread_quorum(&CallError::NotFound);
+    assert_eq!(
+        unread,
+        "the object does not exist; if the operator runs in another namespace, name it with --quorum-namespace"
+    );
+}
