@@ -182,6 +182,9 @@ fn held(facts: &Facts, holder: &Holder) -> String {
 fn unheld(facts: &Facts) -> Vec<String> {
     let ready = facts.condition(ConditionType::Ready);
     let message = ready.map(reason_and_message);
+    if facts.is_held_by_peer() {
+        return [facts.message(ConditionType::Active).to_owned()].into_iter().chain(message).collect();
+    }
     if ready.is_some_and(|ready| ready.message.starts_with("No pod holds the lease")) {
         return message.into_iter().collect();
     }

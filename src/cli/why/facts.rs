@@ -45,9 +45,9 @@ pub(super) enum TermState<'a> {
     Unconfirmed(&'a Holder),
     /// This pod has lost the lease and must stop; its keys may still exist.
     Ending(&'a Holder),
-    /// A pod of another cluster holds the lease.
+    /// A pod of another cluster holds the lease, and nothing else keeps this cluster from it.
     HeldByPeer,
-    /// No pod holds the lease.
+    /// No pod of this cluster holds the lease.
     Unheld,
 }
 
@@ -67,6 +67,11 @@ impl Facts {
 
     pub fn message(&self, type_: ConditionType) -> &str {
         self.condition(type_).map_or("", |condition| &condition.message)
+    }
+
+    /// Whether another cluster holds the lease, also if this cluster could not acquire it anyway.
+    pub fn is_held_by_peer(&self) -> bool {
+        self.status().is_some_and(RedisLeaseStatus::says_held_by_peer)
     }
 
     pub fn state(&self) -> TermState<'_> {

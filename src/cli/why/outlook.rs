@@ -22,6 +22,10 @@ use super::facts::{Facts, HolderPod, TermState};
 /// What ends a suspension.
 const UNTIL_RESUMED: &str = "The operator elects a pod when spec.suspend is false.";
 
+/// What ends the term of another cluster.
+const UNTIL_RELEASED: &str = "This cluster can acquire the lease when the other cluster releases it, or when its keys expire. \
+    Run this command in the other cluster to see when that can be.";
+
 /// What can change next.
 #[derive(Debug, Default)]
 pub(super) struct Outlook {
@@ -70,10 +74,10 @@ pub(super) fn of(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
         TermState::Ending(holder) if !facts.has_reason(LeaseReady::HeldByPeerCluster) => {
             ending(facts, spec, holder, electorate)
         }
-        TermState::Ending(_) | TermState::HeldByPeer => Outlook::say(
-            "This cluster can acquire the lease when the other cluster releases it, or when its keys expire. Run this \
-             command in the other cluster to see when that can be.",
-        ),
+        TermState::Ending(_) | TermState::HeldByPeer => Outlook::say(UNTIL_RELEASED),
+        TermState::Unheld if facts.is_held_by_peer() && facts.lease.metadata.deletion_timestamp.is_none() => {
+            unheld(facts, electorate).and(UNTIL_RELEASED)
+        }
         TermState::Unheld => unheld(facts, electorate),
     }
 }

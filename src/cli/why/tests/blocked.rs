@@ -88,3 +88,20 @@ fn a_held_lease_with_an_error_promises_no_next_holder() {
     let next = situation.explained().next;
     assert!(!next[0].contains("billing-1") && next[1].ends_with("when the error above is corrected."), "{next:?}");
 }
+
+#[test]
+fn a_peer_cluster_that_holds_the_lease_is_named_whatever_else_keeps_this_cluster_from_it() {
+    let held = "x of cluster us holds the lease.";
+    for (reason, message, next) in [
+        ("Suspended", "spec.suspend is true: no pod is elected until it is false.", "when spec.suspend is false"),
+        ("Forbidden", "This cluster does not hold the lease. a runs on.", "when the error above is corrected"),
+        ("NoCandidate", "No pod matches spec.candidates.", "the first pod that can be elected"),
+    ] {
+        let mut situation = Situation::unheld(reason, message);
+        situation.conditions(("False", reason, message), ("False", "HeldByPeerCluster", held));
+        let explanation = situation.explained();
+        assert_eq!(explanation.holder, [held.to_owned(), format!("{message} ({reason})")]);
+        let [own, peer] = explanation.next.as_slice() else { panic!("{explanation:?}") };
+        assert!(own.contains(next) && peer.contains("when the other cluster releases it"), "{explanation:?}");
+    }
+}
