@@ -18,13 +18,14 @@ use redislease_plan::api::{ConditionStatus, ConditionType, RedisQuorum, ValidQuo
 use rustls::pki_types::CertificateDer;
 
 use super::certificates::Certificate;
-use super::facts::{Facts, Identity, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
+use super::facts::{Facts, Identity, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts, SHOWN_WITHIN};
 use super::leases;
 use super::rights::{self, Right};
 use super::scope::Scope;
 use crate::operator::QuorumSecrets;
 use crate::operator::kube_api::{self, CallError};
 use crate::operator::published;
+use crate::operator::trimmed::{Malformed, Trimmed};
 
 /// After this time, another replica leads if one works.
 const ELECTED_WITHIN: Duration = Duration::from_secs(6);
@@ -47,14 +48,15 @@ pub(super) async fn collect(scope: &Scope) -> Facts {
     facts.identity = identity(scope).await;
     facts.kinds = published::kinds_soon(&client).await;
     let needed = rights::needed(scope);
-    facts.rights = join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await;
+    facts.rights = reviews(&client, scope, &needed).await;
     facts.quorums = Some(match quorums(&client, scope).await {
         Ok(found) => {
             // The doctor reads the secrets with the rights of its own user.
-            let needed: Vec<Right> = found.iter().flat_map(|quorum| rights::of_secrets(scope, quorum)).collect();
-            facts.rights.extend(join_all(needed.iter().map(|right| is_allowed(&client, scope, right))).await);
+            let readable = found.iter().filter_map(|Trimmed(read)| read.as_ref().ok());
+            let needed: Vec<Right> = readable.flat_map(|quorum| rights::of_secrets(scope, quorum)).collect();
+            facts.rights.extend(reviews(&client, scope, &needed).await);
             let cluster = cluster_uid(&client).await;
-            Ok(join_all(found.iter().map(|quorum| look_at(&client, quorum, cluster.as_deref()))).await)
+            Ok(join_all(found.iter().map(|quorum| look_at(&client, quorum, cluster.as_deref(), facts.now))).await)
         }
         Err(error) => Err(error),
     });
@@ -88,6 +90,10 @@ fn account_of(namespace: &str, account: &str) -> SubjectAccessReviewSpec {
     }
 }
 
+async fn reviews(client: &Client, scope: &Scope, needed: &[Right]) -> Vec<RightFacts> {
+    join_all(needed.iter().map(|right| is_allowed(client, scope, right))).await
+}
+
 async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts {
     let resource_attributes = Some(right.attributes.clone());
     let post = PostParams::default();
@@ -106,9 +112,9 @@ async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts
     RightFacts { right: right.text(), needed_for: right.needed_for, allowed }
 }
 
-async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<RedisQuorum>, Obstacle> {
+async fn quorums(client: &Client, scope: &Scope) -> Result<Vec<Trimmed<RedisQuorum>>, Obstacle> {
     let unread = |why: &str| Obstacle { message: format!("The RedisQuorums cannot be read: {why}."), unchecked: true };
-    let api = Api::<RedisQuorum>::namespaced(client.clone(), &scope.namespace);
+    let api = Api::<Trimmed<RedisQuorum>>::namespaced(client.clone(), &scope.namespace);
     match &scope.quorum {
         Some(name) => match kube_api::call(api.get(name)).await {
             Ok(quorum) => Ok(vec![quorum]),
@@ -137,24 +143,30 @@ async fn cluster_uid(client: &Client) -> Option<String> {
 }
 
 /// `cluster` is the UID of this cluster.
-async fn look_at(client: &Client, quorum: &RedisQuorum, cluster: Option<&str>) -> QuorumFacts {
-    let spec = &quorum.spec;
-    let mut facts = QuorumFacts {
-        name: quorum.name_any(),
-        invalid: None,
-        fingerprint: None,
-        secret: None,
-        has_tls: spec.tls.is_some(),
-        has_password: spec.auth.is_some(),
-        report: report(quorum),
-        nodes: Vec::new(),
-        is_led: None,
-        authorities: Ok(Vec::new()),
-        client_chain: Ok(Vec::new()),
+async fn look_at(
+    client: &Client,
+    Trimmed(read): &Trimmed<RedisQuorum>,
+    cluster: Option<&str>,
+    now: Timestamp,
+) -> QuorumFacts {
+    let invalid = |name: &str, invalid: String| QuorumFacts { invalid: Some(invalid), ..QuorumFacts::new(name) };
+    let quorum = match read {
+        Ok(quorum) => quorum,
+        Err(Malformed { metadata, error }) => {
+            let message = format!("This version cannot read the RedisQuorum, and its operator ignores it: {error}");
+            return invalid(metadata.name.as_deref().unwrap_or_default(), message);
+        }
     };
+    let spec = &quorum.spec;
     let valid = match ValidQuorum::try_from(quorum) {
         Ok(valid) => valid,
-        Err(invalid) => return QuorumFacts { invalid: Some(invalid.to_string()), ..facts },
+        Err(why) => return invalid(&quorum.name_any(), why.to_string()),
+    };
+    let mut facts = QuorumFacts {
+        has_tls: spec.tls.is_some(),
+        has_password: spec.auth.is_some(),
+        report: report(quorum, now),
+        ..QuorumFacts::new(&quorum.name_any())
     };
     facts.fingerprint = Some(valid.fingerprint());
     let (secrets, unchecked) = read_secrets(client, &valid).await;
@@ -216,16 +228,20 @@ fn is_led(nodes: &[NodeFacts], majority: usize) -> Option<bool> {
 }
 
 /// What the operator has written about the quorum.
-fn report(quorum: &RedisQuorum) -> Report {
-    let Some(status) = &quorum.status else { return Report::default() };
+fn report(quorum: &RedisQuorum, now: Timestamp) -> Report {
+    let created = quorum.metadata.creation_timestamp.as_ref().map(|created| created.0);
+    let Some(status) = &quorum.status else { return Report { created, ..Report::default() } };
     let condition =
         |of: ConditionType| status.conditions.iter().find(|condition| condition.type_ == of.as_str()).cloned();
     let votes_soon = |node: &&NodeStatus| matches!(node.state, NodeState::Up | NodeState::Quarantined);
     let soon = status.nodes.iter().filter(votes_soon).count();
+    let lasts = |until: Timestamp| until + SHOWN_WITHIN > now;
+    let is_quarantined = status.nodes.iter().filter_map(NodeStatus::votes_again_at).any(lasts);
     Report {
         ready: condition(ConditionType::Ready),
         health: condition(ConditionType::QuorumHealthy),
-        votes_soon: ValidQuorum::try_from(quorum).is_ok_and(|valid| soon >= valid.majority()),
+        votes_soon: is_quarantined && ValidQuorum::try_from(quorum).is_ok_and(|valid| soon >= valid.majority()),
+        created,
     }
 }
 
@@ -281,18 +297,48 @@ mod tests {
 
     #[test]
     fn a_majority_of_votes_and_quarantines_comes_by_itself() {
-        let soon = |states: [&str; 3]| {
+        let soon = |states: [&str; 3], now: &str| {
             let names = ["a", "b", "c"];
             let nodes = names.map(|name| json!({"name": name, "address": format!("{name}:6379")}));
             let spec = serde_json::from_value(json!({"nodes": nodes})).unwrap();
             let mut quorum = RedisQuorum::new("default", spec);
             quorum.metadata.namespace = Some("system".to_owned());
-            let shown: Vec<Value> =
-                names.into_iter().zip(states).map(|(name, state)| json!({"name": name, "state": state})).collect();
+            let message = "it has no data; it votes again from 2026-11-21T10:00:40Z";
+            let shown = |(name, state)| json!({"name": name, "state": state, "message": message});
+            let shown: Vec<Value> = names.into_iter().zip(states).map(shown).collect();
             quorum.status = Some(serde_json::from_value(json!({"nodes": shown})).unwrap());
-            report(&quorum).votes_soon
+            report(&quorum, now.parse().unwrap()).votes_soon
         };
-        assert!(soon(["Quarantined", "Quarantined", "Down"]) && soon(["Up", "Quarantined", "Misconfigured"]));
-        assert!(!soon(["Quarantined", "Down", "Down"]) && !soon(["Up", "Misconfigured", "Down"]));
+        let before = "2026-11-21T10:00:00Z";
+        assert!(soon(["Quarantined", "Quarantined", "Down"], before));
+        assert!(soon(["Up", "Quarantined", "Misconfigured"], before));
+        assert!(!soon(["Quarantined", "Down", "Down"], before) && !soon(["Up", "Misconfigured", "Down"], before));
+        // The operator died in the quarantine.
+        assert!(soon(["Up", "Quarantined", "Quarantined"], "2026-11-21T10:01:39Z"));
+        assert!(!soon(["Up", "Quarantined", "Quarantined"], "2026-11-21T10:01:41Z"));
+    }
+
+    #[tokio::test]
+    async fn a_quorum_that_cannot_be_read_does_not_hide_the_others() {
+        let nodes = json!([{"name": "a", "address": "127.0.0.1:1"}]);
+        let items = json!([
+            {"metadata": {"name": "bad", "namespace": "system"}, "spec": {"nodes": 7}},
+            {"metadata": {"name": "good", "namespace": "system"}, "spec": {"nodes": nodes, "allowSingleNode": true}},
+        ]);
+        let list =
+            json!({"apiVersion": "redislease.io/v1alpha1", "kind": "RedisQuorumList", "metadata": {}, "items": items});
+        let answer = list.to_string();
+        let client = Client::new(Router::new().fallback(async move || answer.clone()), "default");
+        let found = quorums(&client, &Scope { namespace: "system".into(), ..Scope::default() }).await.unwrap();
+        let [bad, good] = found.as_slice() else { panic!("{found:?}") };
+        let bad = look_at(&client, bad, None, Timestamp::now()).await;
+        assert_eq!(bad.name, "bad");
+        let why = bad.invalid.unwrap();
+        assert!(
+            why.starts_with("This version cannot read the RedisQuorum, and its operator ignores it: nodes"),
+            "{why}"
+        );
+        let good = look_at(&client, good, None, Timestamp::now()).await;
+        assert_eq!((good.name.as_str(), good.invalid), ("good", None));
     }
 }

@@ -7,6 +7,9 @@ use redislease_lock::nodes::{Failure, Server};
 use super::certificates::Certificate;
 use crate::operator::published::KindFacts;
 
+/// An operator that works shows a change in the status of a quorum within this time.
+pub(super) const SHOWN_WITHIN: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
+
 /// Everything that was collected.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
@@ -76,12 +79,31 @@ pub(super) struct QuorumFacts {
     /// What the operator has written about it.
     pub report: Report,
     pub nodes: Vec<NodeFacts>,
-    /// Whether a replica of this cluster's operator leads; `None` if too few nodes have answered, or if none need lead.
+    /// Whether a replica of this cluster's operator leads; `None` if that is not known, or if none needs to lead.
     pub is_led: Option<bool>,
     /// The certificates of `ca.crt`, or why they cannot be read.
     pub authorities: Result<Vec<Certificate>, String>,
     /// The certificates of `tls.crt`.
     pub client_chain: Result<Vec<Certificate>, String>,
+}
+
+impl QuorumFacts {
+    /// Nothing is known about the quorum.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            invalid: None,
+            fingerprint: None,
+            secret: None,
+            has_tls: false,
+            has_password: false,
+            report: Report::default(),
+            nodes: Vec::new(),
+            is_led: None,
+            authorities: Ok(Vec::new()),
+            client_chain: Ok(Vec::new()),
+        }
+    }
 }
 
 /// What the operator has written into the status of a quorum.
@@ -90,8 +112,11 @@ pub(super) struct Report {
     /// `None` if the operator has not written a status.
     pub ready: Option<Condition>,
     pub health: Option<Condition>,
-    /// The nodes that vote and those in quarantine together are a majority: it comes without anybody's help.
+    /// The nodes that vote and those in quarantine together are a majority, and a quarantine still lasts: the majority comes
+    /// without anybody's help.
     pub votes_soon: bool,
+    /// When the RedisQuorum was created.
+    pub created: Option<Timestamp>,
 }
 
 /// Why something could not be read, and whether this is certain to concern the operator too.

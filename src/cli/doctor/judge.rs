@@ -11,7 +11,7 @@ use redislease_plan::api::conditions::QuorumReady;
 use redislease_plan::api::{ConditionReason as _, ConditionStatus};
 
 use super::certificates::{self, Purpose};
-use super::facts::{Facts, Identity, LeaseFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts};
+use super::facts::{Facts, Identity, LeaseFacts, NodeFacts, Obstacle, QuorumFacts, Report, RightFacts, SHOWN_WITHIN};
 use super::finding::{Finding, Verdict};
 use crate::operator::published::{APPLY, KindFacts};
 
@@ -212,7 +212,7 @@ fn quorum(quorum: &QuorumFacts, now: Timestamp) -> Vec<Finding> {
         add(Verdict::Warning, "login", message.to_owned());
     }
     for (check, found) in
-        [("status", report(&quorum.report)), ("operator", leader(quorum)), ("zones", zones(&quorum.nodes))]
+        [("status", report(&quorum.report, now)), ("operator", leader(quorum)), ("zones", zones(&quorum.nodes))]
     {
         if let Some((verdict, message)) = found {
             add(verdict, check, message);
@@ -231,14 +231,15 @@ fn quorum(quorum: &QuorumFacts, now: Timestamp) -> Vec<Finding> {
 }
 
 /// What the operator reports, unless all is well.
-fn report(Report { ready, health, votes_soon }: &Report) -> Option<(Verdict, String)> {
+fn report(Report { ready, health, votes_soon, created }: &Report, now: Timestamp) -> Option<(Verdict, String)> {
     let says = |Condition { type_, status, reason, message, .. }: &Condition| {
         format!("The operator reports {type_}={status} ({reason}): {message}")
     };
     let Some(ready) = ready else {
         let message =
             "The operator has not written a status for this RedisQuorum: check that it runs in this namespace.";
-        return Some((Verdict::Warning, message.to_owned()));
+        let is_new = created.is_none_or(|created| created + SHOWN_WITHIN > now);
+        return Some((if is_new { Verdict::Warning } else { Verdict::Problem }, message.to_owned()));
     };
     match ready.status.as_str() {
         "True" => {
@@ -254,11 +255,24 @@ fn report(Report { ready, health, votes_soon }: &Report) -> Option<(Verdict, Str
     }
 }
 
-/// Nobody decides about the leases of the quorum.
+/// Whether a replica of the operator decides about the leases of the quorum. None needs to if the quorum is not Ready.
 fn leader(quorum: &QuorumFacts) -> Option<(Verdict, String)> {
-    let message = "No replica of the operator leads on this quorum, so nobody renews its leases, and their statuses are out of date: \
-                   check that the operator runs.";
-    (quorum.is_led == Some(false)).then(|| (Verdict::Problem, message.to_owned()))
+    let is_ready = || quorum.report.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::True.as_str());
+    let (verdict, message) = match quorum.is_led {
+        Some(true) => (Verdict::Ok, "A replica of the operator leads on this quorum."),
+        Some(false) => (
+            Verdict::Problem,
+            "No replica of the operator leads on this quorum, so no lease moves to another pod. If no replica runs, no lease is \
+             renewed either: check that the operator runs and reaches the API server.",
+        ),
+        None if is_ready() => (
+            Verdict::Unchecked,
+            "Whether a replica of the operator leads on this quorum is not known: it needs the right to get the namespace \
+             kube-system, and answers of a majority of the nodes.",
+        ),
+        None => return None,
+    };
+    Some((verdict, message.to_owned()))
 }
 
 /// Whether the loss of one zone loses the quorum. `None` if no node names a zone.

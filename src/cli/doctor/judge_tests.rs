@@ -55,6 +55,7 @@ fn healthy() -> QuorumFacts {
             ready: Some(condition("Ready", "True", "QuorumAvailable", "3 of 3 nodes vote.")),
             health: Some(condition("QuorumHealthy", "True", "AllReachable", "3 of 3 nodes vote.")),
             votes_soon: true,
+            created: None,
         },
         nodes: ["a", "b", "c"].map(|name| node(name, Some(name), server())).into(),
         is_led: Some(true),
@@ -96,9 +97,17 @@ fn a_healthy_quorum_has_no_fault() {
 }
 
 #[test]
-fn a_quorum_without_a_leader_is_a_problem_unless_that_is_not_known() {
-    has_only_fault(&change(|quorum| quorum.is_led = Some(false)), Problem, "operator quorum default: No replica");
-    assert_eq!(faults(&change(|quorum| quorum.is_led = None)), []);
+fn a_quorum_without_a_leader_is_a_problem() {
+    let says = "operator quorum default: No replica of the operator leads on this quorum, so no lease moves to another pod. If \
+                no replica runs, no lease is renewed either: check that";
+    has_only_fault(&change(|quorum| quorum.is_led = Some(false)), Problem, says);
+    let unknown = change(|quorum| quorum.is_led = None);
+    has_only_fault(&unknown, Verdict::Unchecked, "operator quorum default: Whether a replica of the operator leads");
+    let found = quorum(&healthy(), now());
+    assert!(found.iter().any(|one| one.check == "operator" && one.verdict == Verdict::Ok), "{found:?}");
+    // No replica needs to lead on a quorum that cannot be used.
+    let report = Report { ready: Some(condition("Ready", "False", "InvalidReference", "Why.")), ..healthy().report };
+    has_only_fault(&QuorumFacts { report, is_led: None, ..healthy() }, Problem, "status quorum default: ");
 }
 
 #[test]
@@ -217,10 +226,14 @@ fn what_the_operator_reports_is_a_problem_unless_it_passes() {
         ready: Some(condition("Ready", status, reason, "Why.")),
         health: Some(condition("QuorumHealthy", "False", "Lost", "Why.")),
         votes_soon,
+        created: None,
     };
+    let created =
+        |seconds| Report { created: Some(now() - jiff::SignedDuration::from_secs(seconds)), ..Report::default() };
     let at_risk = Some(condition("QuorumHealthy", "False", "AtRisk", "2 of 3 nodes vote."));
     for (report, verdict, says) in [
-        (Report::default(), Warning, "The operator has not written a status for this RedisQuorum: check that it runs"),
+        (created(59), Warning, "The operator has not written a status for this RedisQuorum: check that it runs"),
+        (created(61), Problem, "The operator has not written a status for this RedisQuorum: check that it runs"),
         (
             unready("False", "QuorumUnavailable", false),
             Problem,
