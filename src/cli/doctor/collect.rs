@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{
     SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -29,6 +30,9 @@ use crate::operator::trimmed::{Malformed, Trimmed};
 
 /// After this time, another replica leads if one works.
 const ELECTED_WITHIN: Duration = Duration::from_secs(6);
+
+/// So many access reviews are sent at once: each is a separate request, and the API server limits those of one client.
+const REVIEWS_AT_ONCE: usize = 16;
 
 /// The least timeout for a request to a node: a person may be far from the nodes.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -91,7 +95,8 @@ fn account_of(namespace: &str, account: &str) -> SubjectAccessReviewSpec {
 }
 
 async fn reviews(client: &Client, scope: &Scope, needed: &[Right]) -> Vec<RightFacts> {
-    join_all(needed.iter().map(|right| is_allowed(client, scope, right))).await
+    let answers = needed.iter().map(|right| is_allowed(client, scope, right));
+    stream::iter(answers).buffered(REVIEWS_AT_ONCE).collect().await
 }
 
 async fn is_allowed(client: &Client, scope: &Scope, right: &Right) -> RightFacts {
@@ -265,6 +270,9 @@ async fn read_secrets(client: &Client, valid: &ValidQuorum) -> (QuorumSecrets, b
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use axum::Router;
     use axum::http::StatusCode;
@@ -316,6 +324,30 @@ mod tests {
         // The operator died in the quarantine.
         assert!(soon(["Up", "Quarantined", "Quarantined"], "2026-11-21T10:01:39Z"));
         assert!(!soon(["Up", "Quarantined", "Quarantined"], "2026-11-21T10:01:41Z"));
+    }
+
+    #[tokio::test]
+    async fn the_access_reviews_are_not_sent_all_at_once() {
+        let now_and_most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+        let counts = Arc::clone(&now_and_most);
+        let answer = async move || {
+            let now = counts.0.fetch_add(1, Ordering::SeqCst) + 1;
+            counts.1.fetch_max(now, Ordering::SeqCst);
+            // The others of the batch begin.
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            counts.0.fetch_sub(1, Ordering::SeqCst);
+            json!({"metadata": {}, "spec": {}, "status": {"allowed": true}}).to_string()
+        };
+        let client = Client::new(Router::new().fallback(answer), "default");
+        let scope = Scope { annotations: true, ..Scope::default() };
+        let needed: Vec<Right> = rights::needed(&scope);
+        assert!(needed.len() > 2 * REVIEWS_AT_ONCE);
+        let found = reviews(&client, &scope, &needed).await;
+        assert!(found.iter().all(|right| right.allowed == Ok(true)), "{found:?}");
+        assert_eq!(found.len(), needed.len());
+        assert_eq!(now_and_most.1.load(Ordering::SeqCst), REVIEWS_AT_ONCE);
     }
 
     #[tokio::test]
