@@ -8,19 +8,19 @@ use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{self, Attempt};
 use redislease_core::time::{Drift, Millis, Time};
 use redislease_plan::api::conditions::{LeaseCandidates, LeaseReady};
-use redislease_plan::api::lease_status::Holder;
+use redislease_plan::api::lease_status::{HandoverState, HandoverStatus, Holder};
 use redislease_plan::api::quorum::NodeState;
 use redislease_plan::api::validated::Readiness;
 use redislease_plan::api::{Duration, RedisLeaseStatus, ValidLease, ValidQuorum};
 use redislease_plan::election::{
-    self, Decision, Electorate, EndCause, PodFacts, PodObject, Sighting, Situation, Step, decide,
+    self, Decision, Electorate, EndCause, HandoverTarget, PodFacts, PodObject, Sighting, Situation, Step, decide,
 };
 use redislease_plan::status::TermEnd;
 
 use super::facts::{Facts, HolderPod, TermState};
 
-/// What ends a suspension.
-const UNTIL_RESUMED: &str = "The operator elects a pod when spec.suspend is false.";
+/// How long after the keys of a term that is handed over to another cluster have expired the operator makes no attempt.
+const HEAD_START: Millis = Millis(10_000);
 
 /// What ends the term of another cluster.
 const UNTIL_RELEASED: &str = "This cluster can acquire the lease when the other cluster releases it, or when its keys expire. \
@@ -118,7 +118,11 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
         fresh: true,
     };
     let blocked = blocked(facts).filter(|_| !is_unwanted(facts));
-    let next = standby(facts, holder, electorate).filter(|_| blocked.is_none());
+    let next = if spec.cluster.is_some() {
+        Some("another cluster".to_owned())
+    } else {
+        standby(facts, holder, electorate).filter(|_| blocked.is_none())
+    };
     let next = next.as_deref();
     let outlook = match decide(&situation(time(facts.now))) {
         Decision { step: Step::End { proof, cause, .. }, .. } => ends(spec, facts.now, proof, cause, next),
@@ -171,15 +175,17 @@ fn ends(spec: &ValidLease, at: Timestamp, proof: bool, cause: EndCause, next: Op
     };
     match next {
         // No pod takes over: the operator elects none.
-        _ if cause == EndCause::Suspended => outlook.and(UNTIL_RESUMED),
+        _ if cause == EndCause::Suspended => outlook.and(until_resumed(Some(spec))),
         _ if cause == EndCause::Deleted => outlook,
         None => outlook.and("No other pod can be elected."),
         Some(next) if proof => outlook.and(format!("Then {next} can acquire the lease at once.")),
-        Some(next) => outlook.and(format!(
-            "Then {next} can acquire the lease when the keys expire, at most {} later, or when the pod is proven to have \
-             stopped.",
-            text(Drift::STANDARD.most(ttl(spec)))
-        )),
+        Some(next) => {
+            // A workload is never proven to have stopped.
+            let stopped = if spec.cluster.is_some() { "" } else { ", or when the pod is proven to have stopped" };
+            let most = text(Drift::STANDARD.most(ttl(spec)));
+            outlook
+                .and(format!("Then {next} can acquire the lease when the keys expire, at most {most} later{stopped}."))
+        }
     }
 }
 
@@ -187,7 +193,14 @@ fn ending(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<
     if let Some(outlook) = blocked(facts) {
         return outlook;
     }
-    let next = standby(facts, holder, electorate);
+    if let Some(outlook) = yields(facts, spec) {
+        return outlook;
+    }
+    let next = if spec.cluster.is_some() {
+        Some("this or another cluster".to_owned())
+    } else {
+        standby(facts, holder, electorate)
+    };
     let next = next.map_or_else(
         || "the operator elects the first pod that can be elected".into(),
         |next| format!("{next} can acquire the lease"),
@@ -209,22 +222,81 @@ fn ending(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<
 
 fn unheld(facts: &Facts, electorate: Option<&Electorate>) -> Outlook {
     let has = |reason: LeaseReady| facts.has_reason(reason);
+    let spec = facts.spec.as_ref().ok();
+    let elects = elects(spec);
     if let Some(outlook) = blocked(facts) {
         outlook
     } else if has(LeaseReady::Starting) {
-        Outlook::say("The operator elects a pod when it knows which pods are candidates.")
+        Outlook::say(format!("{elects} when the candidates are known."))
     } else if missing_votes(facts).is_some_and(|needed| needed > 0) {
         with_majority(Outlook::default(), facts)
-    } else if has(LeaseReady::NoCandidate) {
-        Outlook::say("The operator elects the first pod that can be elected.")
+    } else if let Some(outlook) = spec.and_then(|spec| yields(facts, spec)) {
+        outlook
     } else if has(LeaseReady::KeyHeldByOtherLease) {
-        Outlook::say("The operator elects a pod when the key is free.")
+        Outlook::say(format!("{elects} when the key is free."))
+    } else if spec.is_some_and(|spec| spec.cluster.is_some()) {
+        Outlook::say(if has(LeaseReady::NoCandidate) {
+            "This cluster can acquire the lease when it has a candidate."
+        } else {
+            "The operator tries to acquire the lease for this cluster."
+        })
     } else {
-        match electorate.and_then(|electorate| electorate.eligible.first()) {
-            Some(first) => Outlook::say(format!("The operator tries to acquire the lease for {}.", first.name)),
-            None => Outlook::say("The operator elects the first pod that can be elected."),
-        }
+        let first =
+            electorate.and_then(|electorate| first(facts, electorate, "")).filter(|_| !has(LeaseReady::NoCandidate));
+        Outlook::say(match first {
+            Some(first) => format!("The operator tries to acquire the lease for {}.", first.name),
+            None => "The operator elects the first pod that can be elected.".to_owned(),
+        })
     }
+}
+
+/// The subject of what can happen when an obstacle is gone. With granularity Cluster, no pod is elected.
+fn elects(spec: Option<&ValidLease>) -> &'static str {
+    if spec.is_some_and(|spec| spec.cluster.is_some()) {
+        "This cluster can acquire the lease"
+    } else {
+        "The operator elects a pod"
+    }
+}
+
+/// What ends a suspension.
+fn until_resumed(spec: Option<&ValidLease>) -> String {
+    format!("{} when spec.suspend is false.", elects(spec))
+}
+
+/// The handover whose term has ended, until a pod holds the lease again.
+fn handover(facts: &Facts) -> Option<&HandoverStatus> {
+    let shown = facts.status()?.handover.as_deref()?;
+    (shown.state == HandoverState::Running).then_some(shown)
+}
+
+/// What is said while this cluster leaves the lease to the target of a handover.
+fn yields(facts: &Facts, spec: &ValidLease) -> Option<Outlook> {
+    let handover = handover(facts)?;
+    let HandoverTarget::Cluster(cluster) = HandoverTarget::of(handover.to.as_deref()).ok()? else { return None };
+    let expire = time(handover.time.0) + Drift::STANDARD.most(ttl(spec));
+    let (expire, until) = (timestamp(expire), timestamp(expire + HEAD_START));
+    let outlook = Outlook::say(format!(
+        "The cluster {cluster} can acquire the lease when the keys are released or expire, at about {} at the latest. This \
+         cluster makes no attempt before about {}.",
+        second(expire),
+        second(until)
+    ));
+    let next = if expire > facts.now { expire } else { until };
+    (until > facts.now).then(|| outlook.at(next))
+}
+
+/// The pod that is elected next, other than the one with this UID.
+fn first<'a>(facts: &Facts, electorate: &'a Electorate, holder: &str) -> Option<&'a PodFacts> {
+    let mut others = electorate.eligible.iter().filter(|pod| pod.uid != holder);
+    let Some(HandoverStatus { from, to, .. }) = handover(facts) else { return others.next().map(|pod| &**pod) };
+    let target = HandoverTarget::of(to.as_deref()).ok();
+    let order = |pod: &PodFacts| match &target {
+        Some(HandoverTarget::Pod(name)) if *name == pod.name => 0,
+        _ if from.as_ref() != Some(&pod.name) => 1,
+        _ => 2,
+    };
+    others.min_by_key(|pod| order(pod)).map(|pod| &**pod)
 }
 
 /// Whether the operator ends every term of the lease.
@@ -243,6 +315,7 @@ fn is_suspended(facts: &Facts, spec: &ValidLease) -> bool {
 /// What must change before the operator elects a pod, whatever becomes of the last term; `None` if nothing must.
 fn blocked(facts: &Facts) -> Option<Outlook> {
     let has = |reason: LeaseReady| facts.has_reason(reason);
+    let spec = facts.spec.as_ref().ok();
     let errors = [
         LeaseReady::InvalidReference,
         LeaseReady::InvalidSpec,
@@ -253,13 +326,13 @@ fn blocked(facts: &Facts) -> Option<Outlook> {
     if facts.lease.metadata.deletion_timestamp.is_some() {
         Some(Outlook::say("The operator elects no pod for a lease that is being deleted."))
     } else if is_unwanted(facts) {
-        Some(Outlook::say(UNTIL_RESUMED))
+        Some(Outlook::say(until_resumed(spec)))
     } else if errors.into_iter().any(has) {
-        Some(Outlook::say("The operator elects a pod when the error above is corrected."))
+        Some(Outlook::say(format!("{} when the error above is corrected.", elects(spec))))
     } else if has(LeaseReady::QuorumUnavailable) {
         let outlook = with_majority(Outlook::default(), facts);
         // A majority can vote and the quorum still not be usable: for example, for one hour after it was replaced.
-        let until = "The operator elects a pod when the cause of QuorumUnavailable above has ended.";
+        let until = format!("{} when the cause of QuorumUnavailable above has ended.", elects(spec));
         Some(if outlook.sentences.is_empty() { outlook.and(until) } else { outlook })
     } else {
         None
@@ -299,8 +372,7 @@ fn standby(facts: &Facts, holder: &Holder, electorate: Option<&Electorate>) -> O
         let another = if known { "another pod" } else { "another pod, if one can be elected," };
         return (!none.into_iter().any(|reason| facts.has_reason(reason))).then(|| another.to_owned());
     };
-    let next = electorate.eligible.iter().find(|pod| pod.uid != holder.pod_uid);
-    next.map(|pod| pod.name.clone())
+    first(facts, electorate, &holder.pod_uid).map(|pod| pod.name.clone())
 }
 
 fn revoked(facts: &Facts, spec: &ValidLease) -> Option<EndCause> {

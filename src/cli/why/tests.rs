@@ -3,6 +3,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 mod blocked;
+mod handover;
 mod held;
 mod printed;
 
@@ -325,7 +326,7 @@ fn unheld_lease_says_why_and_what_ends_it() {
         ("NoCandidate", "No pod matches spec.candidates.", "the first pod that can be elected"),
         ("InvalidReference", "There is no RedisQuorum default.", "when the error above is corrected"),
         ("InvalidSpec", "spec.leaseDuration is too long.", "when the error above is corrected"),
-        ("Starting", "The operator could not read Deployment shop/d.", "when it knows which pods are candidates"),
+        ("Starting", "The operator could not read Deployment shop/d.", "when the candidates are known"),
         ("KeyHeldByOtherLease", "RedisLease shop/b holds a key.", "when the key is free"),
         ("Unheld", "No pod holds the lease. The operator is electing one.", "tries to acquire the lease for billing-0"),
     ];

@@ -4,13 +4,7 @@ use super::*;
 
 #[test]
 fn a_lease_that_a_workload_holds_can_only_move_to_another_cluster() {
-    let mut situation = Situation::held();
-    situation.spec = json!({
-        "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing-0"}},
-        "granularity": "Cluster",
-        "activation": {"scale": {"replicas": 2}},
-    });
-    let explanation = situation.explained();
+    let explanation = of_the_cluster().explained();
     assert_eq!(
         explanation.next,
         [
@@ -75,4 +69,39 @@ fn a_quorum_that_does_not_exist_may_be_in_another_namespace() {
         unread,
         "the object does not exist; if the operator runs in another namespace, name it with --quorum-namespace"
     );
+}
+
+/// A lease of the whole Deployment billing-0, which holds it.
+fn of_the_cluster() -> Situation {
+    let mut situation = Situation::held();
+    situation.spec = json!({
+        "candidates": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "billing-0"}},
+        "granularity": "Cluster",
+        "activation": {"scale": {"replicas": 2}},
+    });
+    situation
+}
+
+#[test]
+fn no_pod_acquires_the_lease_of_a_workload() {
+    let mut suspended = of_the_cluster();
+    suspended.spec["suspend"] = json!(true);
+    let mut ending = of_the_cluster();
+    ending.conditions(("False", "Unheld", "The keys must expire."), ("False", "LeaseLost", "billing-0 has lost it."));
+    let mut invalid = of_the_cluster();
+    invalid.conditions(("False", "InvalidReference", "Why."), ("False", "LeaseLost", "billing-0 has lost it."));
+    let mut all = vec![suspended, ending, invalid];
+    for reason in ["Unheld", "NoCandidate", "Starting", "KeyHeldByOtherLease", "Suspended"] {
+        let mut unheld = Situation::unheld(reason, "Why.");
+        unheld.spec = of_the_cluster().spec;
+        all.push(unheld);
+    }
+    for situation in all {
+        let mut facts = situation.facts();
+        facts.candidates = Err("the candidate is the Deployment billing-0 itself".into());
+        facts.holder = HolderPod::Unknown;
+        let next = Explanation::of(&facts).next.join(" ");
+        assert!(next.contains("cluster can acquire the lease") || next.contains("lease for this cluster"), "{next}");
+        assert!(!next.contains("pod"), "{next}");
+    }
 }
