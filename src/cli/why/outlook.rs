@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use redislease_core::lease::{Standing, TermId, TermView, View};
 use redislease_core::op::{self, Attempt};
 use redislease_core::time::{Drift, Millis, Time};
-use redislease_plan::api::conditions::{LeaseCandidates, LeaseReady};
+use redislease_plan::api::conditions::{ConditionType, LeaseCandidates, LeaseReady};
 use redislease_plan::api::lease_status::{HandoverState, HandoverStatus, Holder};
 use redislease_plan::api::quorum::NodeState;
 use redislease_plan::api::validated::Readiness;
@@ -25,6 +25,10 @@ const HEAD_START: Millis = Millis(10_000);
 /// What ends the term of another cluster.
 const UNTIL_RELEASED: &str = "This cluster can acquire the lease when the other cluster releases it, or when its keys expire. \
     Run this command in the other cluster to see when that can be.";
+
+/// What Ready says of a holder whose start the API server refuses, and of one that waits for an earlier pod.
+const REFUSED_START: &str = "refuses the write that starts it";
+const WAITS: &str = " is not started";
 
 /// What can change next.
 #[derive(Debug, Default)]
@@ -98,7 +102,7 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
     let seen;
     let pod = match &facts.holder {
         HolderPod::Here { pod, candidate } => {
-            seen = sighting(pod, starts_at(facts, spec));
+            seen = sighting(pod, starts_at(facts, spec), facts.message(ConditionType::Ready).contains(WAITS));
             // While the candidates are unknown, every pod counts as one.
             election::HolderPod::Here { sighting: &seen, candidate: *candidate || facts.candidates.is_err() }
         }
@@ -117,7 +121,10 @@ fn held(facts: &Facts, spec: &ValidLease, holder: &Holder, electorate: Option<&E
         revoked: revoked(facts, spec),
         fresh: true,
     };
-    let blocked = blocked(facts).filter(|_| !is_unwanted(facts));
+    // A refused start ends this term only.
+    let is_refused =
+        facts.has_reason(LeaseReady::Forbidden) && facts.message(ConditionType::Ready).contains(REFUSED_START);
+    let blocked = blocked(facts).filter(|_| !is_unwanted(facts) && !is_refused);
     let next = if spec.cluster.is_some() {
         Some("another cluster".to_owned())
     } else {
@@ -399,19 +406,20 @@ fn starts_at(facts: &Facts, spec: &ValidLease) -> Option<Timestamp> {
     acquired.filter(|_| spec.gated).map(|acquired| acquired.0)
 }
 
-/// The pod, and since when it is not Ready or is being deleted, by its own timestamps.
-fn sighting(pod: &PodObject, starts_at: Option<Timestamp>) -> Sighting {
+/// The pod, and since when it is not Ready or is being deleted, by its own timestamps. A holder that still has its gate could
+/// start at `starts_at`, unless it waits for an earlier pod.
+fn sighting(pod: &PodObject, starts_at: Option<Timestamp>, waits: bool) -> Sighting {
     let facts = PodFacts::from(pod);
+    let since = |own: Option<Timestamp>| {
+        let since = if facts.gates.is_empty() { own.max(starts_at) } else { starts_at.filter(|_| !waits) };
+        since.map(time)
+    };
     let changed = pod.condition("Ready").and_then(|ready| ready.last_transition_time.as_ref()).map(|changed| changed.0);
     let grace = facts.deletion_grace.map(Millis::from);
     let deadline = pod.metadata.deletion_timestamp.as_ref().map(|deadline| time(deadline.0));
     Sighting {
-        not_ready_since: changed
-            .or(facts.created)
-            .max(starts_at)
-            .filter(|_| !facts.ready && facts.gates.is_empty())
-            .map(time),
-        not_running_since: facts.created.max(starts_at).filter(|_| !facts.running && facts.gates.is_empty()).map(time),
+        not_ready_since: since(changed.or(facts.created)).filter(|_| !facts.ready),
+        not_running_since: since(facts.created).filter(|_| !facts.running),
         terminating_since: deadline.zip(grace).map(|(deadline, grace)| deadline - grace),
         facts: facts.into(),
     }

@@ -105,3 +105,32 @@ fn no_pod_acquires_the_lease_of_a_workload() {
         assert!(!next.contains("pod"), "{next}");
     }
 }
+
+#[test]
+fn a_holder_that_cannot_be_started_is_given_up_in_time() {
+    let next = |reason: &str, message: &str| {
+        let mut situation = Situation::held();
+        situation.spec["activation"] = json!({"schedulingGate": true});
+        situation.status["acquireTime"] = json!("2026-11-21T09:59:00Z");
+        let gates = json!([{"name": "lease.redislease.io/billing"}]);
+        situation.pods = ["billing-0", "billing-1"].map(pod).into();
+        for pod in &mut situation.pods {
+            pod["spec"] = json!({"containers": [{"name": "app"}], "schedulingGates": gates});
+            pod["status"] = json!({"phase": "Pending"});
+        }
+        let ready = if reason == "HeldHere" { "True" } else { "False" };
+        situation.conditions((ready, reason, message), ("True", "HeldHere", "billing-0 holds the lease."));
+        let explanation = situation.explained();
+        (explanation.next.join(" "), explanation.next_change)
+    };
+    let refused = "billing-0 holds the lease. The API server refuses the write that starts it: a policy.";
+    for (reason, message) in [("HeldHere", "billing-0 holds the lease."), ("Forbidden", refused)] {
+        let (said, change) = next(reason, message);
+        assert_eq!(change, Some(at("2026-11-21T10:04:00Z")), "{said}");
+        assert!(said.contains("Then billing-1 can acquire the lease") && !said.contains("error above"), "{said}");
+    }
+    let waits = "billing-0 holds the lease. billing-0 is not started yet: billing-9, which was started for an earlier term, \
+                 may still run and is deleted first.";
+    let (said, change) = next("HeldHere", waits);
+    assert!(change.is_none() && said.starts_with("No change is due."), "{said}");
+}
