@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use redislease_locker::{Guard, Locker, NodeState, Observer, Request as LockRequest};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::protocol::{Gaps, HOLD, Request, STEP_ASIDE, Times, figures, say, unsupported};
 
@@ -62,6 +63,15 @@ impl Library {
                     ready(locker).await;
                 }
                 handover(&lockers, &request).await
+            }
+            // The same, and the servers tell each program when the key changes.
+            "handover-told" => {
+                let lockers: Vec<_> =
+                    (0..request.workers).map(|_| start(&request.nodes, self.rounds.clone())).collect();
+                for locker in &lockers {
+                    ready(locker).await;
+                }
+                handover_told(&lockers, &request).await
             }
             "renew" => renew(&locker, &request, &self.rounds).await,
             "lost" => lost(&locker, &request).await,
@@ -195,6 +205,60 @@ async fn handover(lockers: &[Locker], request: &Request) -> Value {
     }
     workers.join_all().await;
     gaps.figures()
+}
+
+/// Hands a lock over as [`handover`], but a waiter tries again as soon as a server says that the key has changed, with `CLIENT TRACKING`,
+/// and after the library's longest default delay if no server says so. An experiment: RedisLease has no such waiters.
+async fn handover_told(lockers: &[Locker], request: &Request) -> Value {
+    let gaps = Arc::new(Gaps::new());
+    let messages = Arc::new(AtomicUsize::new(0));
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let until = Instant::now() + request.duration();
+    let mut workers = tokio::task::JoinSet::new();
+    for locker in lockers {
+        let changed = Arc::new(Notify::new());
+        let key = format!("library-{}:lock:default/{}", request.nodes.len(), request.key(0));
+        for node in &request.nodes {
+            tell(node.clone(), key.clone(), changed.clone(), messages.clone());
+        }
+        let (locker, request, gaps, attempts) = (locker.clone(), request.clone(), gaps.clone(), attempts.clone());
+        workers.spawn(async move {
+            while Instant::now() < until {
+                let guard = loop {
+                    attempts.fetch_add(1, Ordering::Relaxed);
+                    match lock(&locker, &request, 0).try_acquire().await {
+                        Ok(guard) => break guard,
+                        Err(_) => drop(tokio::time::timeout(Duration::from_millis(250), changed.notified()).await),
+                    }
+                };
+                gaps.acquired();
+                tokio::time::sleep(HOLD).await;
+                gaps.releasing();
+                guard.release().await;
+                tokio::time::sleep(STEP_ASIDE).await;
+            }
+        });
+    }
+    workers.join_all().await;
+    let mut figures = gaps.figures();
+    figures["messages"] = messages.load(Ordering::Relaxed).into();
+    figures["attempts"] = attempts.load(Ordering::Relaxed).into();
+    figures
+}
+
+/// A thread that notifies about each change of `key` on the server, until the process ends.
+fn tell(node: String, key: String, changed: Arc<Notify>, messages: Arc<AtomicUsize>) {
+    std::thread::spawn(move || -> std::io::Result<()> {
+        let mut stream = TcpStream::connect(node)?;
+        write!(stream, "HELLO 3\r\nCLIENT TRACKING ON BCAST PREFIX {key}\r\n")?;
+        for line in BufReader::new(stream).lines() {
+            if line?.starts_with('>') {
+                messages.fetch_add(1, Ordering::Relaxed);
+                changed.notify_one();
+            }
+        }
+        Ok(())
+    });
 }
 
 async fn renew(locker: &Locker, request: &Request, rounds: &Rounds) -> Value {
