@@ -56,22 +56,15 @@ impl Library {
             "cycles" => cycles(&locker, &request, self.drops).await,
             "handover" => handover(&vec![locker; request.workers], &request).await,
             // As programs of their own, which know nothing of each other.
-            "handover-apart" => {
+            "handover-apart" | "handover-told" => {
                 let lockers: Vec<_> =
                     (0..request.workers).map(|_| start(&request.nodes, self.rounds.clone())).collect();
                 for locker in &lockers {
                     ready(locker).await;
                 }
-                handover(&lockers, &request).await
-            }
-            // The same, and the servers tell each program when the key changes.
-            "handover-told" => {
-                let lockers: Vec<_> =
-                    (0..request.workers).map(|_| start(&request.nodes, self.rounds.clone())).collect();
-                for locker in &lockers {
-                    ready(locker).await;
-                }
-                handover_told(&lockers, &request).await
+                // The servers tell each program when the key changes.
+                let is_told = request.what == "handover-told";
+                if is_told { handover_told(&lockers, &request).await } else { handover(&lockers, &request).await }
             }
             "renew" => renew(&locker, &request, &self.rounds).await,
             "lost" => lost(&locker, &request).await,
@@ -195,16 +188,21 @@ async fn handover(lockers: &[Locker], request: &Request) -> Value {
         workers.spawn(async move {
             while Instant::now() < until {
                 let guard = lock(&locker, &request, 0).acquire().await.unwrap();
-                gaps.acquired();
-                tokio::time::sleep(HOLD).await;
-                gaps.releasing();
-                guard.release().await;
-                tokio::time::sleep(STEP_ASIDE).await;
+                pass_on(guard, &gaps).await;
             }
         });
     }
     workers.join_all().await;
     gaps.figures()
+}
+
+/// Holds the lock for a while, and lets others acquire it.
+async fn pass_on(guard: Guard, gaps: &Gaps) {
+    gaps.acquired();
+    tokio::time::sleep(HOLD).await;
+    gaps.releasing();
+    guard.release().await;
+    tokio::time::sleep(STEP_ASIDE).await;
 }
 
 /// Hands a lock over as [`handover`], but a waiter tries again as soon as a server says that the key has changed, with `CLIENT TRACKING`,
@@ -231,11 +229,7 @@ async fn handover_told(lockers: &[Locker], request: &Request) -> Value {
                         Err(_) => drop(tokio::time::timeout(Duration::from_millis(250), changed.notified()).await),
                     }
                 };
-                gaps.acquired();
-                tokio::time::sleep(HOLD).await;
-                gaps.releasing();
-                guard.release().await;
-                tokio::time::sleep(STEP_ASIDE).await;
+                pass_on(guard, &gaps).await;
             }
         });
     }
