@@ -15,12 +15,10 @@ use redislease_plan::api::{Duration, RedisLeaseStatus, ValidLease, ValidQuorum};
 use redislease_plan::election::{
     self, Decision, Electorate, EndCause, HandoverTarget, PodFacts, PodObject, Sighting, Situation, Step, decide,
 };
+use redislease_plan::plan::HANDOVER_HEAD_START;
 use redislease_plan::status::TermEnd;
 
 use super::facts::{Facts, HolderPod, TermState};
-
-/// How long after the keys of a term that is handed over to another cluster have expired the operator makes no attempt.
-const HEAD_START: Millis = Millis(10_000);
 
 /// What ends the term of another cluster.
 const UNTIL_RELEASED: &str = "This cluster can acquire the lease when the other cluster releases it, or when its keys expire. \
@@ -282,7 +280,7 @@ fn yields(facts: &Facts, spec: &ValidLease) -> Option<Outlook> {
     let handover = handover(facts)?;
     let HandoverTarget::Cluster(cluster) = HandoverTarget::of(handover.to.as_deref()).ok()? else { return None };
     let expire = time(handover.time.0) + Drift::STANDARD.most(ttl(spec));
-    let (expire, until) = (timestamp(expire), timestamp(expire + HEAD_START));
+    let (expire, until) = (timestamp(expire), timestamp(expire + HANDOVER_HEAD_START));
     let outlook = Outlook::say(format!(
         "The cluster {cluster} can acquire the lease when the keys are released or expire, at about {} at the latest. This \
          cluster makes no attempt before about {}.",

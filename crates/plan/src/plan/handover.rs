@@ -20,7 +20,7 @@ use crate::status::{HandoverOutlook, HandoverProgress};
 
 /// How long another cluster can acquire the lease after the keys of the ended term have expired, before this cluster makes an
 /// attempt. The next attempt of the other cluster starts when the keys have expired.
-const HEAD_START: Millis = Millis(10_000);
+pub const HANDOVER_HEAD_START: Millis = Millis(10_000);
 
 /// The requested handover, until the status shows its result. Boxed: most leases have none.
 #[derive(Clone, Debug, Default)]
@@ -256,6 +256,6 @@ fn waits(turn: &Turn<'_>, target: &HandoverTarget, link: Option<&KeeperLink>) ->
     let ttl = turn.spec.map(|spec| Millis::from(spec.lease_duration));
     let ttl = ttl.max(link.map(|link| link.config.ttl)).unwrap_or_default();
     let lease = Drift::STANDARD.most(ttl);
-    let yields_until = turn.now + lease + HEAD_START;
-    (Some(yields_until), Some(yields_until + lease + HEAD_START))
+    let yields_until = turn.now + lease + HANDOVER_HEAD_START;
+    (Some(yields_until), Some(yields_until + lease + HANDOVER_HEAD_START))
 }

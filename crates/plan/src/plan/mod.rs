@@ -78,6 +78,7 @@ pub use effect::{Command, Effect, Measure, PodChange, Read, RoleWrite, Shown, St
 pub use event::{Event, RoleOutcome, StatusOutcome, WriteOutcome, lacks_right};
 pub use facts::{Allowed, Authority, CandidateFacts, Facts, Granted, Identity, OpenQuorum, PodKnowledge, QuorumFacts};
 pub use fair_queue::FairQueue;
+pub use handover::HANDOVER_HEAD_START;
 pub use leadership::{Leadership, LeadershipEffect};
 pub use machine::Machine;
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
