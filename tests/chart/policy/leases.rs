@@ -34,8 +34,8 @@ fn the_operator_can_write_only_leases_of_annotated_workloads_and_no_finalizers()
     let foreign = [("/metadata/labels", json!({}))];
     leases.wait_for_policy(FOREIGN, &Create(lease("other", &foreign)))?;
     // The garbage collector would delete it: there is no such owner.
-    let owned = lease("owned", &[("/metadata/ownerReferences", json!([owner]))]);
-    leases.send(&Create(owned), &[&leases.operator(), "--dry-run=server"])?;
+    let of_web = lease("owned", &[("/metadata/ownerReferences", json!([owner]))]);
+    leases.send(&Create(of_web), &[&leases.operator(), "--dry-run=server"])?;
     leases.allowed(&Create(lease("web", &[])))?;
     leases.send(&Create(lease("kept", &[stay()])), &[])?;
     leases.send(&Create(lease("foreign", &foreign)), &[])?;
