@@ -197,10 +197,10 @@ fi
 if command -v python3 >/dev/null; then
     step "comparison page" python3 bench/report.py --check
     step "circles" hack/circles.py
-    step "function length" hack/function-length.py
+    step "length" hack/length.py
 else
     skip "circles" "python3 is missing"
-    skip "function length" "python3 is missing"
+    skip "length" "python3 is missing"
     skip "comparison page" "python3 is missing"
 fi
 step "chart's CRDs" hack/generate-chart.sh --check-crds
