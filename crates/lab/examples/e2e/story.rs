@@ -295,8 +295,11 @@ fn is_next(event: &WatchEvent, before: &LeaseState) -> bool {
 
 /// The container of a pod of the workload. The kubelet says that a container runs before its process has become that of the workload.
 pub fn container(pod: &Value) -> Outcome<Container> {
-    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
     let none = || format!("No process of the pod {} runs.", pod["metadata"]["name"]);
-    let find = || Container::find(uid, "/workload").map_err(|error| error.to_string())?.ok_or_else(none);
-    Ok(poll(Duration::from_secs(10), find)?)
+    Ok(poll(Duration::from_secs(10), || running(pod).map_err(|error| error.to_string())?.ok_or_else(none))?)
+}
+
+/// The same, if it runs now.
+pub fn running(pod: &Value) -> Outcome<Option<Container>> {
+    Ok(Container::find(pod["metadata"]["uid"].as_str().unwrap_or_default(), "/workload")?)
 }
