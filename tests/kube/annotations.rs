@@ -7,7 +7,7 @@ use redislease_lab::{Installation, Lease, LeaseState, Operator, Result};
 use serde_json::{Value, json};
 
 use crate::holder::held_by;
-use crate::support::{FIRST_ELECTION, SOON, installation, keys, shared, throughout};
+use crate::support::{FIRST_ELECTION, SOON, installation, nodes_with, shared, throughout};
 
 /// Limit for a removal. On a busy machine the quorum can be lost meanwhile, and the operator then elects itself again first.
 const REMOVED: Duration = Duration::from_mins(1);
@@ -37,11 +37,11 @@ fn nothing_is_left(installation: &Installation, namespace: &str, lease: &Lease<'
         let path = format!("/apis/redislease.io/v1alpha1/namespaces/{namespace}/redisleases/{key}");
         let found = installation.control_plane().get(&path)?;
         let roles = lease.roles()?;
-        let keys = keys(installation, namespace, key);
-        if found.is_none() && roles.is_empty() && keys.iter().all(Option::is_none) {
+        let nodes = nodes_with(installation, &format!("redislease:lock:{namespace}/{key}"))?;
+        if found.is_none() && roles.is_empty() && nodes == 0 {
             return Ok(());
         }
-        Err(format!("lease: {}, roles {roles:?}, keys {keys:?}", found.is_some()))
+        Err(format!("lease: {}, roles {roles:?}, {nodes} nodes with its key", found.is_some()))
     })
 }
 

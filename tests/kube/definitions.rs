@@ -9,7 +9,8 @@ use crate::doctor::findings;
 use crate::granularity::{replicas, scaled, switching, workload};
 use crate::holder::held;
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, installation_on, shared_redis, the_term_is_kept, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, installation_on, options, shared_redis, the_term_is_kept,
+    throughout,
 };
 
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/redisleases.redislease.io";
@@ -101,6 +102,44 @@ fn an_operator_decides_nothing_before_the_definitions_have_every_field() -> Resu
     operator.wait_ready()?;
     the_term_is_kept(&installation, "definitions", attempt)?;
     replicas(&installation, "definitions", "active", 3).map(drop)
+}
+
+/// As `helm upgrade` and GitOps tools may do it: the operator first, then older definitions, then the current ones.
+#[test]
+fn an_operator_that_starts_without_definitions_waits_for_current_ones() -> Result<()> {
+    let installation = installation_on(&options(), shared_redis().to_vec())?;
+    let cluster = installation.control_plane();
+    cluster.not_again();
+    let stored = |path: &str| -> Result<Value> {
+        let mut object = cluster.get(path)?.expect("an object");
+        let metadata = &object["metadata"];
+        object["metadata"] = json!({"name": metadata["name"], "namespace": metadata["namespace"]});
+        object.as_object_mut().expect("an object").remove("status");
+        Ok(object)
+    };
+    let quorum = stored(&format!("/apis/redislease.io/v1alpha1/namespaces/{SYSTEM}/redisquorums/default"))?;
+    let [leases, quorums] = [PATH.to_owned(), PATH.replace("redisleases", "redisquorums")].map(|path| stored(&path));
+    let (leases, quorums) = (leases?, quorums?);
+    cluster.kubectl(&["delete", "crd", "redisleases.redislease.io", "redisquorums.redislease.io"])?;
+
+    let operator = installation.start_operator("operator-0", &[])?;
+    throughout(Duration::from_secs(15), |after| {
+        let (code, page) = operator.get("/readyz").unwrap_or((503, String::new()));
+        assert_eq!(code, 503, "after {after:?}: {page}");
+        Ok(())
+    })?;
+    let mut early = leases.clone();
+    early["spec"]["versions"] = older(leases["spec"]["versions"].clone());
+    for definition in [&early, &quorums] {
+        installation.apply(definition)?;
+    }
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
+    installation.wait_for("the quorum is stored", FIRST_ELECTION, || Ok(installation.apply(&quorum)?))?;
+    wait_until_not_ready(&installation, &operator, FIRST_ELECTION)?;
+
+    replace(&installation, &leases["spec"]["versions"], GRANULARITY, true)?;
+    operator.wait_ready()?;
+    held(&installation, "late").map(drop)
 }
 
 fn a_status_that_lost_a_required_field_is_read_and_written_anew(cluster: &Cluster) -> Result<()> {

@@ -27,6 +27,12 @@ pub fn findings(kubeconfig: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
     (output.status.code(), findings.unwrap_or_else(|error| panic!("{error}: {output:?}")))
 }
 
+/// The same, once more if a slow API server has left something unchecked.
+fn checked(kubeconfig: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let found = findings(kubeconfig, args);
+    if found.0 == Some(2) { findings(kubeconfig, args) } else { found }
+}
+
 /// Whether there is this finding.
 fn has(findings: &[Value], verdict: &str, check: &str, says: &str) -> bool {
     findings.iter().any(|finding| {
@@ -180,17 +186,17 @@ fn faults_of_quorums(installation: &Installation) -> Result<()> {
 
     let admin = installation.control_plane().kubeconfig();
     for (name, verdict, check, says) in FAULTS {
-        let (code, found) = findings(admin, &[name]);
+        let (code, found) = checked(admin, &[name]);
         assert!(has(&found, verdict, check, says), "{name}: {found:#?}");
         assert_eq!(code, Some(i32::from(verdict == "Problem")), "{name}: {found:#?}");
     }
-    let (_, full) = findings(admin, &["full"]);
+    let (_, full) = checked(admin, &["full"]);
     assert!(has(&full, "Warning", "memory", "bytes of maxmemory are used"), "{full:#?}");
-    let (code, encrypted) = findings(admin, &["encrypted"]);
+    let (code, encrypted) = checked(admin, &["encrypted"]);
     assert_eq!(code, Some(0), "{encrypted:#?}");
     assert!(has(&encrypted, "Ok", "connection", "with TLS: Redis"), "{encrypted:#?}");
     assert!(!has(&encrypted, "Warning", "tls", ""), "{encrypted:#?}");
-    let (code, all) = findings(admin, &[]);
+    let (code, all) = checked(admin, &[]);
     assert_eq!(code, Some(1));
     assert!(all.len() > 40, "one run looks at all quorums: {}", all.len());
     Ok(())

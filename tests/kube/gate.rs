@@ -277,11 +277,9 @@ fn a_drain_that_a_budget_blocks_continues_after_a_handover() -> Result<()> {
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": holder, "namespace": namespace},
     });
-    let file = std::env::temp_dir().join(format!("redislease-eviction-{}.json", std::process::id()));
-    std::fs::write(&file, eviction.to_string()).expect("the file is written");
     let path = format!("/api/v1/namespaces/{namespace}/pods/{holder}/eviction");
-    let evict = || cluster.kubectl(&["create", "--raw", &path, "-f", &file.to_string_lossy()]);
-    let refused = evict().expect_err("the budget refuses the eviction").to_string();
+    let refused = cluster.kubectl_with_input(&["create", "--raw", &path, "-f", "-"], &eviction.to_string());
+    let refused = refused.expect_err("the budget refuses the eviction").to_string();
     assert!(refused.contains("disruption budget"), "{refused}");
 
     let done = handover(installation, namespace, &[]);
@@ -290,7 +288,6 @@ fn a_drain_that_a_budget_blocks_continues_after_a_handover() -> Result<()> {
     assert_ne!(name(&next), holder);
     let is_gone = pods(installation, namespace)?.iter().all(|pod| name(pod) != holder);
     assert!(is_gone, "{holder} no longer blocks the drain");
-    std::fs::remove_file(&file).expect("the file is removed");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Writes to pods and workloads that are refused, changed on their way, or undone by others: bounded, counted and reported.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -213,17 +213,18 @@ fn others_who_never_rest_do_not_delay_a_stop() -> Result<()> {
     let lease = scaled(installation, "restless", "Deployment", 0)?;
     lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
     replicas(installation, "restless", "active", 3)?;
-    let (ends, writes) = (AtomicBool::new(false), |replicas: &str| {
+    let (ends, written) = (AtomicBool::new(false), AtomicU32::new(0));
+    let writes = |replicas: &str| {
         let args = ["scale", "deployment/billing", "--namespace=restless", replicas];
-        installation.control_plane().kubectl(&args).map(drop)
-    });
+        installation.control_plane().kubectl(&args)
+    };
     thread::scope(|scope| {
         for number in ["--replicas=5", "--replicas=2"] {
-            let (ends, writes) = (&ends, &writes);
+            let (ends, written, writes) = (&ends, &written, &writes);
             scope.spawn(move || {
                 while !ends.load(Ordering::Relaxed) {
                     // Its own write may conflict.
-                    let _ = writes(number);
+                    written.fetch_add(u32::from(writes(number).is_ok()), Ordering::Relaxed);
                 }
             });
         }
@@ -237,6 +238,8 @@ fn others_who_never_rest_do_not_delay_a_stop() -> Result<()> {
             })
         });
         ends.store(true, Ordering::Relaxed);
+        let written = written.load(Ordering::Relaxed);
+        assert!(written >= 5, "the others wrote {written} times");
         stopped
     })
 }

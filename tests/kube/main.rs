@@ -31,4 +31,5 @@ mod rights;
 mod roles;
 mod support;
 mod tenants;
+mod webhook;
 mod why;

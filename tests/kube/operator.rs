@@ -96,11 +96,11 @@ fn an_unpublished_attempt_ends_only_when_its_keys_expire() -> Result<()> {
         term.ok_or_else(|| format!("{keys:?}"))
     })?;
     operator.kill()?;
+    let seen = Instant::now();
+    let left = keys(&installation, "unpublished", "billing").iter().flatten().map(|key| key.left).max();
+    let left = left.expect("a node answers with its key");
     refusal.end()?;
     assert_ne!(lease.state()?.attempt(), Some(unpublished.attempt()), "no status names the attempt");
-    let seen = Instant::now();
-    let left =
-        keys(&installation, "unpublished", "billing").iter().flatten().map(|key| key.left).max().unwrap_or_default();
     operator.start_again()?;
     let next = lease.wait("a new term", FIRST_ELECTION, LeaseState::is_active)?;
     let slack = Duration::from_millis(500);

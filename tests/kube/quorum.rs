@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use crate::holder::{held, held_by, wait_for_event_on_both};
 use crate::support::{
     AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, LONGER_THAN_A_LEASE, SOON, STOP_BUDGET, installation_on, is, keys,
-    no_pod_is_active, options, secret, shared, the_status_is_kept, the_term_is_kept, throughout, two_control_planes,
+    no_pod_is_active, nodes_with, options, secret, shared, the_status_is_kept, the_term_is_kept, throughout,
+    two_control_planes,
 };
 
 #[test]
@@ -228,10 +229,8 @@ fn two_redisquorums_of_the_same_servers_and_prefix_each_have_a_leader() -> Resul
 }
 
 /// The number of nodes that have the lease's key with this prefix.
-fn found(installation: &Installation, prefix: &str, namespace: &str) -> usize {
-    let key = format!("{prefix}:lock:{namespace}/billing");
-    let there = |server: &RedisServer| server.command(&["EXISTS", &key]).ok()?.integer();
-    installation.redis().iter().filter(|server| there(server) == Some(1)).count()
+fn found(installation: &Installation, prefix: &str, namespace: &str) -> Result<usize> {
+    nodes_with(installation, &format!("{prefix}:lock:{namespace}/billing"))
 }
 
 #[test]
@@ -241,7 +240,7 @@ fn after_the_redisquorum_is_replaced_terms_end_on_the_old_keys_first() -> Result
     let under = |prefix: &str| quorum(installation, "anew", &json!({"keyPrefix": prefix, "maxLeaseDuration": "10s"}));
     installation.apply(&under("before"))?;
     let (lease, first) = held_by(installation, "anew", 3, &json!({"quorumRef": {"name": "anew"}}))?;
-    assert!(found(installation, "before", "anew") >= 2);
+    assert!(found(installation, "before", "anew")? >= 2);
 
     cluster.kubectl(&["delete", "redisquorum", "anew", "-n", SYSTEM])?;
     let still =
@@ -249,12 +248,12 @@ fn after_the_redisquorum_is_replaced_terms_end_on_the_old_keys_first() -> Result
     assert!(still.is_active() && still.attempt() == first.attempt(), "the term is kept: {still}");
     installation.apply(&under("after"))?;
     lease.wait("the term ends", SOON, |now| now.reason("Active") == "Stopping")?;
-    assert_eq!(found(installation, "after", "anew"), 0);
+    assert_eq!(found(installation, "after", "anew")?, 0);
     let second = lease
         .wait("held on the new quorum", FIRST_ELECTION * 2, |now| now.is_active() && now.token() > first.token())?;
     assert_eq!(second.json()["status"]["history"][0]["reason"], "QuorumChanged");
-    assert_eq!(found(installation, "before", "anew"), 0, "the old keys ended before the new term began");
-    assert!(found(installation, "after", "anew") >= 2);
+    assert_eq!(found(installation, "before", "anew")?, 0, "the old keys ended before the new term began");
+    assert!(found(installation, "after", "anew")? >= 2);
     Ok(())
 }
 
@@ -288,7 +287,7 @@ fn after_a_quorum_change_no_term_begins_for_an_hour_even_after_restarts() -> Res
     throughout(SOON, |after| {
         let now = lease.state()?;
         assert!(waits(&now) && now.token() == first.token(), "{after:?} after the restart: {now}");
-        assert_eq!(found(&installation, "other", "replaced"), 0);
+        assert_eq!(found(&installation, "other", "replaced")?, 0);
         Ok(())
     })?;
     // The configuration is the earlier one again, so the operator can read the keys.
@@ -316,7 +315,7 @@ fn a_wrong_address_that_leads_to_the_server_of_another_node_costs_one_vote() -> 
     installation.apply(&object)?;
     shown("leads to the same server as node redis-0", 1)?;
     throughout(LONGER_THAN_A_LEASE, |after| {
-        assert!(found(installation, "astray", "astray") >= 2, "after {after:?}");
+        assert!(found(installation, "astray", "astray")? >= 2, "after {after:?}");
         Ok(())
     })?;
     let kept = lease.state()?;

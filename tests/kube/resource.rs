@@ -38,6 +38,14 @@ fn a_deleted_lease_leaves_no_key_no_label_and_no_series() -> Result<()> {
 }
 
 #[test]
+fn a_deleted_namespace_ends_with_its_lease_and_leaves_no_key() -> Result<()> {
+    let installation = &shared().installation;
+    held(installation, "doomed")?;
+    installation.control_plane().kubectl(&["delete", "namespace", "doomed", "--timeout=90s"])?;
+    no_key_is_left(installation, "doomed")
+}
+
+#[test]
 fn a_deleted_lease_with_a_finalizer_has_no_holder() -> Result<()> {
     let installation = &shared().installation;
     let (lease, first) = held(installation, "kept")?;
@@ -323,7 +331,7 @@ fn no_attempt_begins_while_the_api_server_hangs_or_is_down() -> Result<()> {
         // A foreign value postpones the first attempt until the fault.
         for server in installation.redis() {
             let value = format!("t:{}:5:somebody", "0".repeat(32));
-            server.command(&["SET", &format!("redislease:lock:{namespace}/billing"), &value, "PX", "8000"])?;
+            server.command(&["SET", &format!("redislease:lock:{namespace}/billing"), &value, "PX", "14000"])?;
         }
         let lease = installation.lease(namespace, "billing", &json!({}))?;
         lease.wait("refused", SOON, |now| now.reason("Ready") == "KeyHeldByOtherLease")?;
@@ -334,8 +342,8 @@ fn no_attempt_begins_while_the_api_server_hangs_or_is_down() -> Result<()> {
             if new.0 >= 1.0 && new.1 >= 3.0 { Ok(()) } else { Err(format!("{new:?}")) }
         })?;
         proxy.cut(fault);
-        // The foreign value expires after at most 8 s. From then on the keys are free.
-        throughout(Duration::from_secs(18), |after| {
+        // The foreign value expires after at most 14 s. From then on the keys are free.
+        throughout(Duration::from_secs(20), |after| {
             let keys = keys(&installation, namespace, "billing");
             let taken = keys.iter().flatten().filter(|key| !key.value.ends_with(":somebody")).count();
             assert_eq!(taken, 0, "{fault:?}, after {after:?}: {keys:?}");

@@ -27,6 +27,8 @@ impl ControlPlane {
     /// # Errors
     /// [`Error::Command`](crate::Error::Command) with the API server's answer.
     pub fn lose_node(&self, node: &str) -> Result<()> {
+        // The node is lost for the test that comes next, too.
+        self.not_again();
         self.kubelets.iter().for_each(|kubelets| kubelets.lose(node));
         self.patch_status(&["node", node], &[("Ready", "Unknown", "NodeStatusUnknown")])?;
         for (namespace, pod) in self.pods_on(node)? {
