@@ -211,17 +211,18 @@ if [[ $what == fast ]]; then
         cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*' -- \
         --skip planted_bugs_are_found --skip bugs_in_the_lock_of_a_program_are_found --skip scenario::crash_points
 elif [[ -z $failed ]]; then
-    export SIM_SEEDS=3000
+    export SIM_SEEDS=1000
     # Every step selects from the whole workspace: with fewer packages, dependencies would be built again with other
     # features. Tests that only compute have the lowest priority: they use the time in which the others wait. The others
     # wait most of the time, so more of them run at once than there are cores.
-    computing=() others=()
+    computing=() lab=() others=()
     for file in crates/*/tests/*.rs crates/*/tests/*/main.rs tests/*/main.rs; do
         file=${file%/main.rs}
         file=${file##*/}
         case ${file%.rs} in
             kube | chart) ;;
             activation | model | sim) computing+=(--test "${file%.rs}") ;;
+            control_plane | orphans | suspend) lab+=(--test "${file%.rs}") ;;
             *) others+=(--test "${file%.rs}") ;;
         esac
     done
@@ -239,12 +240,16 @@ elif [[ -z $failed ]]; then
     RUST_TEST_THREADS=3 tests "timing" "${others[@]}" "${timed[@]}" "${timing[@]}"
     real_nodes
     beside_begins "chart" env RUST_TEST_THREADS=4 "${cargo[@]}" --test chart "${timed[@]}"
+    # Each binary of the lab waits for servers of its own, one test after the other.
+    beside_begins "lab" "${cargo[@]}" "${lab[@]}" "${timed[@]}"
     RUST_TEST_THREADS=8 tests "other tests" "${others[@]}" "${timed[@]}" "${timing[@]/#/--skip=}"
+    beside_ends "lab"
     beside_ends "chart"
-    RUST_TEST_THREADS=9 tests "control plane" --test kube "${timed[@]}"
     # A workspace of its own, which uses the lock layer and the library.
-    run "comparison program" cargo check --locked --quiet --manifest-path bench/peers/rust/Cargo.toml \
-        --target-dir "${CARGO_TARGET_DIR:-target}/bench-peers"
+    beside_begins "comparison program" nice -n 19 cargo check --locked --quiet \
+        --manifest-path bench/peers/rust/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}/bench-peers"
+    RUST_TEST_THREADS=9 tests "control plane" --test kube "${timed[@]}"
+    beside_ends "comparison program"
     beside_ends "model and simulator"
 fi
 

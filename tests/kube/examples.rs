@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use redislease_lab::{Block, Installation, Lease, LeaseState, Reader, Result, repository};
 use serde_json::Value;
@@ -50,8 +51,9 @@ impl Volume {
     }
 }
 
-/// Builds the compiled readers. Returns the command of each reader.
-fn readers(folder: &Path) -> Vec<(&'static str, Vec<String>)> {
+/// The command of each reader. The compiled ones are built once.
+static READERS: LazyLock<Vec<(&str, Vec<String>)>> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
     let [go, rust] = ["go-reader", "rust-reader"].map(|name| text(&folder.join(name)));
     let source = |name: &str| text(&example("readers").join(name));
@@ -68,7 +70,7 @@ fn readers(folder: &Path) -> Vec<(&'static str, Vec<String>)> {
         ("Go", vec![go]),
         ("Rust", vec![rust]),
     ]
-}
+});
 
 fn with(mut command: Command, args: &[&str]) -> Command {
     command.args(args);
@@ -85,29 +87,27 @@ fn read(reader: &[String], volume: &Path) -> (String, Option<i32>) {
 #[test]
 fn the_readers_print_the_token_of_an_active_pod_only() {
     let folder = tempfile::tempdir().expect("a folder");
-    for (language, reader) in readers(folder.path()) {
+    for (language, reader) in READERS.iter() {
         let not_active = (String::new(), Some(1));
         let active = |token: &str| (format!("{token}\n"), Some(0));
         // The operator has not written the label yet.
         let volume = Volume::new("", "");
-        assert_eq!(read(&reader, volume.path()), not_active, "{language}");
+        assert_eq!(read(reader, volume.path()), not_active, "{language}");
         volume.write("..2", "standby", "1795238400000042");
-        assert_eq!(read(&reader, volume.path()), not_active, "{language}");
+        assert_eq!(read(reader, volume.path()), not_active, "{language}");
         volume.write("..3", "active", "1795238400000043");
-        assert_eq!(read(&reader, volume.path()), active("1795238400000043"), "{language}");
+        assert_eq!(read(reader, volume.path()), active("1795238400000043"), "{language}");
         volume.write("..4", "standby", "1795238400000044");
-        assert_eq!(read(&reader, volume.path()), not_active, "{language}");
+        assert_eq!(read(reader, volume.path()), not_active, "{language}");
         // An active pod without a token is not active for a store.
         volume.write("..5", "active", "");
-        assert_eq!(read(&reader, volume.path()), not_active, "{language}");
-        assert_eq!(read(&reader, folder.path()), not_active, "{language}: no volume");
+        assert_eq!(read(reader, volume.path()), not_active, "{language}");
+        assert_eq!(read(reader, folder.path()), not_active, "{language}: no volume");
     }
 }
 
 #[test]
 fn a_reader_never_mixes_two_versions() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let readers = readers(folder.path());
     let volume = Volume::new("standby", "0");
     // Every odd version is active with its number as the token; the even ones are standby.
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -120,10 +120,10 @@ fn a_reader_never_mixes_two_versions() {
                     return;
                 }
                 // Slow enough for a process to start and read, fast enough to change between its two reads.
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                std::thread::sleep(std::time::Duration::from_millis(30));
             }
         });
-        let each = readers.iter().flat_map(|reader| std::iter::repeat_n(reader, 25));
+        let each = READERS.iter().flat_map(|reader| std::iter::repeat_n(reader, 25));
         let found: Vec<_> = each.map(|(language, reader)| (language, read(reader, volume.path()))).collect();
         // Before the assertions: a failed one would wait for the thread.
         done.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -34,7 +34,7 @@ async fn two_names_of_one_server_have_one_vote() {
         // For a moment, it can be down.
         assert_ne!(world.status(other).state, NodeState::Up);
         assert_eq!(world.ask(other, acquire(1)).await, Vote::Abstained);
-        (calls(&servers[0], "info") > before + 60).then_some(())
+        (calls(&servers[0], "info") > before + 20).then_some(())
     })
     .await;
 

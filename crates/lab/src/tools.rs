@@ -1,6 +1,7 @@
 //! Finds the binaries of the local control plane, of Helm and of the object store.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use crate::{Error, Result, command, repository};
 
@@ -72,12 +73,17 @@ pub(crate) fn object_store() -> Result<PathBuf> {
 }
 
 /// What the script that builds the tools prints: one line `tool<TAB>path` each.
-struct Listing(String);
+struct Listing(&'static str);
 
 impl Listing {
+    /// Runs the script once in a process.
     fn read() -> Result<Self> {
-        let script = repository().join("hack/build-tools.sh");
-        command::output(&script, &["--print"]).map(Self)
+        static PRINTED: OnceLock<String> = OnceLock::new();
+        if let Some(printed) = PRINTED.get() {
+            return Ok(Self(printed));
+        }
+        let printed = command::output(&repository().join("hack/build-tools.sh"), &["--print"])?;
+        Ok(Self(PRINTED.get_or_init(|| printed)))
     }
 
     fn find(&self, tool: &'static str) -> Result<PathBuf> {

@@ -54,6 +54,7 @@ pub struct ControlPlane {
     kubectl: Kubectl,
     pub(super) folder: TempFolder,
     is_used_up: AtomicBool,
+    is_defined: AtomicBool,
     _permit: Permit,
 }
 
@@ -107,6 +108,7 @@ impl ControlPlane {
             kubectl,
             folder,
             is_used_up: AtomicBool::new(false),
+            is_defined: AtomicBool::new(false),
             _permit: permit,
         })
     }
@@ -282,11 +284,17 @@ impl ControlPlane {
     /// # Errors
     /// [`Error::Command`](crate::Error::Command) with the API server's refusal.
     pub fn define(&self) -> Result<()> {
+        // By the test before, which has used the same control plane.
+        if self.is_defined.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let definitions = repository().join("crds").display().to_string();
         self.kubectl(&["apply", "--server-side", "--filename", &definitions])?;
         self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
         // A busy API server that prepares the storage of a new kind ends a request after a minute.
-        self.wait_for(&["get", "redisleases,redisquorums", "--all-namespaces"])
+        self.wait_for(&["get", "redisleases,redisquorums", "--all-namespaces"])?;
+        self.is_defined.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Shows objects of one kind in a namespace as they are, and from then on every change, until it is dropped.
