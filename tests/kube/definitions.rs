@@ -55,6 +55,16 @@ fn replace(installation: &Installation, versions: &Value, field: &str, keeps: bo
     })
 }
 
+/// Checks for a while that the operator is not ready, and that none leads.
+fn nothing_is_decided(installation: &Installation, operator: &Operator) -> Result<()> {
+    throughout(SOON, |after| {
+        let (code, _) = operator.get("/readyz")?;
+        let leader = installation.quorum()?.leader().map(str::to_owned);
+        assert_eq!((code, leader), (503, None), "after {after:?}");
+        Ok(())
+    })
+}
+
 fn wait_until_not_ready(installation: &Installation, operator: &Operator, within: Duration) -> Result<()> {
     installation.wait_for("/readyz says what the definition lacks", within, || {
         let (code, page) = operator.get("/readyz")?;
@@ -74,16 +84,8 @@ fn an_operator_decides_nothing_before_the_definitions_have_every_field() -> Resu
 
     let operator = installation.start_operator("operator-0", &[])?;
     wait_until_not_ready(&installation, &operator, SOON)?;
-    throughout(SOON, |after| {
-        let (code, _) = operator.get("/readyz")?;
-        let quorum = installation
-            .control_plane()
-            .get(&format!("/apis/redislease.io/v1alpha1/namespaces/{SYSTEM}/redisquorums/default"))?;
-        let leader = quorum.map(|quorum| quorum["status"]["leader"].clone()).filter(|leader| !leader.is_null());
-        assert_eq!((code, leader), (503, None), "{after:?}: {}", lease.state()?);
-        assert_eq!(workload(&installation, "definitions", "Deployment")?["spec"]["replicas"], 2);
-        Ok(())
-    })?;
+    nothing_is_decided(&installation, &operator)?;
+    assert_eq!(workload(&installation, "definitions", "Deployment")?["spec"]["replicas"], 2, "{}", lease.state()?);
 
     // Without a restart.
     replace(&installation, &current, GRANULARITY, true)?;
@@ -123,6 +125,7 @@ fn an_operator_that_starts_without_definitions_waits_for_current_ones() -> Resul
     cluster.kubectl(&["delete", "crd", "redisleases.redislease.io", "redisquorums.redislease.io"])?;
 
     let operator = installation.start_operator("operator-0", &[])?;
+    // Longer than an operator waits for an answer about definitions that it may not read.
     throughout(Duration::from_secs(15), |after| {
         let (code, page) = operator.get("/readyz").unwrap_or((503, String::new()));
         assert_eq!(code, 503, "after {after:?}: {page}");
@@ -136,6 +139,7 @@ fn an_operator_that_starts_without_definitions_waits_for_current_ones() -> Resul
     cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"])?;
     installation.wait_for("the quorum is stored", FIRST_ELECTION, || Ok(installation.apply(&quorum)?))?;
     wait_until_not_ready(&installation, &operator, FIRST_ELECTION)?;
+    nothing_is_decided(&installation, &operator)?;
 
     replace(&installation, &leases["spec"]["versions"], GRANULARITY, true)?;
     operator.wait_ready()?;
