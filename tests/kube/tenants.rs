@@ -126,7 +126,7 @@ const MANY: u16 = 400;
 const NOISE: Duration = Duration::from_millis(112);
 
 /// Creates leases of one tenant over the same pods, several at a time, until `done`.
-fn create_many(installation: &Installation, namespace: &str, count: u16, done: &AtomicBool) -> Result<()> {
+pub fn create_many(installation: &Installation, namespace: &str, count: u16, done: &AtomicBool) -> Result<()> {
     const AT_ONCE: u16 = 4;
     const IN_ONE_CALL: usize = 20;
     let lease = |number: u16| {

@@ -1,12 +1,16 @@
-//! An admission webhook of another team that hangs.
+//! Admission of another team: a webhook that hangs, and a policy that refuses every status of its leases.
 
 use std::net::TcpListener;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use redislease_lab::{Installation, Result};
+use redislease_lab::{Installation, InstallationOptions, Operator, Result, refuse_statuses};
 use serde_json::{Value, json};
 
 use crate::holder::{another, held};
-use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, options, throughout};
+use crate::tenants::create_many;
 
 const NAME: &str = "redislease-hangs";
 
@@ -63,4 +67,53 @@ fn a_webhook_that_hangs_holds_up_only_its_own_namespace() -> Result<()> {
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", NAME])?;
     let next = hung.wait("another holder", FIRST_ELECTION + AFTER_ONE_LEASE, another(&first))?;
     hung.wait_for_roles(&next, 3, SOON)
+}
+
+/// The writes of statuses that the API server has answered or not.
+fn status_writes(operator: &Operator) -> Result<f64> {
+    let page = operator.metrics()?;
+    let of = |result| page.value("redislease_api_writes_total", &[("kind", "lease_status"), ("result", result)]);
+    Ok(["ok", "conflict", "error", "timeout"].into_iter().filter_map(of).sum())
+}
+
+#[test]
+#[ignore = "it slows down the tests beside it: make nightly runs it alone"]
+fn a_policy_that_refuses_a_thousand_statuses_costs_few_writes_and_delays_nobody() -> Result<()> {
+    const LEASES: u16 = 1000;
+    const MINUTE: Duration = Duration::from_mins(1);
+    let longer = InstallationOptions { quorum: json!({"maxLeaseDuration": "15s"}), ..options() };
+    let Cluster { installation, operator } = Cluster::with_own_redis(&longer)?;
+    installation.control_plane().not_again();
+    held(&installation, "refused")?;
+    let (beside, mut term) = held(&installation, "beside")?;
+    let refusal = refuse_statuses(&installation, "refused")?;
+    create_many(&installation, "refused", LEASES, &AtomicBool::new(false))?;
+    // The pauses grow to a minute.
+    thread::sleep(MINUTE * 2);
+    let (before, began) = (status_writes(&operator)?, Instant::now());
+    let mut slowest = Duration::ZERO;
+    throughout(MINUTE, |_| {
+        let asked = Instant::now();
+        let holder = term.holder().unwrap_or_default();
+        installation.control_plane().kubectl(&["delete", "pod", holder, "-n", "beside", "--wait=false"])?;
+        term = beside.wait("another holder", SOON, another(&term))?;
+        slowest = slowest.max(asked.elapsed());
+        Ok(())
+    })?;
+    let writes = (status_writes(&operator)? - before) / began.elapsed().as_secs_f64() * 60.0;
+    println!(
+        "{writes:.0} status writes in a minute for {LEASES} leases; the slowest handover beside them: {slowest:.1?}"
+    );
+    // An attempt every three leases, whose publication and whose end are refused, and the status every minute.
+    assert!(writes <= 6.0 * f64::from(LEASES), "{writes} writes in a minute");
+
+    refusal.end()?;
+    let ended = Instant::now();
+    installation.wait_for("all leases are held", MINUTE * 4, || {
+        let held = operator.metrics()?.value("redislease_lease_held", &[("lease_namespace", "refused")]);
+        let held = held.unwrap_or_default();
+        if held >= f64::from(LEASES) { Ok(()) } else { Err(format!("{held} leases are held")) }
+    })?;
+    println!("all leases were held {:.1?} after the policy was gone", ended.elapsed());
+    Ok(())
 }
