@@ -8,11 +8,19 @@ use std::time::Duration;
 use redislease_locker::{Locker, NodeState};
 
 use crate::acquire;
+use crate::clock::KILL_MARGIN;
 use crate::options::RunOptions;
 use crate::say::say;
 
-/// The pause between two looks at the servers.
-const EVERY: Duration = Duration::from_secs(10);
+/// The longest and the shortest pause between two looks at the servers.
+const SLOWEST: Duration = Duration::from_secs(10);
+const FASTEST: Duration = Duration::from_millis(250);
+
+/// The pause between two looks at the servers: a connection that ends just after one must be back before the lock is lost. Two thirds of
+/// what the ttl leaves are there then, if the renewals have the default interval.
+fn every(ttl: Duration, grace: Duration) -> Duration {
+    (ttl.saturating_sub(grace + KILL_MARGIN) / 4).clamp(FASTEST, SLOWEST)
+}
 
 /// Starts a thread for it, because a file system can hang. Without files nothing is started. A pipe is read only once.
 ///
@@ -41,7 +49,7 @@ pub fn watch(locker: &Locker, options: &Arc<RunOptions>) -> io::Result<()> {
     thread.spawn(move || {
         let mut problems = Problems::default();
         loop {
-            std::thread::sleep(EVERY);
+            std::thread::sleep(every(options.ttl, options.grace));
             if locker.nodes().iter().any(|node| node.state == NodeState::Down)
                 && let Some(text) = problems.lasting(acquire::read_again(&locker, &options).err())
             {
@@ -75,6 +83,14 @@ impl Problems {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_read_several_times_before_a_lock_is_lost() {
+        let every = |ttl, grace| every(Duration::from_millis(ttl), Duration::from_millis(grace));
+        assert_eq!(every(30_000, 10_000), Duration::from_millis(4750));
+        assert_eq!(every(12_000, 500), Duration::from_millis(2625));
+        assert_eq!((every(1000, 0), every(3_600_000, 0)), (FASTEST, SLOWEST));
+    }
 
     #[test]
     fn a_problem_of_two_looks_is_said_once() {
