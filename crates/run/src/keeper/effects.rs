@@ -205,8 +205,20 @@ impl Keeper {
         }
     }
 
+    /// Kills the processes that the command of `--on-lost` has started and left.
+    async fn end_what_the_hook_left(&mut self) {
+        let until = BootTime::now().after(CLEAR_WITHIN);
+        while !self.reap() && BootTime::now() < until {
+            children::kill_all(&self.strangers);
+            tokio::time::sleep(CLEAR_EVERY).await;
+        }
+    }
+
     /// Ends what was begun: an attempt that is dropped deletes the keys that it may have taken.
     pub(super) async fn end(&mut self) {
+        if self.options.on_lost.is_some() {
+            self.end_what_the_hook_left().await;
+        }
         self.warn_of_servers();
         self.acquiring = None;
         self.renewals = None;

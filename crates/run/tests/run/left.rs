@@ -43,6 +43,26 @@ fn what_is_below_a_process_that_cannot_be_killed_is_killed() {
     assert!(output.contains("processes of the command are left"), "{output}");
 }
 
+#[test]
+fn what_the_command_of_on_lost_leaves_is_killed() {
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    let left = |program: &str| format!("{program} sleep 60 & echo $! >> {}", pids.display());
+    let hook = format!("{}; {}", left(""), left("setsid"));
+    for isolate in ["pid", "none"] {
+        let lease = format!("test/hook-{isolate}");
+        let options = ["--lease", &lease, "-q", "--isolate", isolate, "--on-lost", &hook];
+        let mut run = servers.run(&options, &["sleep", "60"]).spawn();
+        eventually("the command", || run.guard().and_then(child_of).is_some() && servers.has_key(&lease) == 3);
+        servers.delete(&lease);
+        assert_eq!(run.wait().code(), Some(76), "{isolate}");
+    }
+    let pids = fs::read_to_string(&pids).unwrap();
+    let running = pids.lines().filter(|pid| runs(pid.parse().ok().and_then(Pid::from_raw).unwrap()));
+    assert_eq!((pids.lines().count(), running.count()), (4, 0), "{pids}");
+}
+
 /// A debugger that does not wait for it keeps a killed process, as uninterruptible IO does. The end of a namespace waits for it.
 #[test]
 fn a_command_that_has_ended_beside_a_process_that_does_not_end_gives_its_code_and_leaves_the_lock_to_its_ttl() {
