@@ -279,21 +279,6 @@ async fn no_counter_is_seeded_before_every_status_was_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_the_others_can_seed_needs_no_statuses() {
-    let servers = servers(3);
-    let config = config(addresses(&servers));
-    // Another process admits the nodes first.
-    World::start(&config).all_up().await;
-    let world = World::start(&Config { has_statuses: true, ..config });
-    world.nodes.floor_complete();
-    world.all_up().await;
-    servers[2].restart_empty().unwrap();
-    world.quarantined(2).await;
-    world.all_up().await;
-    assert_eq!(*world.nodes.floor_requests().borrow(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_node_has_no_vote() {
     let server = with_args(&["--cluster-enabled", "yes"]);
     let world = World::start(&config([server.address().to_string()]));

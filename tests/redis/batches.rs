@@ -95,34 +95,6 @@ async fn simultaneous_renewals_need_few_calls() {
     assert!(used < 60, "{used} calls for 300 leases, heartbeats included");
 }
 
-/// This includes requests that wait for a batch: a release never overtakes an earlier extension, nor an acquire an
-/// earlier release.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_about_one_lease_keep_their_order() {
-    let (servers, world) = world().await;
-    terms(&servers[0], &world, 4000);
-    servers[0].process().pause().unwrap();
-    let votes = Votes::default();
-    for attempt in 1..=4000 {
-        votes.send(&world, attempt, extend(attempt, u64::try_from(attempt).unwrap()));
-    }
-    // The first are in flight and the last still wait.
-    for attempt in [1, 2000, 3999] {
-        votes.send(&world, attempt, release(attempt, Stages::All));
-        votes.send(&world, attempt, acquire(attempt));
-    }
-    servers[0].process().resume().unwrap();
-    let votes = votes.all(4006).await;
-    for attempt in [1, 2000, 3999] {
-        let of_lease: Vec<&Vote> = votes.iter().filter(|(of, _)| *of == attempt).map(|(_, vote)| vote).collect();
-        assert!(
-            matches!(of_lease[..], [Vote::Extended, Vote::Released(1), Vote::Granted(_)]),
-            "lease {attempt}: {of_lease:?}"
-        );
-    }
-    assert_eq!(votes.iter().filter(|(_, vote)| *vote == Vote::Extended).count(), 4000);
-}
-
 /// At most 16 calls of 100 leases are ahead of it: a few milliseconds of the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_renewals_do_not_delay_an_acquire() {
@@ -144,25 +116,6 @@ async fn ten_thousand_renewals_do_not_delay_an_acquire() {
     assert!(matches!(votes[place].1, Vote::Granted(_)), "{:?}", votes[place]);
     assert!(place <= 1700, "{place} renewals were answered before it");
     assert_eq!(votes.iter().filter(|(_, vote)| *vote == Vote::Miss(None)).count(), 10_000);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_renewal_of_a_call_gives_up_at_its_own_time() {
-    let (servers, world) = world().await;
-    servers[0].process().pause().unwrap();
-    let start = clock::now();
-    let votes = Arc::new(Mutex::new(Vec::new()));
-    for (attempt, patience) in [(1, 400), (2, 380), (3, 360)] {
-        let votes = votes.clone();
-        let reply = move |vote| votes.lock().unwrap().push((patience, vote, clock::now().since(start).0));
-        world.send_about(&key(attempt), 0, extend(attempt, 1), Millis(patience), reply);
-    }
-    eventually("every vote", || async { (votes.lock().unwrap().len() == 3).then_some(()) }).await;
-    for (patience, vote, after) in votes.lock().unwrap().iter() {
-        assert_eq!(*vote, Vote::Unknown);
-        assert!(after >= patience, "{after} ms instead of {patience} ms");
-    }
-    servers[0].process().resume().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,6 @@ mod ending;
 mod faults;
 mod history;
 mod latency;
-mod lifetime;
 mod loss;
 mod returns;
 mod shards;

@@ -101,34 +101,8 @@ async fn a_call_writes_the_fence_once_for_all_confirms_and_not_for_refusals() {
 }
 
 #[tokio::test]
-async fn keep_seals_and_sets_the_end_and_a_repeat_only_shortens_it() {
-    let mut server = Server::start().await;
-    server.granted(&["p"], 1).await;
-    server.term(&["t", "u"], 1, 50).await;
-    server.term(&["other"], 2, 60).await;
-    let keys = ["p", "t", "u", "other", "absent"];
-    let keep = |ttl| Op::Keep { attempt: Attempt(1), ttl: Millis(ttl) };
-    // It shortens and prolongs, and needs no marker.
-    let marker = server.keyspace.marker().to_owned();
-    server.redis.command(&["DEL", &marker]).unwrap();
-    assert_eq!(server.ask(&keys, &keep(20_000)).await, Vote::Released(3));
-    for key in ["p", "t", "u"] {
-        assert!(server.value(key).unwrap().starts_with("s:1:"), "{key}");
-        assert!((15_000..=20_000).contains(&server.ttl(key)), "{key}: {}", server.ttl(key));
-    }
-    assert_eq!(server.value("other").as_deref(), Some("t:2:60:m"), "not ours");
-    assert_eq!(server.ask(&keys, &keep(90_000)).await, Vote::Released(3), "a repeat");
-    assert!(server.ttl("t") <= 20_000, "{}", server.ttl("t"));
-    assert_eq!(server.ask(&["u"], &keep(9000)).await, Vote::Released(1), "it was sealed for longer");
-    assert!((4000..=9000).contains(&server.ttl("u")), "{}", server.ttl("u"));
-    assert!(server.value("u").unwrap().starts_with("s:1:"));
-    assert_eq!(server.ask(&["t"], &release(1, Stages::All)).await, Vote::Released(1));
-    assert_eq!(server.value("t"), None);
-}
-
-#[tokio::test]
-async fn a_proposal_above_the_fence_is_a_term_at_once() {
-    let mut server = Server::start().await;
+async fn a_call_writes_the_fence_once_for_all_acquires() {
+    let server = Server::start().await;
     let propose = |attempt: u128, token| Op::Acquire {
         attempt: Attempt(attempt),
         proposal: Some(Token(token)),
@@ -145,16 +119,4 @@ async fn a_proposal_above_the_fence_is_a_term_at_once() {
         [proposed(40), proposed(41), granted(Grant::Numbered(42)), granted(Grant::Numbered(43))];
     assert_eq!(answers, expected);
     assert_eq!(writes(), before + 5, "four keys and the fence, which is known before the first");
-    let values = ["a", "b", "c", "d"].map(|key| server.value(key).unwrap());
-    assert_eq!(values, ["t:1:40:m", "t:2:41:m", "p:3:42:m", "p:4:43:m"]);
-    assert_eq!(server.fence().as_deref(), Some("43"));
-
-    assert_eq!(server.ask(&["a"], &propose(1, 40)).await, Vote::Granted(Grant::Proposed(Token(40))), "a repeat");
-    assert!(matches!(server.ask(&["a"], &propose(1, 99)).await, Vote::Refused { .. }), "another proposal");
-    let confirm = Op::Confirm { attempt: Attempt(2), grant: Grant::Proposed(Token(41)), token: Token(50) };
-    assert!(matches!(server.ask(&["b"], &confirm).await, Vote::Confirmed { .. }), "another token was chosen");
-    assert_eq!(server.value("b").as_deref(), Some("t:2:50:m"));
-    let confirm = Op::Confirm { attempt: Attempt(1), grant: Grant::Numbered(40), token: Token(60) };
-    assert!(matches!(server.ask(&["a"], &confirm).await, Vote::Miss(Some(_))), "it has no such grant");
-    assert_eq!(server.fence().as_deref(), Some("50"));
 }

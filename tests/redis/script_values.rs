@@ -40,7 +40,7 @@ async fn numbers_of_sixteen_digits_lose_none() {
     server.set("rl:fence", "9007199254740990");
     assert_eq!(server.granted(&["l"], 2).await, Token::END - 1, "the last token");
     let locks = [server.lock("m")];
-    let value = server.call(&locks, NEVER, &acquire(3)).await.unwrap();
+    let value = server.call(&locks, &acquire(3)).await.unwrap();
     let answers = replies::read_votes(std::iter::once(&acquire(3)), plain(value)).unwrap().answer;
     assert!(format!("{answers:?}").contains("9007199254740992 is not below 2^53"), "{answers:?}");
 }

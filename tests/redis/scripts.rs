@@ -14,7 +14,7 @@ use redislease_lab::RedisServer;
 use redislease_lock::nodes::Keyspace;
 use redislease_lock::nodes::script::{self, Extension};
 
-use crate::support::{self, PREFIX, confirm, extend, membership, plain, pttl, release, seal};
+use crate::support::{self, PREFIX, confirm, extend, membership, plain, release, seal};
 
 #[path = "script_admission.rs"]
 mod admission;
@@ -60,20 +60,21 @@ impl Server {
         Some(format!("{}:{:x}:{}:{}", value.stage.letter(), value.attempt.0, value.number, value.metadata))
     }
 
-    fn ttl(&self, key: &str) -> i64 {
-        pttl(&self.redis, &self.lock(key))
-    }
-
     fn fence(&self) -> Option<String> {
         support::get(&self.redis, self.keyspace.fence())
     }
 
-    async fn ask_until(&mut self, deadline: u64, keys: &[&str], op: &Op) -> Answer {
+    /// Asks for one vote that is not an extension.
+    async fn call(&mut self, locks: &[String], op: &Op) -> redis::RedisResult<Value> {
+        let call = script::votes(&self.keyspace, &self.marker.to_string(), NEVER, std::iter::once((locks, op)));
+        call.query_async(&mut self.connection).await
+    }
+
+    async fn answer(&mut self, keys: &[&str], op: &Op) -> Answer {
         let locks: Vec<String> = keys.iter().map(|key| self.lock(key)).collect();
-        let marker = self.marker.to_string();
         if let Op::Extend { attempt, token, ttl } = *op {
             let one = std::iter::once(Extension { keys: &locks, attempt, token, ttl });
-            let call = script::extend(&self.keyspace, &marker, deadline, one);
+            let call = script::extend(&self.keyspace, &self.marker.to_string(), NEVER, one);
             let value = call.query_async(&mut self.connection).await.unwrap();
             return match replies::read_extend(1, plain(value)).unwrap().answer {
                 Answer::Vote(mut exceptions) => Answer::Vote(exceptions.pop().map_or(Vote::Extended, |(_, vote)| vote)),
@@ -81,18 +82,8 @@ impl Server {
                 Answer::Late => Answer::Late,
             };
         }
-        let value = self.call(&locks, deadline, op).await.unwrap();
+        let value = self.call(&locks, op).await.unwrap();
         replies::read_votes(std::iter::once(op), plain(value)).unwrap().answer.remove(0).unwrap()
-    }
-
-    /// Asks for one vote that is not an extension.
-    async fn call(&mut self, locks: &[String], deadline: u64, op: &Op) -> redis::RedisResult<Value> {
-        let call = script::votes(&self.keyspace, &self.marker.to_string(), deadline, std::iter::once((locks, op)));
-        call.query_async(&mut self.connection).await
-    }
-
-    async fn answer(&mut self, keys: &[&str], op: &Op) -> Answer {
-        self.ask_until(NEVER, keys, op).await
     }
 
     async fn ask(&mut self, keys: &[&str], op: &Op) -> Vote {
@@ -159,23 +150,4 @@ impl Server {
 
 fn acquire(attempt: u128) -> Op {
     Op::Acquire { attempt: Attempt(attempt), proposal: None, ttl: TTL, holder: Holder("m".into()) }
-}
-
-#[tokio::test]
-async fn late_requests_neither_start_nor_extend_a_term() {
-    let mut server = Server::start().await;
-    server.term(&["k"], 1, 50).await;
-    let grant = server.granted(&["p"], 3).await;
-    let past = redislease_lock::clock::unix_micros() / 1000 - 1;
-    assert_eq!(server.ask_until(past, &["free"], &acquire(2)).await, Answer::Late);
-    assert_eq!(server.value("free"), None);
-    let long = Op::Extend { attempt: Attempt(1), token: Token(50), ttl: Millis(90_000) };
-    assert_eq!(server.ask_until(past, &["k"], &long).await, Answer::Late);
-    assert!(server.ttl("k") <= 60_000);
-    for (key, op) in [("p", confirm(3, grant, 99)), ("k", seal(1)), ("k", release(1, Stages::All))] {
-        let answer = server.ask_until(past, &[key], &op).await;
-        assert!(matches!(answer, Answer::Vote(_)), "{op:?} is never late: {answer:?}");
-    }
-    let soon = redislease_lock::clock::unix_micros() / 1000 + 60_000;
-    assert!(matches!(server.ask_until(soon, &["free"], &acquire(2)).await, Answer::Vote(Vote::Granted(_))));
 }

@@ -90,13 +90,6 @@ async fn foreign_values_make_the_vote_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_request_is_not_sent() {
-    let (_servers, world) = one_up().await;
-    assert_eq!(world.send(0, acquire(1), Millis::ZERO).await.unwrap(), Vote::Unknown);
-    assert!(matches!(world.ask(0, acquire(2)).await, Vote::Granted(_)), "the key is free");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropping_the_nodes_answers_everything_and_closes_the_connections() {
     let (servers, world) = one_up().await;
     servers[0].process().pause().unwrap();

@@ -1,31 +1,11 @@
 //! Nodes that lose data while a lease is held: they lose their vote, the term continues, and they join it again.
 
-use redislease_core::lease::{Config, Standing, TermId};
+use redislease_core::lease::{Config, Standing};
 use redislease_core::time::{Drift, Millis};
-use redislease_lab::RedisServer;
 use redislease_lock::clock;
 
 use super::candidate::{Candidate, candidate_of, lease, process, standing_on, term};
 use crate::support::{self, eventually, kill};
-
-/// Node 2 has the term again, so the term survives the loss of another node.
-async fn goes_on(servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
-    candidate.joined(&servers[2..], id).await;
-    servers[0].process().kill().unwrap();
-    candidate.outlives_a_ttl(id).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flushed_node_waits_although_it_did_not_restart() {
-    let (servers, world, candidate, id) = term().await;
-    let since = clock::now();
-    servers[2].command(&["FLUSHALL"]).unwrap();
-    world.quarantined(2).await;
-    world.up(2).await;
-    let waited = clock::now().since(since);
-    assert!(waited >= Drift::STANDARD.most(lease().ttl), "{waited:?}");
-    goes_on(&servers, &candidate, &id).await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {

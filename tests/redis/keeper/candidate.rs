@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use redislease_core::backoff::Backoff;
 use redislease_core::lease::{Config, OnDeadline, Publication, Renewal, Standing, TermId, TermView, View};
-use redislease_core::op::{Attempt, Holder, Stored, Token};
+use redislease_core::op::{Attempt, Holder, Stored};
 use redislease_core::quorum::Quorum;
 use redislease_core::time::{Drift, Millis};
 use redislease_lab::RedisServer;
 use redislease_lock::clock;
 use redislease_lock::keeper::{Command, Keeper, LeaseHandle, Observer, Setup};
-use redislease_lock::nodes::{self, Nodes};
+use redislease_lock::nodes;
 use tokio::sync::watch;
 
 use super::history::{History, Loss};
@@ -131,19 +131,11 @@ pub fn open_watched(keeper: &Keeper, setup: Setup) -> (LeaseHandle, watch::Recei
     (keeper.open(Setup { observer, ..setup }), receiver)
 }
 
-/// Opens the lease `many-{number}`, and adopts its term, which `write_terms` has written.
-pub fn adopt_written(
-    keeper: &Keeper,
-    world: &World,
-    number: usize,
-    config: Config,
-    observer: Box<dyn Observer>,
-) -> (LeaseHandle, watch::Receiver<View>) {
-    let (handle, views) = open_watched(keeper, setup(world, &format!("many-{number}"), config, observer));
-    let token = Token(u64::try_from(number).unwrap());
-    let (attempt, holder) = (Attempt(u128::from(token.0)), Holder("pod-many".into()));
-    handle.command(Command::Adopt(TermId { attempt, token, holder }));
-    (handle, views)
+/// Waits for a view.
+pub async fn wait(views: &mut watch::Receiver<View>, what: &str, fits: impl Fn(&View) -> bool) -> View {
+    let waited = tokio::time::timeout(PATIENCE, views.wait_for(|view| fits(view))).await;
+    let waited = waited.map(|view| view.unwrap_or_else(|_| panic!("the machine ended before {what}")).clone());
+    waited.unwrap_or_else(|_| panic!("not {what}: {:?}", *views.borrow()))
 }
 
 /// The keeper of the test process, for the leases of all tests.
@@ -160,14 +152,9 @@ pub struct Candidate {
 
 impl Candidate {
     pub fn on(world: &World, keys: &[&str], config: Config) -> Self {
-        let keys = keys.iter().map(|key| world.lock(key)).collect();
-        Self::of(Some(world.nodes.clone()), keys, config)
-    }
-
-    pub fn of(nodes: Option<Nodes>, keys: Arc<[String]>, config: Config) -> Self {
+        let keys: Arc<[String]> = keys.iter().map(|key| world.lock(key)).collect();
         let history = History::default();
-        let observer = Box::new(history.clone());
-        let setup = Setup { nodes, keys: keys.clone(), config, policy: None, jump_wait: None, observer };
+        let setup = Setup { keys: keys.clone(), ..setup(world, "", config, Box::new(history.clone())) };
         let (handle, views) = open_watched(&KEEPER, setup);
         let candidate = Self { handle: Arc::new(handle), views, desired: Arc::default(), history, keys };
         candidate.contend();
@@ -226,41 +213,17 @@ impl Candidate {
         self.stop(Command::End { term, proof });
     }
 
-    pub fn retire(&self) {
-        self.stop(Command::Retire);
-    }
-
     pub fn adopt(&self, term: TermId) {
         self.handle.command(Command::Adopt(term));
-    }
-
-    pub fn unconfirmed_shown(&self, attempt: Attempt) {
-        self.handle.command(Command::UnconfirmedShown(attempt));
     }
 
     pub fn published(&self, attempt: Attempt, outcome: Publication) {
         self.handle.command(Command::Published { attempt, outcome });
     }
 
-    pub fn has_ended(&self) -> bool {
-        self.views.has_changed().is_err()
-    }
-
-    /// Closes the lease, and waits until its machine has ended.
-    pub async fn close(self) {
-        let Self { handle, mut views, .. } = self;
-        drop(handle);
-        while views.changed().await.is_ok() {}
-    }
-
     /// Waits for a view.
     pub async fn wait(&self, what: &str, fits: impl Fn(&View) -> bool) -> View {
-        let mut watch = self.watch();
-        let waited = tokio::time::timeout(PATIENCE, watch.wait_for(|view| fits(view))).await;
-        match waited {
-            Ok(view) => view.unwrap_or_else(|_| panic!("the machine ended before {what}")).clone(),
-            Err(elapsed) => panic!("not {what}, {elapsed}: {:?}", self.view()),
-        }
+        wait(&mut self.watch(), what, fits).await
     }
 
     /// Waits for a term that is ready to be published.
@@ -331,12 +294,6 @@ impl Candidate {
     /// The shortest TTL of the keys on `server`; -2 if one is missing.
     pub fn pttl(&self, server: &RedisServer) -> i64 {
         self.keys.iter().map(|key| support::pttl(server, key)).min().unwrap()
-    }
-
-    pub fn del(&self, server: &RedisServer) {
-        for key in &*self.keys {
-            server.command(&["DEL", key]).unwrap();
-        }
     }
 
     /// Whether every key on `server` has exactly this value of the term: `t`, or `s` when sealed.

@@ -234,17 +234,17 @@ fn votes_in_flight_when_the_marker_is_in_doubt_are_unknown() {
 #[test]
 fn each_sender_gives_up_at_its_own_time() {
     let mut wired = standard();
-    for (op, after) in [(extend(1), 300), (extend(2), 290), (confirm(3), 280), (release(4), 0)] {
+    for (op, after) in [(extend(1), 300), (extend(2), 290), (confirm(3), 280), (confirm(5), 0), (release(4), 0)] {
         wired.ask_until(NOW + Millis(after), op);
     }
-    assert_eq!(wired.voted(), [(4, Vote::Unknown)], "its sender does not wait");
+    assert_eq!(wired.voted(), [(5, Vote::Unknown), (4, Vote::Unknown)], "their senders do not wait");
     assert_eq!(wired.flush(), ["release-4", "confirm-3", "extend-1 extend-2"], "a late release is useful");
     for (after, attempt) in [(280, 3), (290, 2), (300, 1)] {
         assert_eq!(wired.wire.next_deadline(), Some(NOW + Millis(after)));
         wired.give(NOW + Millis(after), Input::Wake);
         assert_eq!(wired.voted(), [(attempt, Vote::Unknown)]);
     }
-    assert_eq!(wired.failed(), [(Why::Timeout, 1); 4]);
+    assert_eq!(wired.failed(), [(Why::Timeout, 1); 5]);
     wired.reply(&[text("ends"), Value::Int(1)]);
     wired.reply(&[text("votes"), Value::Int(1)]);
     assert_eq!(wired.voted(), [], "they have their votes");
