@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redislease_core::check::ops;
 use redislease_core::marker::{Marker, RunId};
 use redislease_core::op::{Attempt, Grant, Holder, Op, Stage, Stages, Stored, Token, Vote};
 use redislease_core::seed::Allegiance;
@@ -149,5 +150,5 @@ impl Server {
 }
 
 fn acquire(attempt: u128) -> Op {
-    Op::Acquire { attempt: Attempt(attempt), proposal: None, ttl: TTL, holder: Holder("m".into()) }
+    ops::acquire(attempt, TTL, "m")
 }

@@ -8,8 +8,10 @@ use prometheus::{Registry, TextEncoder};
 use redis::aio::MultiplexedConnection;
 use redislease::metrics::nodes::NodeMetrics;
 use redislease::metrics::panics::Panics;
+use redislease_core::check::ops;
+pub use redislease_core::check::ops::{confirm, release, seal};
 use redislease_core::marker::Membership;
-use redislease_core::op::{Attempt, Grant, Holder, Op, Stages, Token, Vote};
+use redislease_core::op::{Op, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
 use redislease_core::wire::replies::Value;
@@ -256,26 +258,9 @@ pub fn password(password: &str) -> Credentials {
 }
 
 pub fn acquire(attempt: u128) -> Op {
-    Op::Acquire {
-        attempt: Attempt(attempt),
-        proposal: None,
-        ttl: LONGEST,
-        holder: Holder(format!("pod-{attempt}").into()),
-    }
-}
-
-pub fn confirm(attempt: u128, grant: u64, token: u64) -> Op {
-    Op::Confirm { attempt: Attempt(attempt), grant: Grant::Numbered(grant), token: Token(token) }
+    ops::acquire(attempt, LONGEST, &format!("pod-{attempt}"))
 }
 
 pub fn extend(attempt: u128, token: u64) -> Op {
-    Op::Extend { attempt: Attempt(attempt), token: Token(token), ttl: LONGEST }
-}
-
-pub fn seal(attempt: u128) -> Op {
-    Op::Seal { attempt: Attempt(attempt) }
-}
-
-pub fn release(attempt: u128, stages: Stages) -> Op {
-    Op::Release { attempt: Attempt(attempt), stages }
+    ops::extend(attempt, token, LONGEST)
 }

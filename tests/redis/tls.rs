@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use redislease_core::op::{Attempt, Holder, Op, Token, Vote};
+use redislease_core::check::ops;
+use redislease_core::op::{Op, Vote};
 use redislease_core::quorum::Node;
 use redislease_core::time::Millis;
 use redislease_lab::{Authority, Identity, RedisOptions, RedisServer, RedisTls};
@@ -63,7 +64,7 @@ async fn message(config: &Config) -> (Reason, String) {
 const TTL: Millis = Millis(5000);
 
 fn extend(token: u64) -> Op {
-    Op::Extend { attempt: Attempt(5), token: Token(token), ttl: TTL }
+    ops::extend(5, token, TTL)
 }
 
 /// The IDs of the server's connections with TLS.
@@ -76,8 +77,7 @@ fn tls_clients(server: &RedisServer) -> BTreeSet<String> {
 
 /// Takes the lease on this node.
 async fn hold(world: &World, node: usize) -> u64 {
-    let acquire = Op::Acquire { attempt: Attempt(5), proposal: None, ttl: TTL, holder: Holder("pod".into()) };
-    let token = world.granted(node, acquire).await;
+    let token = world.granted(node, ops::acquire(5, TTL, "pod")).await;
     world.confirmed(node, 5, token, token).await;
     token
 }

@@ -1,9 +1,10 @@
-//! For checkers only: planted bugs, the reference node, and a canonical form of machines, so that a checker can compare
+//! For checkers and tests only: planted bugs, the reference node, requests, and a canonical form of machines, so that a checker can compare
 //! their states. The feature `check` compiles this module, and no release enables it.
 
 mod late;
 mod mixer;
 mod mutant;
+pub mod ops;
 pub(crate) mod rebase;
 pub mod reference;
 

@@ -5,20 +5,11 @@ use alloc::string::String;
 use alloc::vec;
 
 use super::*;
-use crate::op::{Attempt, Grant, Holder, Stage, Stages};
+use crate::check::ops;
+use crate::op::{Attempt, Grant, Holder, Stage};
 
 fn attempt() -> Attempt {
     Attempt(0xff)
-}
-
-fn ops() -> [Op; 5] {
-    [
-        Op::Acquire { attempt: attempt(), proposal: None, ttl: Millis(30_000), holder: Holder("pod-a".into()) },
-        Op::Confirm { attempt: attempt(), grant: Grant::Numbered(6), token: Token(7) },
-        Op::Extend { attempt: attempt(), token: Token(7), ttl: Millis(30_000) },
-        Op::Seal { attempt: attempt() },
-        Op::Release { attempt: attempt(), stages: Stages::Unpublished },
-    ]
 }
 
 fn text(text: &str) -> Value {
@@ -75,7 +66,7 @@ fn answer_on(op: &Op, reply: Value) -> Result<Answer, String> {
 
 #[test]
 fn answers_become_votes() {
-    let [acquire, confirm, extend, seal, release] = ops();
+    let [acquire, confirm, extend, seal, release] = ops::each();
     let value = term().to_string();
     for (op, reply, vote) in [
         (&acquire, one(Value::Int(1_795_238_400_000_043)), Vote::Granted(Grant::Numbered(1_795_238_400_000_043))),
@@ -95,7 +86,7 @@ fn answers_become_votes() {
 
 #[test]
 fn an_operation_that_was_not_executed_is_not_a_vote() {
-    let [acquire, confirm, extend, seal, release] = ops();
+    let [acquire, confirm, extend, seal, release] = ops::each();
     for op in [&acquire, &confirm, &extend] {
         assert_eq!(answer_on(op, answer(&[text("not_admitted")])), Ok(Answer::NotAdmitted));
     }
@@ -117,7 +108,7 @@ fn an_operation_that_was_not_executed_is_not_a_vote() {
 
 #[test]
 fn an_invalid_reply_is_not_a_vote() {
-    let [acquire, confirm, extend, _, release] = ops();
+    let [acquire, confirm, extend, _, release] = ops::each();
     let read = |op: &Op, reply: Value| answer_on(op, reply).unwrap_err();
     let other = |op: &Op, parts: &[Value]| read(op, answer(parts));
     for (error, part) in [
@@ -193,7 +184,7 @@ fn a_check_names_what_is_refused() {
 
 #[test]
 fn a_reply_to_many_requests_has_one_answer_for_each() {
-    let [acquire, confirm, _, seal, release] = ops();
+    let [acquire, confirm, _, seal, release] = ops::each();
     let read = votes_on(&[&acquire, &confirm], &[text("votes"), Value::Int(9), Value::Int(5)]);
     let votes = [Vote::Granted(Grant::Numbered(9)), Vote::Confirmed { ttl_left: Millis(5) }];
     assert_eq!(read, Ok(votes.map(|vote| Ok(Answer::Vote(vote))).to_vec()));
@@ -237,7 +228,7 @@ fn a_read_key_is_shown_with_its_life() {
 
 #[test]
 fn a_reply_that_may_belong_to_another_call_is_refused_as_a_whole() {
-    let [acquire, confirm, _, seal, release] = ops();
+    let [acquire, confirm, _, seal, release] = ops::each();
     let two = |parts: &[Value]| votes_on(&[&acquire, &confirm], parts).unwrap_err();
     for (error, part) in [
         (two(&[text("granted"), text("9")]), "`granted` does not belong"),
@@ -263,7 +254,7 @@ fn a_reply_that_may_belong_to_another_call_is_refused_as_a_whole() {
 
 #[test]
 fn a_keep_is_answered_like_a_release() {
-    let [.., release] = ops();
+    let [.., release] = ops::each();
     let keep = Op::Keep { attempt: attempt(), ttl: Millis(900) };
     let read = votes_on(&[&keep, &release], &[text("ends"), Value::Int(1), Value::Int(0)]);
     assert_eq!(read, Ok([1, 0].map(|keys| Ok(Answer::Vote(Vote::Released(keys)))).to_vec()));

@@ -2,24 +2,22 @@
 
 use alloc::vec::Vec;
 
-use crate::op::{Attempt, Grant, Op, Stages, Token};
+use crate::check::ops;
+pub use crate::check::ops::seal;
+use crate::op::{Op, Stages};
 use crate::time::{Millis, Time};
 use crate::wire::batch::{Asked, Batch, Call, Request};
 
 pub fn confirm(attempt: u128) -> Op {
-    Op::Confirm { attempt: Attempt(attempt), grant: Grant::Numbered(1), token: Token(1) }
+    ops::confirm(attempt, 1, 1)
 }
 
 pub fn extend(attempt: u128) -> Op {
-    Op::Extend { attempt: Attempt(attempt), token: Token(1), ttl: Millis(1000) }
-}
-
-pub fn seal(attempt: u128) -> Op {
-    Op::Seal { attempt: Attempt(attempt) }
+    ops::extend(attempt, 1, Millis(1000))
 }
 
 pub fn release(attempt: u128) -> Op {
-    Op::Release { attempt: Attempt(attempt), stages: Stages::All }
+    ops::release(attempt, Stages::All)
 }
 
 /// A request with so many keys. The receiver of its vote is its attempt.

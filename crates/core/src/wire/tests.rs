@@ -5,9 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::check::Mutant;
+use crate::check::{Mutant, ops};
 use crate::marker::Membership;
-use crate::op::{Attempt, Holder};
 use crate::quorum::Quorum;
 use crate::time::{Beat, Drift};
 use crate::wire::samples::{confirm, extend, release, seal};
@@ -355,12 +354,7 @@ fn votes_that_do_not_count_are_unknown() {
 
 #[test]
 fn requests_that_were_late_and_those_to_another_marker_are_counted_apart() {
-    let acquire = |attempt| Op::Acquire {
-        attempt: Attempt(attempt),
-        proposal: None,
-        ttl: Millis(1000),
-        holder: Holder("pod".into()),
-    };
+    let acquire = |attempt| ops::acquire(attempt, Millis(1000), "pod");
     let mut wired = standard();
     for (word, why) in [("late", Why::Late), ("not_admitted", Why::NotAdmitted)] {
         wired.ask(extend(1));

@@ -1,24 +1,10 @@
 use super::*;
-use redislease_core::op::{Grant, Holder, Stages};
+use redislease_core::check::ops;
 
 const HEX: &str = "000000000000000000000000000000ff";
 
 fn attempt() -> Attempt {
     Attempt(0xff)
-}
-
-fn acquire(ttl: u64, holder: &str) -> Op {
-    Op::Acquire { attempt: attempt(), proposal: None, ttl: Millis(ttl), holder: Holder(holder.into()) }
-}
-
-fn ops() -> [Op; 5] {
-    [
-        acquire(30_000, "pod-a"),
-        Op::Confirm { attempt: attempt(), grant: Grant::Numbered(6), token: Token(7) },
-        Op::Extend { attempt: attempt(), token: Token(7), ttl: Millis(30_000) },
-        Op::Seal { attempt: attempt() },
-        Op::Release { attempt: attempt(), stages: Stages::Unpublished },
-    ]
 }
 
 fn words(command: &Cmd) -> Vec<String> {
@@ -41,7 +27,7 @@ fn keys() -> ([String; 2], [String; 1]) {
 
 #[test]
 fn a_call_names_its_script_by_hash() {
-    let call = call([(&keys().0[..], &ops()[1])]);
+    let call = call([(&keys().0[..], &ops::each()[1])]);
     assert_eq!(call[..2], ["EVALSHA", redis::Script::new(Script::Votes.source()).get_hash()]);
     let (pending, term) = (format!("p:{HEX}:6:"), format!("t:{HEX}:7:"));
     assert_eq!(call[2..7], ["4", "rl:marker", "rl:fence", "rl:a", "rl:b"]);
@@ -74,7 +60,7 @@ fn every_script_begins_with_its_flags() {
 fn a_keep_is_an_end_with_its_ttl() {
     let (_, one) = keys();
     let keep = |ttl| Op::Keep { attempt: attempt(), ttl: Millis(ttl) };
-    let [.., release] = ops();
+    let [.., release] = ops::each();
     let call = call([&keep(900), &keep(0), &release].map(|op| (&one[..], op)));
     let id = format!(":{HEX}:");
     assert_eq!(call[call.len() - 9..], ["1", "900", &id, "1", "1", &id, "1", "pt", &id], "a TTL of zero is an error");
@@ -83,7 +69,7 @@ fn a_keep_is_an_end_with_its_ttl() {
 #[test]
 fn many_requests_of_one_kind_are_one_call() {
     let (two, one) = keys();
-    let [acquire, confirm, _, seal, release] = ops();
+    let [acquire, confirm, _, seal, release] = ops::each();
     let keys = ["5", "rl:marker", "rl:fence", "rl:a", "rl:b", "rl:c", "3f:1:9c2b"];
     let sent = call([(&two[..], &acquire), (&one[..], &confirm)]);
     assert_eq!(sent[1], redis::Script::new(Script::Votes.source()).get_hash());
@@ -101,7 +87,8 @@ fn many_requests_of_one_kind_are_one_call() {
 fn a_call_repeats_only_what_changes() {
     let (_, one) = keys();
     let sent = |ops: &[Op], from: usize| call(ops.iter().map(|op| (&one[..], op))).split_off(5 + ops.len() + from);
-    let confirm = |token| Op::Confirm { attempt: attempt(), grant: Grant::Numbered(6), token: Token(token) };
+    let acquire = |ttl, holder| ops::acquire(0xff, Millis(ttl), holder);
+    let confirm = |token| ops::confirm(0xff, 6, token);
     let (grants, pending) = (format!("{HEX}:0:"), format!("p:{HEX}:6:"));
     let term = |token| format!("t:{HEX}:{token}:");
     let (eight, seven) = (term(8), term(7));
@@ -110,7 +97,7 @@ fn a_call_repeats_only_what_changes() {
     let rest =
         ["3", "11", &pending, &eight, "1", "5000", "a", &grants, &grants, &pending, &seven, "1", "5000", "b", &grants];
     assert_eq!(votes, rest);
-    let [.., seal, release] = ops();
+    let [.., seal, release] = ops::each();
     let owner = format!(":{HEX}:");
     let ends = sent(&[release.clone(), release.clone(), seal, release], 1);
     assert_eq!(ends, ["1", "pt", &owner, &owner, "1", "seal", &owner, "1", "pt", &owner]);
