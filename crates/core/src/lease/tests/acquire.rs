@@ -153,14 +153,6 @@ fn an_attempt_without_answers_fails_at_the_timeout_of_a_command() {
 }
 
 #[test]
-fn the_token_is_above_the_status_floor() {
-    let mut scenario = Scenario::new();
-    scenario.want_above(1_795_238_400_000_042, None);
-    assert_eq!(scenario.published[0].token, Token(1_795_238_400_000_043));
-    assert_eq!(scenario.servers[0].fence, Some(1_795_238_400_000_043), "the nodes count on from the token");
-}
-
-#[test]
 fn an_unanswered_publication_is_extended_and_not_believed() {
     let mut scenario = Scenario::new();
     let attempt = scenario.want();

@@ -36,23 +36,6 @@ fn a_term_whose_keys_ended_meanwhile_is_lost() {
     assert_eq!(scenario.end_reason(), Some(EndReason::Misses));
 }
 
-/// Otherwise each jump that one node shows would give the term another lease, while the other nodes do not answer.
-#[test]
-fn a_term_that_no_majority_confirms_ends_when_it_would_have_ended_without_the_jump() {
-    let (mut scenario, _) = Scenario::holding();
-    let stop_at = scenario.term().and_then(|term| term.stop_at).expect("it is held");
-    scenario.links = [Link::Up, Link::Down, Link::Down];
-    for _ in 0..3 {
-        scenario.pass(4000);
-        scenario.give(Input::ClockJumped);
-        assert_eq!((scenario.believed(), scenario.end_reason()), (None, None));
-    }
-    scenario.pass(stop_at.0 - scenario.now - 1);
-    assert_eq!(scenario.end_reason(), None);
-    scenario.pass(1);
-    assert_eq!(scenario.end_reason(), Some(EndReason::NeverConfirmed));
-}
-
 /// The rounds are farther apart than a wake may be late.
 #[test]
 fn a_jump_in_the_last_seconds_of_a_term_postpones_its_end_no_more_than_an_earlier_one() {

@@ -44,17 +44,6 @@ fn a_node_that_takes_it_late_holds_the_term_without_a_join() {
     assert!(!scenario.has_sent("confirm"));
 }
 
-#[test]
-fn a_token_that_too_few_take_is_replaced_by_the_greatest_number() {
-    let mut scenario = Scenario::new();
-    scenario.fences([1000, 2000, 3000]);
-    scenario.links[2] = Link::Down;
-    let attempt = scenario.propose(1001);
-    assert_eq!(scenario.published[0].token, Token(2001));
-    assert_eq!(scenario.values(0), [term_value(attempt, 2001), term_value(attempt, 2001)], "it had taken the proposal");
-    assert_eq!((scenario.servers[0].fence, scenario.servers[1].fence), (Some(2001), Some(2001)));
-}
-
 /// Its value is of the attempt, and not of the term.
 #[test]
 fn a_node_that_takes_a_token_late_that_was_replaced_is_joined() {
