@@ -95,34 +95,4 @@ mod tests {
         let words: BTreeSet<u64> = (0..10 * BLOCK).map(|_| random.word().unwrap()).collect();
         assert_eq!(words.len(), 10 * BLOCK);
     }
-
-    fn ids(count: usize) -> BTreeSet<u128> {
-        (0..count).map(|_| nonce().unwrap()).collect()
-    }
-
-    /// Starts this test in two more processes, which print their ids instead.
-    #[test]
-    fn two_processes_never_have_the_same_id() {
-        const PRINTS: &str = "REDISLEASE_TEST_PRINTS_IDS";
-        const NAME: &str = "nodes::random::tests::two_processes_never_have_the_same_id";
-        if std::env::var_os(PRINTS).is_some() {
-            for id in ids(1000) {
-                println!("id {id:032x}");
-            }
-            return;
-        }
-        let child = || {
-            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-            child.args([NAME, "--exact", "--nocapture"]).env(PRINTS, "1").stdout(std::process::Stdio::piped());
-            child.spawn().unwrap()
-        };
-        let mut seen = ids(1000);
-        for child in [child(), child()] {
-            let output = child.wait_with_output().unwrap();
-            let text = String::from_utf8(output.stdout).unwrap();
-            let ids = text.lines().filter_map(|line| line.strip_prefix("id "));
-            seen.extend(ids.map(|id| u128::from_str_radix(id, 16).unwrap()));
-        }
-        assert_eq!(seen.len(), 3000, "each process has 1000 ids that no other has");
-    }
 }

@@ -1,25 +1,9 @@
-//! What a request does that names no values, and the results that no other test has alone.
-
-use std::time::Instant;
+//! The default owner, and the results that no other test has alone.
 
 use redislease_lab::{pause, resume};
 use redislease_locker::{AcquireError, Released};
 
-use crate::support::{LONGEST, PATIENCE, all_up, builder, eventually, locked, ms, on, once, three};
-
-#[tokio::test]
-async fn a_request_waits_for_one_ttl() {
-    let (servers, locker) = three().await;
-    let other = on(&servers).await;
-    let guard = once(&other, "k").acquire().await.unwrap();
-    let began = Instant::now();
-    match locker.lock("k").ttl(ms(600)).acquire().await {
-        Err(AcquireError::TimedOut { waited, .. }) => assert_eq!(waited, ms(600)),
-        other => panic!("{other:?}"),
-    }
-    assert!((ms(600)..PATIENCE / 4).contains(&began.elapsed()), "{:?}", began.elapsed());
-    guard.release().await;
-}
+use crate::support::{LONGEST, all_up, builder, eventually, locked, ms, on, once, three};
 
 #[tokio::test]
 async fn the_owner_is_host_process_and_a_random_word() {

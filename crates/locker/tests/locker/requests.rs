@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redislease_locker::{AcquireError, Inspection, Locker, Lost, NodeState, NotReady, Released, Retry};
+use redislease_locker::{AcquireError, Inspection, Lost, NodeState, NotReady, Released, Retry};
 
 use crate::support::{LONGEST, PATIENCE, builder, eventually, locked, ms, no_majority, on, once, servers, three};
 
@@ -33,6 +33,10 @@ async fn invalid_values_are_refused_with_a_sentence() {
             ": use a shorter stop_budget, or a ttl of at least 2s and a longer longest_lease",
         ),
         (locker.lock("k").max_hold(Duration::ZERO), r#"key "k": max_hold is 0s: use at least 1ms"#),
+        (
+            locker.lock("k").hold_at_least(LONGEST + ms(1)),
+            r#"key "k": hold_at_least is 1s501ms: use up to 1s500ms, the longest_lease"#,
+        ),
         (locker.lock("k").attempts(0), r#"key "k": attempts is 0: use at least 1"#),
         (locker.lock_all(["b", "a"]).stop_budget(LONGEST), r#"key "b": ttl is 1s500ms, which has no room"#),
         (locker.lock("n".repeat(512)).ttl(ms(1)), "n\"...: ttl is 1ms"),
@@ -255,26 +259,17 @@ async fn a_long_value_of_another_program_is_named_too() {
 }
 
 #[tokio::test]
-async fn programs_with_another_longest_lease_or_beside_an_operator_are_refused_with_a_sentence() {
+async fn a_program_with_another_longest_lease_is_refused_with_a_sentence() {
     let (servers, _locker) = three().await;
-    let refused = |locker: Locker| async move {
-        eventually("the mismatch", || locker.nodes().iter().all(|node| node.state == NodeState::Misconfigured)).await;
-        no_majority(&locker).await
-    };
-    let text = refused(builder(&servers).longest_lease(Duration::from_secs(2)).build().unwrap()).await;
+    let locker = builder(&servers).longest_lease(Duration::from_secs(2)).build().unwrap();
+    eventually("the mismatch", || locker.nodes().iter().all(|node| node.state == NodeState::Misconfigured)).await;
+    let text = no_majority(&locker).await;
     assert!(
         text.contains("longest_lease=1500ms, ours is 1:programs;") && text.contains("longest_lease=2000ms"),
         "{text}"
     );
     assert!(text.contains("change this program") && !text.contains("spec"), "{text}");
     assert!(text.contains("delete the Redis key `redislease:marker` on every server"), "{text}");
-    // An operator's marker.
-    let operators: Vec<_> = crate::support::servers(3);
-    for server in &operators {
-        server.admit("redislease", "1:0123456789abcdef").unwrap();
-    }
-    let text = refused(builder(&operators).build().unwrap()).await;
-    assert!(text.contains("call beside_operator()"), "{text}");
 }
 
 #[test]
