@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,11 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::cases::{Case, Fault, Place, Shape};
 use crate::container;
 use crate::process_log;
-use crate::store::Store;
 use crate::support::{Run, Running, Servers, child_of, eventually, program};
 use crate::suspend::Suspension;
 use crate::worker;
-use redislease_lab::{Cut, Machine, SuspendLibrary};
+use redislease_lab::{Cut, Machine, RedisServer, SuspendLibrary};
 
 /// Longer than the lock of a program lives that does not renew it.
 const SUSPEND: Duration = Duration::from_secs(4);
@@ -41,7 +41,8 @@ pub struct Lane {
     case: Case,
     lease: String,
     folder: PathBuf,
-    store: Store,
+    /// It checks the tokens of the writes to the key that is the lease.
+    store: Arc<RedisServer>,
     first: Running,
     second: Running,
     /// `run` and the guard of the first program.
@@ -58,17 +59,24 @@ pub struct Lane {
 
 impl Lane {
     /// Starts both programs, the first one on a machine of its own if there is a library for it.
-    pub fn start(case: Case, servers: &Servers, folder: &Path, library: Option<&SuspendLibrary>, name: &str) -> Self {
+    pub fn start(
+        case: Case,
+        (servers, store): (&Servers, &Arc<RedisServer>),
+        folder: &Path,
+        library: Option<&SuspendLibrary>,
+        name: &str,
+    ) -> Self {
         let machine = library.map(|library| library.machine(name).unwrap());
         let folder = folder.join(name);
         std::fs::create_dir(&folder).unwrap();
         std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-        let (store, lease) = (Store::start(), format!("test/{name}"));
+        let (store, lease) = (store.clone(), format!("test/{name}"));
+        let variables = variables(&folder, &store, &lease);
         let options = ["--lease", &lease, "--isolate", case.isolate];
         let run = |shape: Shape| servers.run(&options, &shape.command());
         let log = folder.join("log");
         let start = || {
-            let mut first = placed(case.place, run(case.shape), &variables(&folder, &store), &folder);
+            let mut first = placed(case.place, run(case.shape), &variables, &folder);
             first.envs(machine.iter().flat_map(Machine::env));
             Run(first).spawn_to(&folder.join("first"))
         };
@@ -84,7 +92,7 @@ impl Lane {
         });
         // A busy machine can lose this lock too, before the command has begun.
         let mut second = servers.run(&[&options[..], &["--mode", "service"]].concat(), &worker::command());
-        for (name, value) in variables(&folder, &store) {
+        for (name, value) in variables {
             second = second.env(name, value);
         }
         let second = second.spawn_to(&folder.join("second"));
@@ -124,7 +132,13 @@ impl Lane {
         let Some(run) = self.run_pid() else { return false };
         self.pids = child_of(run).map(|guard| (run, guard));
         // The first command of the case with forks has several processes; all of them write to the store.
-        self.pids.is_some() && self.store.writes().0 > 0
+        self.pids.is_some() && self.writes("accepted") > 0
+    }
+
+    /// How many writes the store has `accepted` or `rejected`.
+    fn writes(&self, answer: &str) -> usize {
+        let count = self.store.command(&["HGET", &self.lease, answer]).unwrap().text();
+        count.map_or(0, |count| count.parse().unwrap())
     }
 
     /// The process `run`, which can be below another program.
@@ -217,9 +231,9 @@ impl Lane {
                 || (self.case.place == Place::Terminal && has_ended(stopped[1]))
         });
         let code = self.first.child.try_wait().unwrap().and_then(|status| status.code());
+        let rejected = self.writes("rejected");
         drop(self.second);
         let processes = process_log::read(&self.folder.join("log"));
-        let (_, rejected) = self.store.writes();
         let (token, (_, last)) = processes.first_key_value().unwrap();
         let known = || process_log::deadline(&self.folder.join("log"), *token);
         let deadline = self.deadline.unwrap_or_else(known);
@@ -237,10 +251,10 @@ fn has_ended(pid: Pid) -> bool {
     stat.rsplit_once(')').is_none_or(|(_, fields)| fields.trim_start().starts_with('Z'))
 }
 
-fn variables(folder: &Path, store: &Store) -> Vec<(&'static str, String)> {
+fn variables(folder: &Path, store: &RedisServer, lease: &str) -> Vec<(&'static str, String)> {
     vec![
         ("WORKER_LOG", folder.join("log").display().to_string()),
-        ("WORKER_STORE", store.address.to_string()),
+        ("WORKER_STORE", format!("{}/{lease}", store.address())),
         ("XDG_RUNTIME_DIR", folder.display().to_string()),
     ]
 }

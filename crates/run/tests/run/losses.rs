@@ -3,7 +3,7 @@
 //! `REDISLEASE_TEST_LOSSES` is the number of losses in each case, and `REDISLEASE_TEST_CASE` a part of the names of those that run.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::cases::{CASES, Case, Fault, Place};
@@ -11,7 +11,7 @@ use crate::container;
 use crate::lane::{Lane, Loss};
 use crate::process_log::overlaps;
 use crate::support::{PATIENCE, Servers, eventually};
-use redislease_lab::{SuspendLibrary, pause, poll, resume};
+use redislease_lab::{RedisServer, SuspendLibrary, pause, poll, resume};
 
 /// How many losses each case has, if nothing else is asked for.
 const FEW: usize = 20;
@@ -56,6 +56,7 @@ fn nothing_of_the_first_command_runs_when_the_second_one_does() {
 fn lose(case: Case, index: usize, count: usize, folder: &Path) {
     let is_cut = matches!(case.fault, Fault::CutNetwork | Fault::ResetNetwork);
     let servers = if is_cut { Servers::behind_proxies() } else { Servers::short() };
+    let store = Arc::new(RedisServer::start().unwrap());
     let library = (case.fault == Fault::Suspend).then(|| {
         let folder = folder.join(format!("case{index}"));
         std::fs::create_dir(&folder).unwrap();
@@ -65,7 +66,7 @@ fn lose(case: Case, index: usize, count: usize, folder: &Path) {
     while losses.len() < count {
         let (begin, lanes) = (losses.len(), LANES.min(count - losses.len()));
         let names = (begin..begin + lanes).map(|lane| format!("case{index}-{lane}"));
-        let start = |name: &str| Lane::start(case, &servers, folder, library.as_ref(), name);
+        let start = |name: &str| Lane::start(case, (&servers, &store), folder, library.as_ref(), name);
         losses.extend(round(case, &servers, start, &names.collect::<Vec<_>>()));
     }
     check(case, &losses);

@@ -15,7 +15,6 @@ mod losses;
 mod options;
 mod process_log;
 mod signals;
-mod store;
 mod support;
 mod suspend;
 mod terminal;

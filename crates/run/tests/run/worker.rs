@@ -20,6 +20,12 @@ const LOOK_PACE: Duration = Duration::from_millis(30);
 /// The pause between two writes to the store.
 const STORE_PACE: Duration = Duration::from_millis(20);
 
+/// A write to the store: it rejects a write with a smaller token than one that it has seen, and counts both.
+const WRITE: &str = "local newest = tonumber(redis.call('HGET', KEYS[1], 'newest') or 0) \
+                     local fits = tonumber(ARGV[1]) >= newest \
+                     if fits then redis.call('HSET', KEYS[1], 'newest', ARGV[1]) end \
+                     return redis.call('HINCRBY', KEYS[1], fits and 'accepted' or 'rejected', 1)";
+
 /// The bytes of a line of the log.
 pub const LINE: usize = 64;
 
@@ -53,10 +59,11 @@ pub fn shell() -> String {
 fn works_until_it_is_killed() {
     let (Some(log), Ok(token)) = (std::env::var_os("WORKER_LOG"), std::env::var("REDISLEASE_TOKEN")) else { return };
     let mut log = File::options().create(true).append(true).open(log).unwrap();
-    let mut store = std::env::var("WORKER_STORE").ok().map(|address| {
+    let mut store = std::env::var("WORKER_STORE").ok().map(|store| {
+        let (address, key) = store.split_once('/').unwrap();
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        BufReader::new(stream)
+        (BufReader::new(stream), format!("EVAL \"{WRITE}\" 1 {key} {token}\r\n"))
     });
     let deadline_file = std::env::var_os("REDISLEASE_DEADLINE_FILE");
     let (mut stored, mut looked, mut until) = (None, None, 0);
@@ -64,13 +71,14 @@ fn works_until_it_is_killed() {
     loop {
         // One write each: a line is whole, also if the process is killed, because it is never on two pages of memory.
         log.write_all(format!("{:<1$}\n", format!("{token} {} {}", boottime(), until), LINE - 1).as_bytes()).unwrap();
-        if let Some(stream) = &mut store
+        if let Some((stream, write)) = &mut store
             && is_due(stored, STORE_PACE)
         {
             stored = Some(Instant::now());
-            stream.get_mut().write_all(format!("{token} {}\n", std::process::id()).as_bytes()).unwrap();
+            stream.get_mut().write_all(write.as_bytes()).unwrap();
             let mut answer = String::new();
             stream.read_line(&mut answer).unwrap();
+            assert!(answer.starts_with(':'), "{answer}");
         }
         if is_due(looked, LOOK_PACE) {
             looked = Some(Instant::now());
