@@ -377,6 +377,31 @@ mod tests {
         }
     }
 
+    /// The sentences are those that the tests of the library expect of it.
+    #[test]
+    fn the_sentences_of_the_library_name_the_options() {
+        for (library, option) in [
+            (
+                "call beside_operator() with the same node names, prefix and longest lease",
+                "use --beside-operator with the same node names, prefix and longest lease",
+            ),
+            ("that was passed to tls(): add the authority that signed it", "in the file of --tls-ca: add the authority that signed it"),
+            ("set the server name in tls() to a name that it contains", "set --tls-server-name to a name that it contains"),
+            ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
+            (
+                "certificate has expired: pass another one to tls()",
+                "certificate has expired: replace the files of --tls-certificate and --tls-key, which are read again",
+            ),
+            ("write `redis://` and do not call tls()", "write `redis://` and do not use --tls-ca"),
+            (
+                "hold_at_least is 1s501ms: use up to 1s500ms, the longest_lease of the Locker",
+                "--hold-at-least is 1s501ms: use up to 1s500ms, the value of --longest-lease",
+            ),
+        ] {
+            assert_eq!(for_options(library), option);
+        }
+    }
+
     #[test]
     fn a_comma_in_a_password_separates_no_servers() {
         assert_eq!(split("redis://h:1, a=redis://h:2,rediss://h:3"), ["redis://h:1", "a=redis://h:2", "rediss://h:3"]);
