@@ -49,7 +49,7 @@ impl DeadlineFile {
     pub fn new() -> io::Result<Self> {
         let mut last = io::ErrorKind::NotFound.into();
         for parent in parents(["XDG_RUNTIME_DIR", "TMPDIR"].map(std::env::var_os)) {
-            let created = create_in(&parent, &boot_id()).map(|(folder, lock)| Self { folder, _lock: lock });
+            let created = create_in(&parent, &boot_id(), lock).map(|(folder, lock)| Self { folder, _lock: lock });
             match created.and_then(Self::tried) {
                 Ok(file) => return Ok(file),
                 Err(error) => last = error,
@@ -97,7 +97,7 @@ fn boot_id() -> String {
     fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }
 
-fn create_in(parent: &Path, boot_id: &str) -> io::Result<(PathBuf, File)> {
+fn create_in(parent: &Path, boot_id: &str, lock: impl Fn(&Path) -> io::Result<File>) -> io::Result<(PathBuf, File)> {
     let prefix = format!("{PREFIX}{boot_id}-");
     // Without the boot ID, folders of other machines have the same prefix.
     if !boot_id.is_empty() {
@@ -111,9 +111,16 @@ fn create_in(parent: &Path, boot_id: &str) -> io::Result<(PathBuf, File)> {
             Ok(()) => {
                 // An umask without rights for the owner would keep this process out of it.
                 let _ = fs::set_permissions(&folder, Permissions::from_mode(0o700));
-                // Until then, another process can take the folder for an unused one.
-                if let Some(lock) = lock(&folder).filter(|_| folder.exists()) {
-                    return Ok((folder, lock));
+                match lock(&folder) {
+                    Ok(lock) if folder.exists() => return Ok((folder, lock)),
+                    // Until the lock, another process can take the folder for an unused one, and removes it.
+                    Ok(_) => {}
+                    Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::NotFound].contains(&error.kind()) => {}
+                    // Some file systems lock no folders.
+                    Err(error) => {
+                        let _ = fs::remove_dir(&folder);
+                        return Err(error);
+                    }
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
@@ -123,12 +130,15 @@ fn create_in(parent: &Path, boot_id: &str) -> io::Result<(PathBuf, File)> {
     Err(last)
 }
 
-/// Opens the folder and locks it. `None` if that is impossible, or if its process lives.
-fn lock(folder: &Path) -> Option<File> {
-    let flags = i32::try_from((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits()).ok()?;
-    let file = File::options().read(true).custom_flags(flags).open(folder).ok()?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
-    Some(file)
+/// Opens the folder and locks it.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] if its process lives; another one if a lock is impossible.
+fn lock(folder: &Path) -> io::Result<File> {
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(folder)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }
 
 /// Removes the folders of processes of this user on this machine that were killed.
@@ -137,7 +147,7 @@ fn remove_unused(parent: &Path, prefix: &str) {
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes())
             && entry.metadata().is_ok_and(|metadata| metadata.uid() == geteuid().as_raw());
         // The lock is kept until the folder is gone: a process that begins now must not find its own.
-        if is_ours && let Some(_lock) = lock(&entry.path()) {
+        if is_ours && let Ok(_lock) = lock(&entry.path()) {
             remove(&entry.path());
         }
     }
@@ -159,6 +169,8 @@ impl Drop for DeadlineFile {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -179,13 +191,26 @@ mod tests {
         fs::create_dir(&of_others).unwrap();
         let unused = parent.path().join(format!("{PREFIX}{}-7-1-0", boot_id()));
         fs::create_dir(&unused).unwrap();
-        let (folder, _lock) = create_in(parent.path(), &boot_id()).unwrap();
+        let (folder, _lock) = create_in(parent.path(), &boot_id(), lock).unwrap();
         assert!(of_others.exists() && folder.exists() && !unused.exists());
         // All machines without a readable boot ID use the same names.
         let unnamed = parent.path().join("redislease-run--7-1-0");
         fs::create_dir(&unnamed).unwrap();
-        let (folder, _lock) = create_in(parent.path(), "").unwrap();
+        let (folder, _lock) = create_in(parent.path(), "", lock).unwrap();
         assert!(unnamed.exists() && folder.exists());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_locked_is_removed_and_the_only_one() {
+        let parent = tempfile::tempdir().unwrap();
+        let tries = Cell::new(0);
+        let unsupported = |_: &Path| {
+            tries.set(tries.get() + 1);
+            Err(io::ErrorKind::Unsupported.into())
+        };
+        let error = create_in(parent.path(), &boot_id(), unsupported).unwrap_err();
+        assert_eq!((error.kind(), tries.get()), (io::ErrorKind::Unsupported, 1));
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 
     #[test]
