@@ -24,7 +24,7 @@ const SAYS_EVERY: Duration = Duration::from_mins(5);
 
 /// The longest file of servers or certificates, in bytes.
 const LONGEST_FILE: u64 = 1 << 20;
-/// The longest command of `--on-acquire`, in bytes: it is a part of one message to the guard.
+/// The longest command of `--on-acquire`, in bytes of its JSON text: it is a part of one message to the guard.
 const LONGEST_HOOK: usize = 8192;
 
 /// Why there is no lock.
@@ -233,9 +233,10 @@ fn of_option(text: &str) -> String {
 /// # Errors
 /// One of them does not fit. The text says which would.
 pub fn check(locker: &Locker, options: &RunOptions, owner: &str) -> Result<(), String> {
-    if let Some(bytes) = options.on_acquire.as_ref().map(String::len).filter(|bytes| *bytes > LONGEST_HOOK) {
+    let hook = options.on_acquire.as_ref().and_then(|hook| serde_json::to_vec(hook).ok());
+    if let Some(bytes) = hook.map(|json| json.len()).filter(|bytes| *bytes > LONGEST_HOOK) {
         return Err(format!(
-            "--on-acquire: it has {bytes} bytes: use at most {LONGEST_HOOK}, for example the name of a script"
+            "--on-acquire: it has {bytes} bytes as JSON: use at most {LONGEST_HOOK}, for example the name of a script"
         ));
     }
     request(locker, options, owner).check().map_err(|error| of_option(&problem(&error)))
@@ -357,6 +358,14 @@ mod tests {
         options: RunOptions,
     }
 
+    /// A complete command line with these options.
+    fn options(line: &str) -> RunOptions {
+        let redis = if line.contains("single-node") { "redis://a:1" } else { "redis://a:1,redis://b:1,redis://c:1" };
+        let words = format!("redislease-run --redis {redis} --lease shop/report {line} -- true");
+        let parsed = <Line as clap::Parser>::try_parse_from(words.split_whitespace());
+        parsed.unwrap_or_else(|error| panic!("{line}: {error}")).options
+    }
+
     /// The table says what somebody who comes from another lock needs.
     #[test]
     fn the_options_of_the_page_are_accepted() {
@@ -365,15 +374,22 @@ mod tests {
         let lines: Vec<&str> = cells.map(|(_, options)| options.split_once('`').unwrap().0).collect();
         assert_eq!(lines.len(), 5, "{lines:?}");
         for line in lines {
-            let redis =
-                if line.contains("single-node") { "redis://a:1" } else { "redis://a:1,redis://b:1,redis://c:1" };
-            let before = ["redislease run", "--redis", redis, "--lease", "shop/report"].map(str::to_owned);
-            let words = format!("--{line} -- true");
-            let words = before.into_iter().chain(words.split_whitespace().map(str::to_owned));
-            let options = <Line as clap::Parser>::try_parse_from(words).map(|line| line.options);
-            let options = options.unwrap_or_else(|error| panic!("--{line}: {error}"));
+            let options = options(&format!("--{line}"));
             let locker = locker(&options).unwrap();
             assert_eq!(check(&locker, &options, "me"), Ok(()), "--{line}");
+        }
+    }
+
+    /// Each of these characters has six bytes in the message to the guard, which would be too long after the lock was acquired.
+    #[test]
+    fn a_hook_that_fits_no_message_is_refused() {
+        let mut options = options("--single-node");
+        let locker = locker(&options).unwrap();
+        for (length, fits) in [(1365, true), (1366, false), (8000, false)] {
+            options.on_acquire = Some("\u{1}".repeat(length));
+            let checked = check(&locker, &options, "me");
+            let refused = |text: &String| text.contains("bytes as JSON: use at most 8192");
+            assert_eq!((checked.is_ok(), checked.as_ref().is_err_and(refused)), (fits, !fits), "{length}: {checked:?}");
         }
     }
 
@@ -385,8 +401,14 @@ mod tests {
                 "call beside_operator() with the same node names, prefix and longest lease",
                 "use --beside-operator with the same node names, prefix and longest lease",
             ),
-            ("that was passed to tls(): add the authority that signed it", "in the file of --tls-ca: add the authority that signed it"),
-            ("set the server name in tls() to a name that it contains", "set --tls-server-name to a name that it contains"),
+            (
+                "that was passed to tls(): add the authority that signed it",
+                "in the file of --tls-ca: add the authority that signed it",
+            ),
+            (
+                "set the server name in tls() to a name that it contains",
+                "set --tls-server-name to a name that it contains",
+            ),
             ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
             (
                 "certificate has expired: pass another one to tls()",
