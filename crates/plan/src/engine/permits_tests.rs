@@ -34,29 +34,6 @@ fn a_lease_that_waits_has_a_turn_when_a_permit_is_free() {
 }
 
 #[test]
-fn while_ends_wait_to_be_written_no_attempt_starts() {
-    let mut world = world();
-    let ends = |name: &str, end| script(name, |script| script.permits = PermitUses { end, ..PermitUses::default() });
-    let first = world.lease("n", "a");
-    ends("a", PermitUse::Uses);
-    world.work();
-    world.lease("n", "b");
-    ends("b", PermitUse::Waits);
-    world.work();
-    world.lease("n", "c");
-    attempt("c", PermitUse::Waits);
-    world.work();
-    assert_eq!(seen("c"), ["facts 0 unseen no attempt no end"]);
-    seen("b");
-    ends("a", PermitUse::None);
-    ends("b", PermitUse::Uses);
-    world.take(Input::Shown(first));
-    world.work();
-    assert_eq!(seen("b"), ["facts 0 unseen no attempt"], "c has the only permit for an attempt");
-    assert_eq!(seen("c"), ["facts 0 unseen no end"]);
-}
-
-#[test]
 fn a_lease_that_is_deleted_or_panics_gives_its_permit_back() {
     let mut world = world();
     let first = world.lease("n", "a");

@@ -102,18 +102,6 @@ fn the_return_of_the_quorum_is_written_with_the_publication_if_the_attempt_comes
 }
 
 #[test]
-fn a_better_candidate_does_not_interrupt_an_attempt() {
-    let mut story = Story::new();
-    story.candidates(&[pod("b")]);
-    story.turn();
-    story.answer();
-    story.view(acquiring(term(2, 8, "b")));
-    story.candidates(&[pod("a"), pod("b")]);
-    story.turn();
-    assert_eq!(story.commands(), []);
-}
-
-#[test]
 fn a_status_that_shows_no_term_before_or_after_it_is_not_urgent() {
     let story = Story::without_candidates();
     let write = story.status_write().unwrap();

@@ -75,22 +75,6 @@ fn a_fighter_is_corrected_and_slows_down_only_what_it_changes() {
     assert!(story.roles().contains(&("b".into(), Some(PodRole::Active))), "{:?}", story.effects);
 }
 
-#[test]
-fn a_stop_at_failover_is_not_delayed_by_a_fighter() {
-    let mut story = Story::held_by_a();
-    for _ in 0..100 {
-        story.now += Millis(100);
-        story.unlabel("a");
-        story.pods();
-    }
-    story.unlabel("a");
-    assert_eq!(story.roles(), [], "the back-off lasts");
-    // The label is on the pod again, and the term is lost.
-    story.candidates(&[labelled(pod("a"), "active"), pod("b")]);
-    story.view(ending(term(1, 7, "a"), EndReason::Deadline));
-    assert!(story.roles().contains(&("a".into(), Some(PodRole::Standby))), "{:?}", story.effects);
-}
-
 /// A resource from before the rule of the schema.
 #[test]
 fn a_selector_on_a_label_of_the_operator_is_invalid_and_nothing_is_written() {
