@@ -50,24 +50,22 @@ fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// A pipe whose reader has closed it.
-#[cfg(test)]
-pub(super) struct Closed;
-
-#[cfg(test)]
-impl Write for Closed {
-    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-        Err(ErrorKind::BrokenPipe.into())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pipe whose reader has closed it.
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn control_characters_are_replaced() {

@@ -1,7 +1,6 @@
 //! What is printed.
 
 use super::*;
-use crate::cli::output::Closed;
 
 #[test]
 fn text_of_objects_cannot_control_the_terminal() {
@@ -12,11 +11,4 @@ fn text_of_objects_cannot_control_the_terminal() {
     let text = String::from_utf8(text).unwrap();
     assert!(!text.contains(|char: char| char.is_control() && char != '\n'), "{text:?}");
     assert!(text.contains("\n  \u{fffd}[2JNo pod holds it. (NotPermitted)\n"), "{text:?}");
-}
-
-#[test]
-fn closed_pipe_is_known_as_such() {
-    let explanation = Situation::held().explained();
-    let printed = print::text(&explanation, &mut Closed);
-    assert_eq!(printed.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
 }
