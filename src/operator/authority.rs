@@ -47,14 +47,6 @@ impl Grant {
         shared.granted.decides_until(shared.lock.as_ref().map(|lock| lock.stop_at()))
     }
 
-    /// Grants an authority that depends on no lock.
-    #[cfg(test)]
-    pub fn set_for_test(&self, authority: Authority) {
-        // No test waits until this time.
-        let granted = Granted { authority, named_until: Some(Time(u64::MAX)), gains: 0 };
-        self.set(granted, None);
-    }
-
     /// Replaces the authority, and the lock on which it depends.
     pub fn set(&self, granted: Granted, lock: Option<Arc<Slot>>) {
         *locked(&self.0) = Shared { granted, lock };

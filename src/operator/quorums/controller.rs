@@ -194,7 +194,7 @@ impl Controller {
     fn unused(&mut self, id: u64) {
         let owner = self.entries.iter_mut().find(|(_, entry)| entry.is_retiring(id));
         if let Some((name, entry)) = owner.map(|(name, entry)| (name.clone(), entry)) {
-            entry.close();
+            entry.connection = None;
             self.advance(&name);
         }
     }
@@ -266,7 +266,7 @@ impl Controller {
         let requests = entry.elect(move || drop(events.send(Event::Lock(quorum.clone()))));
         self.parts.metrics.leads(name, entry.is_leader());
         if requests.changed {
-            let authority = entry.grant().authority(clock::now());
+            let authority = entry.grant.authority(clock::now());
             tracing::info!(quorum = name, ?authority, "What this replica may decide has changed.");
             self.authority_changed(name);
         }
@@ -329,7 +329,7 @@ impl Controller {
         match event {
             Event::Secret { quorum, secret, read } => {
                 if let Some(entry) = self.entries.get_mut(&quorum)
-                    && entry.secret_read(&self.parts.namespace, &secret, &read)
+                    && entry.secrets.take(&self.parts.namespace, &secret, &read)
                 {
                     self.advance(&quorum);
                 }

@@ -14,7 +14,7 @@ use redislease_plan::plan::{
 };
 
 use super::connection::{Connection, InUse};
-use super::secret::{Login, Read, Secrets};
+use super::secret::{Login, Secrets};
 use super::show::{evaluated, mismatch, shown};
 use crate::operator::authority::Grant;
 use crate::operator::kube_api::CallError;
@@ -60,11 +60,12 @@ pub struct QuorumUpdate {
 pub(super) struct QuorumEntry {
     pub machine: QuorumReconciler,
     replica: Replica,
-    grant: Arc<Grant>,
+    /// The authority of this process over the leases on the quorum.
+    pub grant: Arc<Grant>,
     lock: Option<(LeaseHandle, Arc<Slot>)>,
     /// The secrets that the spec names.
-    secrets: Secrets,
-    connection: Option<Arc<Connection>>,
+    pub secrets: Secrets,
+    pub connection: Option<Arc<Connection>>,
     /// Keeps the connections open while another replica may still renew leases on this quorum, even after its resource
     /// was deleted or replaced: this replica must not decide anything before the other one has finished.
     in_use: Option<Arc<InUse>>,
@@ -156,11 +157,6 @@ impl QuorumEntry {
         self.grant.set(Granted::default(), None);
     }
 
-    /// The authority of this process over the leases on the quorum.
-    pub const fn grant(&self) -> &Arc<Grant> {
-        &self.grant
-    }
-
     fn authority(&self) -> Authority {
         self.grant.authority(clock::now())
     }
@@ -190,19 +186,9 @@ impl QuorumEntry {
         self.machine.is_retiring() && self.connection.as_ref().is_some_and(|connection| connection.quorum.id == id)
     }
 
-    /// Closes the connection.
-    pub fn close(&mut self) {
-        self.connection = None;
-    }
-
     /// The names of the secrets, which are read periodically.
     pub fn secret_names(&self) -> impl Iterator<Item = &str> {
         self.secrets.names().filter(|_| self.exists())
-    }
-
-    /// Takes the result of reading a secret. Returns whether it has changed.
-    pub fn secret_read(&mut self, namespace: &str, name: &str, read: &Read) -> bool {
-        self.secrets.take(namespace, name, read)
     }
 
     /// The next step. Applies the settings that can change in an open quorum.

@@ -4,6 +4,7 @@ use redislease_plan::plan::Authority;
 
 use super::super::tests::{parts, quorum};
 use super::*;
+use crate::operator::authority::Grant;
 
 #[tokio::test]
 async fn a_panic_in_an_election_ends_the_authority_over_this_quorum_only() {
@@ -14,9 +15,9 @@ async fn a_panic_in_an_election_ends_the_authority_over_this_quorum_only() {
     let mut controller = Controller::new(parts, events, unused);
     for name in ["a", "b"] {
         controller.take(quorum(name));
-        controller.entries[name].grant().set_for_test(Authority::Lead);
+        controller.entries.get_mut(name).unwrap().grant = Grant::of(Authority::Lead);
     }
-    let authority = |controller: &Controller, name: &str| controller.entries[name].grant().authority(clock::now());
+    let authority = |controller: &Controller, name: &str| controller.entries[name].grant.authority(clock::now());
     assert_eq!(["a", "b"].map(|name| authority(&controller, name)), [Authority::Lead; 2]);
     while inputs.try_recv().is_ok() {}
 
