@@ -188,7 +188,6 @@ pub fn for_options(text: &str) -> String {
         ("tls() applies", "--tls-ca applies"),
         ("call beside_operator()", "use --beside-operator"),
         ("use one user for all servers, with credentials()", "use one user and password for all servers"),
-        ("write `redis://` and do not call tls()", "write `redis://` without --tls-ca"),
         ("that was passed to tls()", "in the file of --tls-ca"),
         ("set the server name in tls()", "set --tls-server-name"),
         ("pass one and its key to tls()", "use --tls-certificate and --tls-key"),
