@@ -82,7 +82,7 @@ impl Listing {
         if let Some(printed) = PRINTED.get() {
             return Ok(Self(printed));
         }
-        let printed = command::output(&repository().join("hack/build-tools.sh"), &["--print"])?;
+        let printed = command::output(repository().join("hack/build-tools.sh"), &["--print"])?;
         Ok(Self(PRINTED.get_or_init(|| printed)))
     }
 

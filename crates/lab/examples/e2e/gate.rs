@@ -60,7 +60,7 @@ impl Story<'_> {
         let request = "redislease.io/handover-requested=1";
         self.kubectl(&["annotate", "redislease", GATED, "--namespace", NAMESPACE, request])?;
         let (third, _, runs) = self.next_process(Some(&second))?;
-        let (ended, after) = started_after(exit, runs)?;
+        let (_, after) = started_after(exit, runs)?;
         self.narrator.say(&format!(
             "A handover is requested: the operator ends the term and deletes the pod, whose process needs {STOP_SECONDS} s. \
              {}\nruns {:.1} s after its end.",
