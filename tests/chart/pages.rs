@@ -45,11 +45,8 @@ impl Site {
             ..InstallationOptions::new(env!("CARGO_BIN_EXE_redislease"))
         };
         let redis = options.start_redis()?;
-        let checklist = read("docs/redis-checklist.md");
-        let rights = checklist.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the rights of a user");
-        let rights = rights.replace("PASSWORD", PASSWORD);
         for server in &redis {
-            server.command(&rights.split(' ').collect::<Vec<_>>())?;
+            server.create_user(PASSWORD, "redislease", &[])?;
         }
         let control_plane = ControlPlane::start(Components::Nodes(3))?;
         control_plane.kubectl(&["create", "namespace", SYSTEM])?;

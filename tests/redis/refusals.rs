@@ -12,11 +12,7 @@ const REFUSING: NodeState = NodeState::Misconfigured(Misconfiguration::Refusing)
 
 /// Creates the user with the permissions in the checklist, modified by `change`.
 pub fn grant(server: &RedisServer, change: &[&str]) {
-    let checklist = std::fs::read_to_string("docs/redis-checklist.md").unwrap();
-    let line = checklist.lines().find(|line| line.starts_with("ACL SETUSER redislease ")).expect("the ACL line");
-    let line = line.replace(">PASSWORD", ">secret").replace("~redislease:*", "~rl:*");
-    let words: Vec<&str> = line.split(' ').chain(change.iter().copied()).collect();
-    server.command(&words).unwrap();
+    server.create_user("secret", "rl", change).unwrap();
 }
 
 pub fn user() -> Credentials {

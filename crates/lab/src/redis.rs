@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Error, Identity, Process, Reply, Result, process::on_free_port, resp, unix_time, watchdog::TempFolder};
+use crate::{
+    Error, Identity, Process, Reply, Result, process::on_free_port, read, resp, unix_time, watchdog::TempFolder,
+};
 
 /// Limit for a start, also on a busy machine.
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -141,6 +143,22 @@ impl RedisServer {
         self.command(&["CONFIG", "SET", "requirepass", password])?;
         *self.password.lock().unwrap_or_else(PoisonError::into_inner) = Some(password.to_owned());
         Ok(())
+    }
+
+    /// Creates the user of `docs/redis-checklist.md`, which shows it as a line of `redis.conf`, with a password and the default prefix or
+    /// another one. More rules follow the ones of the page.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    ///
+    /// # Panics
+    /// The page has no such line.
+    pub fn create_user(&self, password: &str, prefix: &str, more: &[&str]) -> Result<()> {
+        let page = read("docs/redis-checklist.md");
+        let rules = page.lines().find_map(|line| line.strip_prefix("user redislease ")).expect("the line of the user");
+        let rules = rules.replace("PASSWORD", password).replace("~redislease:", &format!("~{prefix}:"));
+        let words = ["ACL", "SETUSER", "redislease"].into_iter().chain(rules.split(' ')).chain(more.iter().copied());
+        self.command(&words.collect::<Vec<_>>()).map(drop)
     }
 
     /// The address of the server. It stays the same when the server restarts.

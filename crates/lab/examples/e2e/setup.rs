@@ -98,7 +98,7 @@ fn start_redis(authority: &Authority) -> Outcome<Vec<Arc<RedisServer>>> {
             ..RedisOptions::default()
         };
         let server = RedisServer::start_with(&options)?;
-        server.command(&acl_user()?.iter().map(String::as_str).collect::<Vec<_>>())?;
+        server.create_user(PASSWORD, "redislease", &[])?;
         servers.push(Arc::new(server));
     }
     Ok(servers)
@@ -108,14 +108,6 @@ fn start_redis(authority: &Authority) -> Outcome<Vec<Arc<RedisServer>>> {
 pub fn server_tls(authority: &Authority, host: IpAddr) -> Outcome<RedisTls> {
     let identity = authority.sign(&[&host.to_string()])?;
     Ok(RedisTls { identity, client_ca: Some(authority.certificate()) })
-}
-
-/// The command of the checklist, with the password of this run.
-fn acl_user() -> Outcome<Vec<String>> {
-    let checklist = include_str!("../../../../docs/redis-checklist.md");
-    let line = checklist.lines().find(|line| line.starts_with("ACL SETUSER redislease "));
-    let line = line.ok_or("docs/redis-checklist.md has no command ACL SETUSER.")?;
-    Ok(line.replace("PASSWORD", PASSWORD).split_whitespace().map(str::to_owned).collect())
 }
 
 /// A secret as cert-manager writes it.
