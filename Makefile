@@ -20,7 +20,7 @@ lab-tools:
 demo: lab-tools ## Show the life of a lease on real servers; KEEP=1 keeps the servers running
 	@hack/run-example.sh demo
 
-e2e: ## Install image and chart on two real nodes with real pods, and let parts fail; needs root (3 minutes; the first time 20)
+e2e: ## Install image and chart on two real nodes with real pods, and let parts fail; needs root (3 minutes; the first time 15 to 25)
 	@hack/install-deps.sh node
 	@hack/e2e.sh
 

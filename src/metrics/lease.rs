@@ -338,9 +338,11 @@ const FAMILIES: [Family; 10] = [
     counter("redislease_lease_transitions_total", "Terms that ended.", |record, lines| {
         lines.count("", &record.transitions);
     }),
-    counter("redislease_lease_unheld_seconds_total", "Seconds in which no pod held the lease.", |record, lines| {
-        lines.line("", Duration::from_millis(locked(&record.status).unheld_ms).as_secs_f64());
-    }),
+    counter(
+        "redislease_lease_unheld_seconds_total",
+        "Seconds in which no pod of any cluster held a lease that one should hold: not while it is suspended, or between the runs of a Job or CronJob.",
+        |record, lines| lines.line("", Duration::from_millis(locked(&record.status).unheld_ms).as_secs_f64()),
+    ),
 ];
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ pub const SPANS: &[&str] = &[
 /// Commands that another file runs: the command, the file, and what it contains.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("cargo run -- crds --dir crds", "src/cli/crds.rs", "fn committed_crds_match_the_types()"),
+    (
+        "cargo run -p redislease-locker --example NAME -- URLS",
+        "crates/locker/tests/locker/stories.rs",
+        "\"../../examples/redislock.rs\"",
+    ),
     ("cargo test --workspace --lib NAME", "hack/run-tests.sh", "--lib --bins"),
     (
         "helm install redislease charts/redislease --namespace redislease-system \
@@ -73,8 +78,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "--redis-file",
     ),
     (
-        "redislease run --redis redis://127.0.0.1:7001,redis://127.0.0.1:7002,redis://127.0.0.1:7003 --lease shop/report \
-         -- /usr/local/bin/report",
+        "redislease run --redis a=redis://127.0.0.1:7001,b=redis://127.0.0.1:7002,c=redis://127.0.0.1:7003 \
+         --lease shop/report -- sh -c 'echo \"token $REDISLEASE_TOKEN\"'",
         "crates/run/tests/run/support.rs",
         "--redis",
     ),
@@ -123,7 +128,6 @@ const NOT_RUN: &[(&str, &str)] = &[
         "downloads the binaries of envtest",
     ),
     ("helm upgrade --install", "an option of Helm, and no whole command"),
-    ("helm upgrade --wait", "an option of Helm, and no whole command"),
     ("helm show values", "a command without its argument, the chart"),
     ("kind create cluster", DOCKER),
     ("kind load docker-image redislease:0.1.0", DOCKER),

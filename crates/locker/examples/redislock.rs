@@ -1,7 +1,7 @@
 //! From bsm/redislock: Obtain, ErrNotObtained, Token, Metadata, TTL, Refresh, Release, ErrLockNotHeld, and the retry strategies.
 //!
 //! ```text
-//! cargo run --example redislock -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
+//! cargo run -p redislease-locker --example redislock -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
 //! ```
 
 use std::error::Error;

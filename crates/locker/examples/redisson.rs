@@ -1,7 +1,7 @@
 //! From Redisson: `tryLock(wait, lease)`, `lock()` with the watchdog, `isLocked`, a MultiLock, and the pause of a garbage collection.
 //!
 //! ```text
-//! cargo run --example redisson -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
+//! cargo run -p redislease-locker --example redisson -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
 //! ```
 
 use std::error::Error;

@@ -1,7 +1,7 @@
 //! From Redlock in Go: a lock with an expiry of 10 s, which a second run cannot take until it is unlocked or has expired.
 //!
 //! ```text
-//! cargo run --example redlock_go -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
+//! cargo run -p redislease-locker --example redlock_go -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
 //! ```
 
 use std::error::Error;

@@ -2,7 +2,7 @@
 //! runs.
 //!
 //! ```text
-//! cargo run --example scheduled_task -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
+//! cargo run -p redislease-locker --example scheduled_task -- redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
 //! ```
 
 use std::error::Error;

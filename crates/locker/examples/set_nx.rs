@@ -2,7 +2,7 @@
 //! on one server.
 //!
 //! ```text
-//! cargo run --example set_nx -- redis://127.0.0.1:7001
+//! cargo run -p redislease-locker --example set_nx -- redis://127.0.0.1:7001
 //! ```
 
 use std::error::Error;

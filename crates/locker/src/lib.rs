@@ -33,7 +33,7 @@
 //! * [`guide::coming_from`]: what the calls of other libraries are here.
 //!
 //! Each lock has a `tracing` span named `lock`, with its first key and its token, from the return of the acquire until its end. A
-//! loss is an event of it. For metrics, see [`Observer`].
+//! loss is an event of it. The connections log under the target `redislease_lock`. For metrics, see [`Observer`].
 //!
 //! Only this crate has a stable interface. `redislease-lock`, on which it is built, is internal.
 

@@ -114,7 +114,7 @@ impl Request {
 
     /// How often the lock is renewed, at least 10 ms. The servers must answer an attempt or a renewal within this time too, if it is
     /// shorter than the [`command_timeout`](crate::LockerBuilder::command_timeout). Two renewals and the stop budget must fit into the
-    /// validity, which is 0.99 of `ttl` less 52 ms. Default: a third of `ttl` less the stop budget. See the
+    /// validity, which is 0.99 of `ttl` less 52 ms. Default: `(ttl - stop_budget) / 3`. See the
     /// example of [`Request`].
     pub const fn renew_every(mut self, interval: Duration) -> Self {
         self.renew_every = Some(interval);

@@ -31,15 +31,15 @@ pub struct RunOptions {
     #[arg(long, env = "REDISLEASE_RUN_LEASE", value_name = "NAMESPACE/NAME", value_parser = lease)]
     pub lease: Lease,
 
-    /// How long the lock outlives this program when it dies. While it lives, it renews the lock
+    /// How long the lock outlives this program when it dies. While it lives, it renews the lock. At most the longest lease
     #[arg(long, env = "REDISLEASE_RUN_TTL", value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub ttl: Duration,
 
-    /// The longest ttl of any program on these servers; the same for all of them
+    /// The longest ttl of any program on these servers, 200ms to 1h; the same for all of them. With one below 30s, set --ttl too
     #[arg(long, env = "REDISLEASE_RUN_LONGEST_LEASE", value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub longest_lease: Duration,
 
-    /// How often the lock is renewed. Default: a third of the ttl less the grace period and 1 s
+    /// How often the lock is renewed. Default: (ttl - grace - 1s) / 3
     #[arg(long, env = "REDISLEASE_RUN_RENEW_EVERY", value_name = "DURATION", value_parser = duration::parse)]
     pub renew_every: Option<Duration>,
 

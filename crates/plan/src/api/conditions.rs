@@ -109,9 +109,8 @@ reasons! {
         /// The workload does not name this lease, or its annotations say something else than the spec, or a stop would delete its
         /// volumes: the operator does not start or stop it.
         NotPermitted => False,
-        /// The operator has no right to read the workload that the spec names, or to start and stop it. Or the API server refuses the
-        /// stop of the holder, whose term goes on although a request is to end it, or of what held the lease last, which runs on, or
-        /// the write that starts the holder.
+        /// The operator has no right to read, start or stop the workload that the spec names, or the API server refuses a start or a
+        /// stop: the holder is not started, its term goes on although something asks for its end, or what held the lease last runs on.
         Forbidden => False,
         /// Another lease of this cluster holds one of the keys, or a program that uses `redislease run` or the library.
         KeyHeldByOtherLease => False,

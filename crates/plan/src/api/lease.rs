@@ -168,7 +168,7 @@ pub struct ActivationSpec {
 /// How many replicas a workload has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScaleSpec {
-    /// The number of replicas in the cluster that holds the lease, at least 1. In the others the number is 0.
+    /// The number of replicas in the cluster that holds the lease, from 1 to 10000. In the others the number is 0.
     #[schemars(range(min = 1, max = 10_000))]
     pub replicas: i32,
 }
