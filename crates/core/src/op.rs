@@ -191,7 +191,7 @@ pub struct MalformedValue;
 
 impl fmt::Display for MalformedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the value is not `<p|t|s>:<32 hex>:<number>:<metadata>`: something else writes under this key prefix; choose another keyPrefix")
+        f.write_str("the value is not `<p|t|s>:<32 hex>:<number>:<metadata>`: something else writes under this key prefix; choose another one")
     }
 }
 

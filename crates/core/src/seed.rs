@@ -86,7 +86,7 @@ impl fmt::Display for Unseedable {
         match self {
             Self::ClocksDisagree { by } => write!(
                 f,
-                "the fence cannot be seeded: too few nodes are admitted, and the clocks of the nodes and of this process \
+                "the counter of the tokens cannot start: too few nodes vote, and the clocks of the nodes and of this process \
                  differ by {} ms (at most {} ms): synchronize the clocks",
                 by.0, CLOCKS_AGREE_WITHIN.0
             ),
@@ -102,7 +102,10 @@ impl fmt::Display for Unseedable {
                  the highest token; this is tried again"
             ),
             Self::Exhausted => {
-                write!(f, "the fence would reach 2^53: a clock or a token is far in the future; correct the clock")
+                write!(
+                    f,
+                    "the counter of the tokens would reach 2^53: a clock or a token is far in the future; correct the clock"
+                )
             }
         }
     }

@@ -40,7 +40,7 @@ impl Node {
         statuses.iter().map(|status| Self::of(status, beside_operator)).collect()
     }
 
-    fn of(status: &NodeStatus, beside_operator: bool) -> Self {
+    pub(crate) fn of(status: &NodeStatus, beside_operator: bool) -> Self {
         let state = match status.state {
             State::Up => NodeState::Up,
             State::Down => NodeState::Down,

@@ -98,4 +98,8 @@ impl NodesObserver for ObservedNodes {
     fn changed(&self, statuses: &[NodeStatus]) {
         self.observer.report(|observer| observer.nodes_changed(&Node::list(statuses, self.beside_operator)));
     }
+
+    fn message(&self, status: &NodeStatus) -> String {
+        Node::of(status, self.beside_operator).message
+    }
 }

@@ -86,7 +86,7 @@ impl Status {
 
     fn report_lost(&self, token: u64, lost: Option<lock::Lost>) {
         if let Some(lost) = lost.map(Lost::from) {
-            tracing::warn!(parent: self.span(), "the lock is lost: {lost}");
+            tracing::warn!(parent: self.span(), "{lost}");
             self.report(|observer, key| observer.lost(key, token, lost));
         }
     }

@@ -136,7 +136,7 @@ async fn a_node_task_that_panics_is_reported_and_restarted() {
     let down = tokio::time::timeout(PATIENCE, watch.wait_for(|nodes| nodes[0].state == NodeState::Down)).await;
     let status = down.unwrap().unwrap()[0].clone();
     assert_eq!(status.reason, Some(Reason::Internal));
-    assert!(status.message.contains("is restarted; report this bug: a faulty reply function"), "{status:?}");
+    assert!(status.message.contains("is restarted. Report this bug: a faulty reply function"), "{status:?}");
     assert_eq!(world.metric(r#"redislease_panics_total{part="nodes"}"#), 1);
     world.up(0).await;
     assert!(matches!(world.ask(0, acquire(2)).await, Vote::Granted(_) | Vote::Refused { .. }));

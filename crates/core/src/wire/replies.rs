@@ -61,7 +61,7 @@ pub struct InvalidReply(String);
 
 impl InvalidReply {
     pub(super) fn foreign_value() -> Self {
-        invalid("a key holds a value that RedisLease did not write; choose another keyPrefix")
+        invalid("a key holds a value that RedisLease did not write; choose another key prefix")
     }
 }
 

@@ -100,7 +100,7 @@ impl Machine {
                 driver::Effect::Lease(Effect::Broken(broken)) => {
                     tools.panics.panicked();
                     let Broken { violation, view } = *broken;
-                    tracing::error!(keys = ?self.keys, %violation, ?view, "a lease broke an invariant; its term ends, and its keys expire with their TTL; report this bug");
+                    tracing::error!(keys = ?self.keys, %violation, ?view, "a lease or lock broke an invariant; its term ends, and its keys expire with their TTL. Report this bug");
                 }
                 driver::Effect::Released => self.observer.released(),
                 driver::Effect::Ended => return Outcome::Remove,

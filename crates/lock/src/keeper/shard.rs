@@ -240,7 +240,7 @@ impl Shard {
             Ok(Outcome::Remove) => self.end(entry),
             Err(panicked) => {
                 self.tools.panics.panicked();
-                tracing::error!(keys = ?machine.keys(), "a lease task panicked; the lease is dropped and expires with its TTL; report this bug: {panicked}");
+                tracing::error!(keys = ?machine.keys(), "the task of a lease or lock panicked; it is not renewed any more and expires with its TTL. Report this bug: {panicked}");
                 self.end(entry);
             }
         }
@@ -275,7 +275,7 @@ impl Shard {
         // The observer is code of the caller and may panic.
         if let Err(panicked) = contained(|| observer.ended()).and_then(|()| contained(|| drop(observer))) {
             self.tools.panics.panicked();
-            tracing::error!("the observer of an ended lease panicked; report this bug: {panicked}");
+            tracing::error!("the observer of an ended lease or lock panicked. Report this bug: {panicked}");
         }
     }
 
@@ -362,7 +362,7 @@ async fn other_tasks() {
 }
 
 fn no_timer(error: &io::Error) {
-    tracing::error!(%error, every_ms = POLL.as_millis(), "a keeper shard cannot create a timer and polls the clock; raise the limit of open files");
+    tracing::error!(%error, every_ms = POLL.as_millis(), "cannot create a timer, so the clock is polled: raise the limit of open files");
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ async fn keep_running(shared: &Arc<Shared>, panics: &Arc<dyn PanicObserver>) {
                 panics.panicked();
                 tracing::error!(
                     leases = leases.slots.len(),
-                    "a keeper shard panicked; its leases are dropped and expire with their TTL; report this bug: {panicked}"
+                    "the task that renews leases and locks panicked; they are not renewed any more and expire with their TTL. Report this bug: {panicked}"
                 );
                 leases.abandon();
                 if leases.ends_when_empty {

@@ -47,7 +47,7 @@ impl Board {
         change(status);
         let modified = NodeStatus { clock_offset_ms: status.clock_offset_ms, ..before.clone() } != *status;
         if modified {
-            report(&before, status);
+            report(&before, status, &*self.observer);
             self.observer.changed(&statuses);
         }
         self.statuses.send_if_modified(|known| {
@@ -62,11 +62,12 @@ impl Board {
     }
 }
 
-fn report(before: &NodeStatus, after: &NodeStatus) {
+fn report(before: &NodeStatus, after: &NodeStatus, observer: &dyn NodesObserver) {
     if before.state == after.state && before.message == after.message {
         return;
     }
-    let NodeStatus { name, address, state, message, .. } = after;
+    let NodeStatus { name, address, state, .. } = after;
+    let message = observer.message(after);
     match state {
         NodeState::Up if message.is_empty() => {
             tracing::info!(node = %name, %address, %state, "node {} votes", named(name, address));

@@ -91,9 +91,9 @@ impl Failure {
 
 /// The effect of a refusal on leases.
 const REFUSING: &str =
-    "the node takes part in no new term; terms that it holds are extended as far as the server allows";
+    "no new lease or lock gets its vote; those that it holds are extended as far as the server allows";
 /// The fix for a refused command.
-const RIGHTS: &str = "grant the quorum's user the commands and keys that docs/redis-checklist.md lists";
+const RIGHTS: &str = "grant the user the commands and keys that docs/redis-checklist.md lists";
 
 pub(super) async fn bounded<T>(
     timeout: Millis,

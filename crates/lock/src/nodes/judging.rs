@@ -78,10 +78,10 @@ impl NodeTask {
 fn warn_of(lost: Option<Jump>) {
     let Some(lost) = lost else {
         tracing::warn!(
-            "the clocks of all Redis nodes that answer moved apart from the clock of this process: what it holds is confirmed again or lost"
+            "the clocks of all Redis nodes that answer moved apart from the clock of this process: its leases and locks are confirmed again or lost"
         );
         return;
     };
     let millis = i128::midpoint(lost.low, lost.high) / 100;
-    tracing::warn!(lost_ms = %millis, "the clock of this process stood still for {millis} ms (a virtual machine was paused or migrated): what it holds is confirmed again or lost, and it starts no attempt until the longest lease has passed");
+    tracing::warn!(lost_ms = %millis, "the clock of this process stood still for {millis} ms (a virtual machine was paused or migrated): its leases and locks are confirmed again or lost, and it starts no attempt until the longest lease has passed");
 }

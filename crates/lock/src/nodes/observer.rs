@@ -12,6 +12,10 @@ use super::{NodeStatus, Reason};
 pub trait NodesObserver: fmt::Debug + Send + Sync + 'static {
     /// The statuses changed in more than their clock offsets. Also called once before any node is reached.
     fn changed(&self, _statuses: &[NodeStatus]) {}
+    /// What the log says of a node, in the words of those who read it.
+    fn message(&self, status: &NodeStatus) -> String {
+        status.message.clone()
+    }
     /// The clock of `node` minus the wall clock of this process, in milliseconds, was measured.
     fn clock_offset(&self, _node: Node, _offset_ms: i64) {}
     /// `node` answered a command after `took`, counted from before the command was sent.

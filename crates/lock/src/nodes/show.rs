@@ -48,7 +48,7 @@ impl NodeTask {
             (Standing::Quarantined { until }, None) => (
                 NodeState::Quarantined { until: *until },
                 about
-                    + "it may have lost data of this quorum (first start, restart, flush, or a `maxmemory-policy` that drops keys): \
+                    + "it may have lost data (first start, restart, flush, or a `maxmemory-policy` that drops keys): \
                        it votes when the longest lease has passed",
             ),
             (Standing::Seeding(Some(reason)), None) => {

@@ -48,7 +48,7 @@ async fn keep_running(context: Arc<Context>) {
                 Ok(error) => format!("cannot set a timer: {error}"),
                 Err(panicked) => {
                     context.observer.panicked();
-                    format!("the task of this node panicked and is restarted; report this bug: {panicked}")
+                    format!("the task of this node panicked and is restarted. Report this bug: {panicked}")
                 }
             },
         };

@@ -15,7 +15,7 @@ fn one(url: String) -> LockerBuilder {
 
 /// Words of an operator, which the user of the library does not have.
 const FOREIGN_WORDS: [&str; 9] =
-    ["RedisQuorum", "spec", "secret", "keyPrefix", "operator", "ca.crt", "tls.crt", "tls.key", "quorum default"];
+    ["RedisQuorum", "spec", "secret", "keyPrefix", "operator", "ca.crt", "tls.crt", "tls.key", "quorum"];
 
 fn plain(text: &str) {
     for word in FOREIGN_WORDS {
@@ -107,6 +107,11 @@ async fn servers_that_cannot_be_used() {
 
     let address = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     says(one(format!("redis://{address}")), "check that a Redis server listens on this address").await;
+
+    let limited = RedisServer::start().unwrap();
+    limited.create_user("password", "redislease", &["-pexpire"]).unwrap();
+    let advice = "grant the user the commands and keys that docs/redis-checklist.md lists";
+    says(one(format!("redis://redislease:password@{}", limited.address())), advice).await;
 
     let open = RedisServer::start().unwrap();
     let advice = "has no password: set `requirepass` on it, or remove the password from the URLs";

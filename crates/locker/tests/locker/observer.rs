@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use redislease_lab::{RedisOptions, RedisServer};
 use redislease_locker::{AcquireError, Locker, Lost, Node, NodeState, Observer};
 
-use crate::support::{LONGEST, PATIENCE, all_up, builder, confirmed, delete, eventually, ms, once, servers};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, confirmed, delete, eventually, ms, once, servers, urls};
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
@@ -247,4 +248,11 @@ async fn each_lock_has_a_span_in_which_its_work_runs() {
     assert!(line("at work") && !line("close"), "{}", written.text());
     guard.release().await;
     eventually("the end of the span", || line("close")).await;
+
+    // What the connections log is in the words of a program too.
+    let options = RedisOptions { password: Some("secret".into()), ..RedisOptions::default() };
+    let secured = RedisServer::start_with(&options).unwrap();
+    let _refused = Locker::builder(urls(&[secured])).single_node().build().unwrap();
+    eventually("the refusal", || written.text().contains("in credentials() or in the URLs")).await;
+    assert!(!written.text().contains("RedisQuorum"), "{}", written.text());
 }
