@@ -281,7 +281,13 @@ impl Keeper {
                 self.warn_of_servers();
                 Event::Acquired
             }
-            Err(not) => Event::NotAcquired(not),
+            Err(not) => {
+                if not.is_error && not.code == exit::NO_MAJORITY {
+                    // The error names each server that does not vote.
+                    self.warned.extend(self.locker.nodes().into_iter().map(|node| node.name));
+                }
+                Event::NotAcquired(not)
+            }
         }
     }
 

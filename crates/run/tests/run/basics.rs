@@ -134,6 +134,7 @@ fn a_value_of_another_program_is_an_error_with_the_code_125() {
     assert_eq!(code, Some(125), "{err}");
     assert!(err.contains(r#"lease test/foreign: the Redis key "redislease:lock:test/foreign" has a value"#), "{err}");
     assert!(err.contains("another key, namespace or prefix") && !err.contains("--"), "{err}");
+    assert!(err.contains("that RedisLease did not write"), "{err}");
     let (code, ..) = servers.run(&["--lease", "test/foreign", "-q"], &["true"]).finish();
     assert_eq!(code, Some(125), "it does not wait for ever");
 }

@@ -29,7 +29,7 @@ fn wrong_options_give_64_and_say_what_to_do() {
         (vec!["--redis", three, "--lease", "a"], "such as shop/nightly-report"),
         (vec!["--lease", "a/b"], "--redis"),
         (vec!["--redis", server, "--lease", "a/b"], "use --single-node"),
-        (vec!["--redis", three, "--lease", "a/b", "--ttl", "10s"], "use a ttl of at least 12s"),
+        (vec!["--redis", three, "--lease", "a/b", "--ttl", "10s"], "use a --ttl of at least 12s"),
         (
             vec!["--redis", three, "--lease", "a/b", "--ttl", "40s"],
             "--ttl is 40s: use 200ms to 30s, the value of --longest-lease",
@@ -59,6 +59,14 @@ fn wrong_options_give_64_and_say_what_to_do() {
         let err = errors_of_wrong(&[&options[..], &["--", "true"]].concat());
         assert!(err.contains(part), "{options:?}: {err}");
     }
+}
+
+#[test]
+fn the_program_of_its_own_takes_the_word_run_and_shows_the_exit_codes() {
+    let err = errors_of_wrong(&["run", "--redis", "redis://h:1", "--lease", "a", "--", "true"]);
+    assert!(err.contains("such as shop/nightly-report"), "{err}");
+    let (code, out, _) = Run::new(&["--help"]).finish();
+    assert!(code == Some(0) && out.contains("Exit codes: that of the command"), "{out}");
 }
 
 /// As in the files with variables that containers and systemd read.
@@ -210,6 +218,17 @@ fn a_replica_among_the_servers_is_named_once() {
     let warnings: Vec<&str> = err.lines().filter(|line| line.contains("warning: a server does not vote: ")).collect();
     assert_eq!(warnings.len(), 1, "with three renewals: {err}");
     assert!(warnings[0].contains(&replica.address().to_string()), "{err}");
+}
+
+#[test]
+fn servers_that_the_error_names_are_not_named_again() {
+    let servers = Servers::short();
+    let urls = servers.urls();
+    let line = "--longest-lease 5s --ttl 5s --grace 300ms --lease test/other --wait 0 -- true";
+    let line = ["--redis", &urls].into_iter().chain(line.split(' '));
+    let (code, _, err) = Run::new(&line.collect::<Vec<_>>()).finish();
+    assert_eq!((code, err.lines().count()), (Some(69), 1), "{err}");
+    assert!(err.contains("the same nodes and the same --longest-lease") && !err.contains("one longest_lease"), "{err}");
 }
 
 /// A program that holds this lock.
