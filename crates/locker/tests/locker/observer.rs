@@ -252,7 +252,7 @@ async fn each_lock_has_a_span_in_which_its_work_runs() {
     // What the connections log is in the words of a program too.
     let options = RedisOptions { password: Some("secret".into()), ..RedisOptions::default() };
     let secured = RedisServer::start_with(&options).unwrap();
-    let _refused = Locker::builder(urls(&[secured])).single_node().build().unwrap();
+    let _refused = Locker::builder(urls(std::slice::from_ref(&secured))).single_node().build().unwrap();
     eventually("the refusal", || written.text().contains("in credentials() or in the URLs")).await;
     assert!(!written.text().contains("RedisQuorum"), "{}", written.text());
 }
