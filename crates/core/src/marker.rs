@@ -75,12 +75,15 @@ impl core::str::FromStr for Marker {
         let (Some(first), Some(second), Some(third)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(malformed());
         };
-        if first == "wait" {
+        let marker = if first == "wait" {
             let nonce = u128::from_str_radix(third, 16).map_err(|_| malformed())?;
-            return Ok(Self::Wait { run_id: second.into(), nonce });
-        }
-        let generation = second.parse().map_err(|_| malformed())?;
-        Ok(Self::Admitted { run_id: first.into(), generation, fingerprint: third.into() })
+            Self::Wait { run_id: second.into(), nonce }
+        } else {
+            let generation = second.parse().map_err(|_| malformed())?;
+            Self::Admitted { run_id: first.into(), generation, fingerprint: third.into() }
+        };
+        // The scripts compare texts: the admission by another text than the stored one would never succeed.
+        if marker.to_string() == text { Ok(marker) } else { Err(malformed()) }
     }
 }
 
@@ -130,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_foreign_text_is_named_in_the_error() {
-        for text in ["", "3f", "3f:1", "3f:x:9c2b", "wait:3f:zz"] {
+        for text in ["", "3f", "3f:1", "3f:x:9c2b", "wait:3f:zz", "wait:3f:ff", "3f:01:9c2b", "3f:+1:9c2b"] {
             let error = text.parse::<Marker>().unwrap_err().to_string();
             assert!(error.contains(&format!("`{text}`")), "{error}");
         }
