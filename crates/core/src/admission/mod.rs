@@ -195,6 +195,8 @@ impl Admission {
                 Some(Seeding::ListingAgain) => self.ask_for(Seeding::Current),
                 _ => {}
             },
+            // An answer to an earlier read may come while the statuses are listed, which may show a greater token.
+            Input::Fences(_) if !self.reads_fences() => {}
             Input::Fences(Some(fences)) => self.seeded(now, &fences),
             Input::Fences(None) => (self.seeding, self.look_again) = (None, self.config.heartbeat.after(now)),
             Input::Wake => self.wake(now),
@@ -325,8 +327,12 @@ impl Admission {
         });
     }
 
+    fn reads_fences(&self) -> bool {
+        matches!(self.seeding, Some(Seeding::Listed | Seeding::Current)) || breaks!(self.rules, SeedBeforeWait)
+    }
+
     fn seeded(&mut self, now: Time, fences: &Fences) {
-        let is_current = self.seeding.take() != Some(Seeding::Listed);
+        let is_current = self.seeding.take() == Some(Seeding::Current) || breaks!(self.rules, SeedBeforeWait);
         let seed = seed(self.rules, self.config.quorum, fences, is_current);
         if !matches!(self.standing, Standing::Seeding(_)) {
             #[cfg(feature = "check")]
