@@ -10,12 +10,12 @@ use redislease_lock::nodes::StartError;
 use redislease_plan::api::quorum::NodeState;
 use redislease_plan::api::{RedisQuorum, ValidQuorum};
 use redislease_plan::plan::{
-    Authority, Command, Granted, LeadershipEffect, News, ObservedQuorum, QuorumChange, QuorumReconciler,
+    Authority, Command, Granted, LeadershipEffect, News, ObservedQuorum, QuorumChange, QuorumReconciler, all_tried,
 };
 
 use super::connection::{Connection, InUse};
 use super::secret::{Login, Secrets};
-use super::show::{evaluated, mismatch, shown};
+use super::show::{mismatch, shown};
 use crate::operator::authority::Grant;
 use crate::operator::kube_api::CallError;
 use crate::operator::leadership::Replica;
@@ -87,10 +87,12 @@ impl QuorumEntry {
 
     fn observed(&self) -> ObservedQuorum {
         let statuses = self.connection.as_ref().map(|connection| connection.statuses()).unwrap_or_default();
+        let nodes: Vec<_> = statuses.iter().map(|node| shown(node, self.machine.shown_nodes())).collect();
+        let have_failed = statuses.iter().map(|node| node.reason.is_some());
         ObservedQuorum {
             open: self.connection.as_ref().map(|connection| connection.open_quorum()),
-            nodes: statuses.iter().map(|node| shown(node, self.machine.shown_nodes())).collect(),
-            tried: evaluated(&statuses),
+            tried: all_tried(nodes.iter().map(|node| node.state).zip(have_failed)),
+            nodes,
             mismatch: mismatch(&statuses),
             secrets_read: self.secrets.are_read(),
             secret_problem: self.secrets.problem().map(str::to_owned),

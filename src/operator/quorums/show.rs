@@ -12,11 +12,6 @@ pub(super) fn mismatch(statuses: &[NodeStatus]) -> Option<String> {
     statuses.iter().find(|node| node.state == mismatched).map(|node| node.message.clone())
 }
 
-/// Whether a connection to every node succeeded or failed at least once.
-pub(super) fn evaluated(statuses: &[NodeStatus]) -> bool {
-    statuses.iter().all(|node| node.state != NodeState::Down || node.reason.is_some())
-}
-
 /// The node for the status. `previous` are the nodes in it.
 pub(super) fn shown(node: &NodeStatus, previous: &[ShownNode]) -> ShownNode {
     let (state, message) = match node.state {

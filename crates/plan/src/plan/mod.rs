@@ -82,7 +82,7 @@ pub use handover::HANDOVER_HEAD_START;
 pub use leadership::{Leadership, LeadershipEffect};
 pub use machine::Machine;
 pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
-pub use quorum::{ObservedQuorum, QuorumChange, QuorumReconciler};
+pub use quorum::{ObservedQuorum, QuorumChange, QuorumReconciler, all_tried};
 pub use reconciler::Reconciler;
 pub use spec::{SpecCache, SpecFacts};
 pub use views::{News, Views};

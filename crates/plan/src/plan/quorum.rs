@@ -25,7 +25,7 @@ pub struct ObservedQuorum {
     pub open: Option<Arc<OpenQuorum>>,
     /// The nodes of the connection.
     pub nodes: Vec<NodeStatus>,
-    /// Whether a connection to each of them succeeded or failed at least once.
+    /// See [`all_tried`].
     pub tried: bool,
     /// The message about a node whose marker names another configuration.
     pub mismatch: Option<String>,
@@ -33,6 +33,11 @@ pub struct ObservedQuorum {
     pub secrets_read: bool,
     /// Why a secret cannot be used.
     pub secret_problem: Option<String>,
+}
+
+/// Whether a connection to each node succeeded or failed at least once. `nodes`: the states, and whether a connection has failed.
+pub fn all_tried(nodes: impl IntoIterator<Item = (NodeState, bool)>) -> bool {
+    nodes.into_iter().all(|(state, has_failed)| state != NodeState::Down || has_failed)
 }
 
 impl ObservedQuorum {

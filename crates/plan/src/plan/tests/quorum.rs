@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::conditions::LeaseReady;
+use crate::api::quorum::NodeState;
 use crate::api::{RedisQuorum, RedisQuorumStatus};
 
 const NOW: Time = Time(1_000_000);
@@ -38,6 +39,13 @@ fn turn(quorum: &mut QuorumReconciler, now: Time) -> Authority {
 fn written(quorum: &mut QuorumReconciler, now: Time) -> Option<RedisQuorumStatus> {
     let authority = quorum.leadership().authority();
     quorum.next_status(now, jiff::Timestamp::UNIX_EPOCH, authority, &unconnected()).1?.status
+}
+
+#[test]
+fn a_node_that_was_reached_or_has_failed_was_tried() {
+    let [up, waits, down] = [NodeState::Up, NodeState::Quarantined, NodeState::Down].map(|state| (state, false));
+    assert!(all_tried([up, waits, (NodeState::Misconfigured, false), (NodeState::Down, true)]));
+    assert!(!all_tried([up, waits, down]), "it was not reached yet");
 }
 
 /// The watch shows them, and an answer may be older.

@@ -74,17 +74,17 @@ fn node_name(node: usize) -> String {
     format!("node-{node}")
 }
 
-/// The nodes as a process sees them, by which of them vote.
-pub fn nodes(votes: &[bool]) -> Vec<NodeStatus> {
-    let node = |(node, &votes): (usize, &bool)| NodeStatus {
+/// The nodes as a process sees them.
+pub fn nodes(states: impl Iterator<Item = NodeState>) -> Vec<NodeStatus> {
+    let node = |(node, state)| NodeStatus {
         name: node_name(node),
-        state: if votes { NodeState::Up } else { NodeState::Down },
+        state,
         version: None,
         clock_offset_millis: None,
         message: None,
         last_refusal: None,
     };
-    votes.iter().enumerate().map(node).collect()
+    states.enumerate().map(node).collect()
 }
 
 /// The leader that a status names.

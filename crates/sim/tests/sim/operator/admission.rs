@@ -13,6 +13,7 @@ use redislease_core::quorum::Node;
 use redislease_core::seed::{FenceReport, Fences};
 use redislease_core::time::{Beat, Drift, Millis, Time};
 use redislease_core::wire;
+use redislease_plan::api::quorum::NodeState;
 use redislease_plan::plan::calls::Request;
 
 use crate::api::objects::QUORUM;
@@ -43,7 +44,15 @@ impl World {
             let admission = Admission::new(config.clone()).with_mutant(self.mutant());
             let wire = Wire::new(admission, limits.clone(), timeout).with_mutant(self.mutant());
             let seen = SeenNode::default();
-            Peer { wire, conn: None, tried: false, gather: None, tokens_asked: 0, run_id: None, seen }
+            Peer {
+                wire,
+                conn: None,
+                shown: (NodeState::Down, false),
+                gather: None,
+                tokens_asked: 0,
+                run_id: None,
+                seen,
+            }
         };
         (0..self.servers.len()).map(fresh).collect()
     }
@@ -51,8 +60,7 @@ impl World {
     /// The leases, the index and the election of one replica learn about the nodes.
     pub fn nodes_changed(&mut self, process: usize) {
         let operator = &mut self.processes[process];
-        let admitted = |peer: &Peer| *peer.wire.admission().standing() == Standing::Admitted;
-        let votes: Vec<bool> = operator.peers.iter().map(admitted).collect();
+        let votes: Vec<bool> = operator.peers.iter().map(|peer| peer.shown.0 == NodeState::Up).collect();
         let (boot, before) = (operator.boot, std::mem::replace(&mut operator.votes, votes.clone()));
         for input in returned(self.swarm.quorum, &before, &votes) {
             // A lease may have crashed the process.
@@ -85,7 +93,16 @@ impl World {
             Effect::ReadFences => self.gather(process, node),
             Effect::Changed(standing) => {
                 self.sees_standing(process, node, &standing);
-                self.processes[process].peers[node].tried |= standing == Standing::Admitted;
+                let (shown, _) = &mut self.processes[process].peers[node].shown;
+                *shown = match standing {
+                    // The end of a connection is shown with its reason, and the others end after one call.
+                    Standing::Offline | Standing::Observing | Standing::Seeding(None) => return,
+                    Standing::Admitted => NodeState::Up,
+                    Standing::Mismatch(_) => NodeState::Misconfigured,
+                    Standing::Doubted | Standing::Quarantined { .. } | Standing::Seeding(Some(_)) => {
+                        NodeState::Quarantined
+                    }
+                };
                 self.nodes_changed(process);
             }
         }

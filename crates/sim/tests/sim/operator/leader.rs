@@ -6,7 +6,7 @@ use redislease_plan::engine::{Input, Watched};
 use redislease_plan::index::NamespaceFacts;
 use redislease_plan::plan::calls::{CallError, Request};
 use redislease_plan::plan::{
-    Authority, Command, Effect as Planned, Granted, LeadershipEffect, ObservedQuorum, QuorumReconciler,
+    Authority, Command, Effect as Planned, Granted, LeadershipEffect, ObservedQuorum, QuorumReconciler, all_tried,
 };
 
 use crate::api::objects;
@@ -35,8 +35,8 @@ impl World {
         let resource = &self.quorum_resources[operator.cluster];
         ObservedQuorum {
             open: Some(resource.open.clone()),
-            nodes: objects::nodes(&operator.votes),
-            tried: operator.peers.iter().all(|peer| peer.tried),
+            nodes: objects::nodes(operator.peers.iter().map(|peer| peer.shown.0)),
+            tried: all_tried(operator.peers.iter().map(|peer| peer.shown)),
             mismatch: None,
             secrets_read: true,
             secret_problem: resource.no_secret.then(|| "its secret is missing".into()),

@@ -10,6 +10,7 @@ use redislease_core::op::Token;
 use redislease_core::quorum::Node;
 use redislease_core::seed::FenceReport;
 use redislease_core::time::{Drift, Time};
+use redislease_plan::api::quorum::NodeState;
 use redislease_plan::engine::{self, Caller, Engine};
 use redislease_plan::index::{Index, LeaseId};
 use redislease_plan::plan::calls::Calls;
@@ -43,7 +44,7 @@ pub struct Process {
     pub wall: Clock,
     /// Its state of each Redis node.
     pub peers: Vec<Peer>,
-    /// Which of them vote.
+    /// Which of them are shown as voting.
     pub votes: Vec<bool>,
     pub judge: Judge,
     pub machines: Vec<Machine>,
@@ -187,8 +188,8 @@ pub const LOCK: u32 = u32::MAX;
 pub struct Peer {
     pub wire: Wire,
     pub conn: Option<Conn>,
-    /// Whether a connection was opened or has failed.
-    pub tried: bool,
+    /// Its state in the status, and whether a connection has failed.
+    pub shown: (NodeState, bool),
     /// The answers of the nodes that were asked for their fences, to seed its counter.
     pub gather: Option<BTreeMap<Node, Option<FenceReport>>>,
     /// How often the statuses were to be read to seed its counter. Only the answer to the last request counts.

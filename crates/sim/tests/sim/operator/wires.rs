@@ -171,6 +171,7 @@ impl World {
         peer.gather = None;
         peer.tokens_asked += 1;
         self.tell_wire(process, node, Input::Closed);
+        self.node_is_down(process, node);
         let now = Time(self.local(process));
         self.processes[process].judge.disconnected(now, Node(node as u8));
         self.carry_out_findings(process);

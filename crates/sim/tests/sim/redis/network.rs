@@ -1,6 +1,7 @@
 //! Connections between operators and Redis masters: first in, first out, with loss, delay, repeats and one-way cuts.
 
 use redislease_core::wire::{self, Input};
+use redislease_plan::api::quorum::NodeState;
 
 use crate::chaos::fault::Fault;
 use crate::check::coverage::Sight;
@@ -26,11 +27,11 @@ impl World {
             if self.servers[node].up {
                 self.hit(fault, Some(process));
             }
-            self.tried(process, node);
+            self.node_is_down(process, node);
             return self.later(process, self.swarm.command_timeout.0 * MILLI, retry);
         }
         if !self.servers[node].up {
-            self.tried(process, node);
+            self.node_is_down(process, node);
             let delay = self.rng.between(100, 400) * MILLI;
             return self.later(process, delay, retry);
         }
@@ -47,8 +48,11 @@ impl World {
         self.tell_wire(process, node, Input::Own(Own::Info));
     }
 
-    fn tried(&mut self, process: usize, node: usize) {
-        if !std::mem::replace(&mut self.processes[process].peers[node].tried, true) {
+    /// A node has no connection.
+    pub fn node_is_down(&mut self, process: usize, node: usize) {
+        let Some(peer) = self.processes[process].peers.get_mut(node) else { return };
+        let down = (NodeState::Down, true);
+        if std::mem::replace(&mut peer.shown, down) != down {
             self.nodes_changed(process);
         }
     }
