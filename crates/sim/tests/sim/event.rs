@@ -95,7 +95,8 @@ pub enum Inside {
     },
     StopDue {
         uid: u32,
-        pod: u32,
+        attempt: Attempt,
+        object: u32,
     },
     Terminate,
     Program(ProgramStep),

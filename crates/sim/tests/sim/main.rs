@@ -3,7 +3,7 @@
 //! It has Redis servers that restart, lose data and stall, with clocks of their own that step; a network that delays,
 //! loses and repeats messages and cuts connections; operators that crash between any two effects, pause, and start again
 //! with nothing but the API server's state; API servers that refuse, hang, lose answers and show old states; users who
-//! change specs, pods and leases. Every random choice comes from one seed. Every fourth seed runs twice and must give the
+//! change specs, pods and leases. Every random choice comes from one seed. Every sixteenth seed runs twice and must give the
 //! same hash. Then all faults are healed, and every lease must be held again before its deadline.
 //!
 //! | module | what |
@@ -92,9 +92,9 @@ fn batch() {
     let wall = began.elapsed().as_secs_f64();
     let simulated = batch.simulated as f64 / 1e6;
     println!("{}", batch.coverage.table());
-    let [commands, writes, events, roles, turns] = batch.busiest;
+    let [commands, calls, events, roles, turns] = batch.busiest;
     println!(
-        "of their bounds: commands {commands} %, status writes {writes} %, Kubernetes events {events} %, role writes {roles} %, turns {turns} %"
+        "of their bounds: commands {commands} %, calls {calls} %, Kubernetes events {events} %, role writes {roles} %, turns {turns} %"
     );
     println!(
         "{} seeds from {first}: {simulated:.0} s simulated in {wall:.1} s, {:.0} simulated seconds a second",
@@ -147,15 +147,15 @@ fn planted_bugs_are_found() {
     let bugs = Bug::searched().filter(|bug| format!("{bug:?}").contains(&only));
     // Few seeds find these bugs. The search begins shortly before one that found it.
     let first = |bug: Bug| match format!("{bug:?}").as_str() {
-        "Core(ExtendSets)" => 2400,
-        "Core(SentAgainAlthoughRun)" => 2780,
-        "Core(CounterLossIgnored)" => 1755,
+        "Core(ExtendSets)" => 2485,
+        "Core(SentAgainAlthoughRun)" => 3740,
+        "Core(CounterLossIgnored)" => 2165,
         "RefusedStopAccepted" => 85,
-        "Core(ExtendShortens)" => 157,
+        "Core(ExtendShortens)" => 370,
         "NextStartsTooEarly" => 10_870,
-        "EndMustBeShown" => 2930,
+        "EndMustBeShown" => 3220,
         "UnpublishedForEver" => 65,
-        "AnswerToAnotherUnit" => 2010,
+        "AnswerToAnotherUnit" => 2380,
         "CallsHoldAllPlaces" => 31,
         "UnfitTermRunsOn" => 2080,
         _ => 1,

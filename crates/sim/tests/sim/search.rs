@@ -29,7 +29,7 @@ pub struct Outcome {
     pub last_events: String,
     pub coverage: Coverage,
     pub simulated: Micros,
-    /// The highest counts in percent of their bounds: commands, status writes, Kubernetes events, role writes.
+    /// The highest counts in percent of their bounds: commands, calls, Kubernetes events, role writes, turns.
     pub busiest: [u64; 5],
     /// What programs did.
     pub programs: BTreeMap<&'static str, u64>,
@@ -126,8 +126,8 @@ pub struct Batch {
     pub failed: Vec<(u64, String)>,
 }
 
-/// Every fourth seed runs twice and must give the same hash; most causes of a difference affect most seeds.
-const TWICE: u64 = 4;
+/// Every sixteenth seed runs twice and must give the same hash; most causes of a difference affect most seeds.
+const TWICE: u64 = 16;
 
 /// Runs seeds from `first` on until `enough` returns true or too many fail.
 pub fn batch(draw: Draw, first: u64, enough: impl Fn(u64, Duration) -> bool + Sync) -> Batch {

@@ -118,7 +118,7 @@ impl World {
             processes,
             links,
             backups: vec![None; swarm.clusters],
-            apis: (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len())).collect(),
+            apis: (0..swarm.clusters).map(|_| ApiServer::new(swarm.keys.len(), swarm.stale_lists > 0)).collect(),
             specs,
             check,
             running: Running::default(),
@@ -292,7 +292,7 @@ impl World {
             Inside::LeaderTurn => self.leader_turn(process),
             Inside::CompareQuorum => self.compare_quorum(process),
             Inside::LossDue { serial, uid, attempt } => self.loss_was_counted(process, serial, uid, attempt),
-            Inside::StopDue { uid, pod } => self.stop_is_due(process, uid, pod),
+            Inside::StopDue { uid, attempt, object } => self.stop_is_due(process, uid, attempt, object),
             Inside::Terminate => self.stop_gracefully(process),
             Inside::Program(step) => self.program_step(process, step),
         }

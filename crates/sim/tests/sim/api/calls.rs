@@ -81,6 +81,9 @@ impl World {
         // A request may arrive after its sender has stopped waiting for the answer.
         let slow = self.chaos && self.rng.permille(self.swarm.api_loss / 5);
         let delay = if slow { self.rng.between(0, 8 * SECOND) } else { self.api_travel() };
+        if slow {
+            self.running.disturbed(self.processes[process].cluster, self.now + delay);
+        }
         self.after(delay, Event::ApiArrive(Box::new(ApiCall { process, boot, id, asked, request, was_held: false })));
     }
 
@@ -104,6 +107,8 @@ impl World {
             Mode::Up => self.serve(cluster, &call),
         };
         if is_write && self.chaos && self.rng.permille(self.swarm.api_loss) {
+            // A repeated stop is answered after the longest webhook.
+            self.running.disturbed(cluster, self.now + LONGEST_WEBHOOK + SECOND);
             if self.processes[process].calls.waits_for(id) {
                 self.hit(Fault::ApiLoss, Some(process));
             }
@@ -209,6 +214,7 @@ impl World {
         write: &RoleWrite,
     ) -> (Verdict, Option<Candidate>) {
         let checked = !self.is(Bug::RolesWithoutVersion);
+        self.token_is_known((cluster, place), write);
         if write.workload.is_some() {
             let of = place_of(&write.pod);
             let before = self.apis[cluster].workload_of(of).cloned();
@@ -218,7 +224,7 @@ impl World {
             if let (Verdict::Written, Some(before), Some(after)) = (verdict, &before, &workload)
                 && !write.dry_run
             {
-                self.workload_written((cluster, place), before, after, write);
+                self.workload_written((process, (cluster, place)), before, after, write);
                 if before != after {
                     if let PodChange::Run(run) = write.change {
                         let stops = run == Run::Replicas(0);
@@ -234,6 +240,7 @@ impl World {
         self.count_write(process, cluster, verdict);
         let has_changed = change.is_some();
         if has_changed {
+            self.label_is_stored((cluster, place), write);
             self.one_active_pod(cluster, place);
         }
         self.tell(cluster, change);
@@ -283,6 +290,8 @@ impl World {
         let was_named = before.as_deref().and_then(objects::named);
         let version = self.apis[cluster].state.version;
         self.running.status_changes((cluster, place), version, was_named, named);
+        let newest = self.running.newest.entry((cluster, place)).or_default();
+        *newest = after.as_deref().map(objects::token).unwrap_or_default().max(*newest);
         self.term_is_published((cluster, place), was_named, named);
         if named.is_some_and(|named| named.active.is_none()) {
             self.running.disturbed(cluster, self.now);
@@ -304,9 +313,6 @@ impl World {
         if let Some((id, state)) = is.filter(|_| is != was) {
             self.coverage.saw(Sight::of_handover(state));
             self.check.handover(self.now, (cluster, uid), id, state);
-        }
-        if change.is_some() {
-            self.check.status_writes(self.now, cluster, place, self.swarm.status_write_bound());
         }
         let publishes = write.priority == redislease_plan::plan::Priority::Publication;
         if publishes && verdict == Verdict::Conflict {

@@ -184,13 +184,15 @@ pub struct ApiServer {
     pub nodes_off: BTreeSet<u32>,
     pub log: VecDeque<Change>,
     past: VecDeque<Arc<State>>,
+    /// Whether lists may show a past state.
+    pub keeps_past: bool,
     pub writes: Writes,
     /// Requests that hang. Some of them are carried out when the server answers again.
     pub hanging: Vec<ApiCall>,
 }
 
 impl ApiServer {
-    pub fn new(places: usize) -> Self {
+    pub fn new(places: usize, keeps_past: bool) -> Self {
         let state = State { leases: vec![None; places], ..State::default() };
         Self {
             mode: Mode::Up,
@@ -203,6 +205,7 @@ impl ApiServer {
             nodes_off: BTreeSet::new(),
             log: VecDeque::new(),
             past: VecDeque::new(),
+            keeps_past,
             writes: Writes::default(),
             hanging: Vec::new(),
         }
@@ -229,10 +232,10 @@ impl ApiServer {
     }
 
     pub fn next_version(&mut self) -> u64 {
-        if self.past.len() == PAST {
-            self.past.pop_back();
+        if self.keeps_past {
+            self.past.truncate(PAST - 1);
+            self.past.push_front(Arc::new(self.state.clone()));
         }
-        self.past.push_front(Arc::new(self.state.clone()));
         self.state.version += 1;
         self.state.version
     }

@@ -167,6 +167,7 @@ impl World {
     fn listed(&mut self, process: usize, kind: Kind, state: &State, is_stale: bool) {
         if is_stale && state.version < self.processes[process].history.newest {
             self.hit(Fault::StaleList, Some(process));
+            self.running.disturbed(self.processes[process].cluster, self.now);
         }
         match kind {
             Kind::Leases => {

@@ -26,6 +26,12 @@ listed! {
         NeverContendsAgain,
         /// The end of a term is never written into the status.
         LossNotWritten,
+        /// The same while the quorum is lost.
+        LossNotWrittenWithoutQuorum,
+        /// A term that was in doubt is never written as certain again.
+        DoubtStays,
+        /// A pod that is elected again keeps the token of its last term.
+        TokenKept,
         /// The term of a deleted lease is still renewed.
         DeletionIgnored,
         /// A failed attempt is tried again at once.
@@ -118,6 +124,9 @@ impl Bug {
             Self::StartFromCachedStatus => Some("R4: "),
             Self::NextStartsTooEarly | Self::EndsWithItsWorkload | Self::UnfitTermRunsOn => Some("R1: "),
             Self::StoppedWithoutAnswer => Some("R3: "),
+            Self::LossNotWrittenWithoutQuorum => Some("R5: the status"),
+            Self::DoubtStays => Some("unshown: "),
+            Self::TokenKept => Some("token: "),
             Self::NoBackOff => Some("R2: "),
             Self::ConsentIgnored => Some("consent: "),
             Self::LevelSwapped => Some("order: "),

@@ -127,8 +127,12 @@ impl World {
     /// The owner of a workload gives its consent to a lease, or takes it back. Returns whether it has changed.
     pub fn set_consent(&mut self, cluster: usize, place: usize, to: Option<usize>) -> bool {
         let name = to.map(objects::lease_name);
-        self.change_workload(cluster, place, |workload| {
+        let changes = self.change_workload(cluster, place, |workload| {
             workload.annotations.set(names::ACTIVATED_BY_ANNOTATION, name.as_deref());
-        })
+        });
+        if changes {
+            self.consent_changes((cluster, place));
+        }
+        changes
     }
 }

@@ -71,7 +71,7 @@ impl World {
         let node = near.unwrap_or_else(|| self.rng.index(self.servers.len()));
         let cluster = self.processes[process].cluster;
         self.note(Note::Fault(fault, process, node));
-        self.note_disturbance(fault, cluster);
+        self.note_disturbance(fault, process);
         match fault {
             Fault::Crash if self.processes[process].life != Life::Down => {
                 self.hit(fault, Some(process));
@@ -196,7 +196,7 @@ impl World {
             | Heal::Restored(cluster) => {
                 self.running.disturbed(cluster, self.now);
             }
-            Heal::ApiCut(process) => self.running.disturbed(self.processes[process].cluster, self.now),
+            Heal::ApiCut(process) => self.process_disturbed(process),
             _ => {}
         }
         match *heal {

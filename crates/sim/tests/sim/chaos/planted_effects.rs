@@ -13,7 +13,7 @@ use redislease_plan::api::names::{self, PodRole};
 use redislease_plan::election::Run;
 use redislease_plan::engine::Caller;
 use redislease_plan::plan::calls::{Outcome, Request, RoleAnswer};
-use redislease_plan::plan::{PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome};
+use redislease_plan::plan::{Authority, PodChange, Priority, Read, RoleOutcome, RoleWrite, StatusOutcome, StatusWrite};
 
 use crate::api::calls::place_of;
 use crate::api::objects::{self, lease_of};
@@ -30,10 +30,17 @@ impl World {
         mut request: Request,
     ) -> Option<Request> {
         let answer = match &mut request {
-            Request::LeaseStatus { object, write, .. }
-                if self.is(Bug::LossNotWritten) && write.priority == Priority::End =>
-            {
+            Request::LeaseStatus { object, write, .. } if self.plant_in_status(process, write) => {
                 Outcome::LeaseStatus(StatusOutcome::Written(object.clone()))
+            }
+            Request::LeaseStatus { object, write, .. } if self.is(Bug::DoubtStays) => {
+                let is_in_doubt = objects::named(object).is_some_and(|named| named.active.is_none());
+                let status = Arc::make_mut(&mut write.status);
+                let active = status.conditions.iter_mut().find(|one| one.type_ == "Active" && one.status == "True");
+                if let Some(active) = active.filter(|_| is_in_doubt) {
+                    "Unknown".clone_into(&mut active.status);
+                }
+                return Some(request);
             }
             Request::LeaseStatus { write, .. } if self.is(Bug::LevelSwapped) => {
                 write.priority = match write.priority {
@@ -58,6 +65,13 @@ impl World {
         };
         self.engine_outcome(process, caller.clone(), answer);
         None
+    }
+
+    /// Whether the status is not written.
+    fn plant_in_status(&self, process: usize, write: &StatusWrite) -> bool {
+        let ends = write.priority == Priority::End;
+        let without_quorum = self.is(Bug::LossNotWrittenWithoutQuorum) && self.authority(process) == Authority::End;
+        ends && (self.is(Bug::LossNotWritten) || without_quorum)
     }
 
     /// Whether the keeper does not get the command.
@@ -120,6 +134,12 @@ impl World {
     fn plant_in_role(&self, process: usize, place: usize, write: &mut RoleWrite) {
         let cluster = self.processes[process].cluster;
         let pod = self.apis[cluster].state.pods.get(&objects::number(&write.uid));
+        if let Some(token) = pod.and_then(|pod| objects::role_of(pod, place).1)
+            && self.is(Bug::TokenKept)
+            && write.role == Some(PodRole::Active)
+        {
+            write.token = Some(token.clone());
+        }
         let was_started = pod.is_some_and(|pod| objects::was_started(pod, place));
         if self.is(Bug::DeletedTooEarly) && was_started && write.role == Some(PodRole::Standby) {
             write.change = PodChange::Delete;

@@ -17,7 +17,7 @@ impl World {
     /// Crashes between two effects. The messages that it sent still arrive, and their consequences last.
     pub fn crash(&mut self, process: usize) {
         self.check.leads_no_more(process);
-        self.running.disturbed(self.processes[process].cluster, self.now);
+        self.process_disturbed(process);
         let Process { cluster, boot, clock, wall, api_cut, saw_workloads, .. } = self.processes[process];
         let new = Process::new(cluster, [clock, wall], &self.swarm, &self.bugs);
         self.processes[process] = Process { boot: boot + 1, api_cut, saw_workloads, ..new };
@@ -52,7 +52,7 @@ impl World {
         self.processes[process].life = Life::Running;
         self.processes[process].history.continued_at = self.now;
         self.clock_continues(process);
-        self.running.disturbed(self.processes[process].cluster, self.now);
+        self.process_disturbed(process);
         if self.processes[process].clock.rate() == 0 {
             let (now, rate) = (self.now, self.swarm.rate(&mut self.rng));
             self.processes[process].clock.set_rate(now, rate);

@@ -341,9 +341,9 @@ impl Swarm {
         self.specs.iter().map(|spec| spec.max_delay).max().unwrap_or(0) * MILLI
     }
 
-    /// I8b: how many status writes one lease may cause within ten seconds. Of those that say nothing new about the term, a process makes
-    /// 20 in advance and one a second. Two processes that both decide for a while can see the nodes and the pods differently.
-    pub fn status_write_bound(&self) -> u64 {
+    /// I8b: how many calls of one kind one lease may cause within ten seconds. Of the status writes that say nothing new about the term, a
+    /// process makes 20 in advance and one a second. Two processes that both decide for a while can see the nodes and the pods differently.
+    pub fn call_bound(&self) -> u64 {
         20 + 30 * self.processes.len() as u64
     }
 

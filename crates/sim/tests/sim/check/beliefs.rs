@@ -36,7 +36,8 @@ impl Machine {
         main.into_iter().chain((self.seen.releasing > 0).then_some(Phase::Releasing))
     }
 
-    fn believed(&self) -> Option<Attempt> {
+    /// The term that it runs.
+    pub fn believed(&self) -> Option<Attempt> {
         self.driver.view().standing.term().map(|term| term.id.attempt)
     }
 
@@ -90,7 +91,7 @@ impl World {
         let (uid, place) = (machine.uid, machine.place);
         self.note(Note::Counted { process, uid, round, node: node.0, vote });
         if uid != LOCK {
-            self.attempt_answered(process, place, vote);
+            self.attempt_answered(process, (uid, place), node, vote);
         }
         if matches!(vote, Vote::Confirmed { .. }) && held {
             self.coverage.saw(Sight::JoinConfirmed);
@@ -225,6 +226,10 @@ impl World {
         let lost = matches!(ending.reason, EndReason::Misses | EndReason::Deadline | EndReason::NeverConfirmed);
         if lost && uid != LOCK && self.swarm.programs == 0 && self.lost.insert((process, ending.id.attempt)) {
             self.loss_is_due(process, serial, uid, ending.id.attempt);
+            // After enough answers that the keys are gone, no time is left to stop.
+            if ending.reason != EndReason::Misses {
+                self.stop_will_be_due(process, uid, &ending.id);
+            }
         }
         if ending.reason == EndReason::Misses && known != Some(ending.id.attempt) {
             if let Some(machine) = self.machine(process, serial) {

@@ -75,7 +75,7 @@ pub const LOCK_HOLDER: u32 = u32::MAX;
 
 /// The window in which commands to one node are counted.
 const COMMANDS_WITHIN: Micros = 5 * SECOND;
-/// The window in which status writes and events of one lease are counted.
+/// The window in which calls and events of one lease are counted.
 const WRITES_WITHIN: Micros = 10 * SECOND;
 /// Events of one lease in one process within that window.
 const REPORTS: u64 = 50;
@@ -103,10 +103,11 @@ pub struct Checker {
     /// When each process of a cluster has listed after a restore of etcd.
     pub listed_after: BTreeMap<usize, Micros>,
     sent: BTreeMap<(usize, usize), Window>,
-    written: BTreeMap<(usize, usize), Window>,
+    /// By cluster, lease and kind.
+    asked: BTreeMap<(usize, usize, &'static str), Window>,
     reported: BTreeMap<(usize, u32), Window>,
     turned: BTreeMap<(usize, u32), Window>,
-    /// The highest counts of commands, status writes, events, role writes and turns, in percent of their bounds.
+    /// The highest counts of commands, calls, events, role writes and turns, in percent of their bounds.
     pub busiest: [u64; 5],
     /// Whether too much load is allowed: a planted bug must be found by the invariant that it violates.
     pub storms_pass: bool,
@@ -247,15 +248,14 @@ impl Checker {
         }
     }
 
-    /// I8b: counts a status write of this lease by any process of the cluster.
-    pub fn status_writes(&mut self, now: Micros, cluster: usize, place: usize, bound: u64) {
-        let window = self.written.entry((cluster, place)).or_insert_with(|| Window::new(now));
+    /// I8b: counts a call of this kind for this lease, by any process of the cluster.
+    pub fn calls(&mut self, now: Micros, (cluster, place): (usize, usize), kind: &'static str, bound: u64) {
+        let window = self.asked.entry((cluster, place, kind)).or_insert_with(|| Window::new(now));
         let percent = window.count(now, WRITES_WITHIN, bound);
         let count = window.count;
         self.busiest[1] = self.busiest[1].max(percent);
         if percent > 100 && !self.storms_pass {
-            let text =
-                format!("I8b: {count} status writes of lease {place} of cluster {cluster} within 10 s; bound {bound}");
+            let text = format!("I8b: {count} {kind} of lease {place} of cluster {cluster} within 10 s; bound {bound}");
             self.fail(text);
         }
     }

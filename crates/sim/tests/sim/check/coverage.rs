@@ -69,6 +69,12 @@ listed! {
         StopKept,
         /// A term ended by a request after the stop was tested.
         EndedAfterTest,
+        /// The keys of a term ended that a process had ended or lost, and nothing excused what still showed it.
+        StopJudged,
+        /// Two that may not run at once could be judged.
+        R1Judged,
+        /// The stop of a workload could be judged.
+        R5Judged,
         /// A pod was deleted, and the status did not show yet that its term was ended.
         StoppedBeforeStatus,
         WorkloadRuns,

@@ -1,10 +1,13 @@
 //! What must follow the status during the recovery: a difference may last for a while, and is a failure after that.
 
+use redislease_core::lease::Standing;
+use redislease_core::op::Token;
 use redislease_core::time::Time;
 use redislease_plan::api::conditions::{ConditionStatus, ConditionType};
+use redislease_plan::api::names;
 use redislease_plan::election::PodFacts;
 
-use crate::api::objects;
+use crate::api::objects::{self, lease_of};
 use crate::check::state::Kind;
 use crate::operator::state::Machine;
 use crate::redis::clock::{Micros, SECOND};
@@ -45,12 +48,15 @@ impl World {
         let spec = &self.specs[cluster][place];
         let gate = spec.gated.then(|| self.astray(cluster, place)).flatten();
         let workload = spec.clustered.then(|| self.misplaced_workload(cluster, place)).flatten();
+        let back_off = self.back_off((cluster, place));
         let differences = [
             self.stale_status(cluster, place),
+            self.unshown(cluster, place),
+            self.mistaken_token(cluster, place).map(|text| (Kind::Token, FOLLOW + back_off, text)),
             self.mistaken_about_peers(cluster, place),
-            self.mislabelled(cluster, place).map(|text| (Kind::Labels, FOLLOW + self.back_off(), text)),
-            gate.map(|text| (Kind::Gate, FOLLOW + self.back_off(), text)),
-            workload.map(|text| (Kind::Workload, FOLLOW + READ_AGAIN + self.back_off(), text)),
+            self.mislabelled(cluster, place).map(|text| (Kind::Labels, FOLLOW + back_off, text)),
+            gate.map(|text| (Kind::Gate, FOLLOW + back_off, text)),
+            workload.map(|text| (Kind::Workload, FOLLOW + READ_AGAIN + back_off, text)),
         ];
         differences.into_iter().flatten().collect()
     }
@@ -62,6 +68,39 @@ impl World {
         let bound = self.swarm.key_life() + self.swarm.longest_delay() + 2 * SECOND;
         let text = || format!("the status names {:?}, which has ended", named.attempt);
         (!is_live).then(|| (Kind::Status(named.attempt), bound, text()))
+    }
+
+    /// A process that decides treats a term as held, and the status does not call it active.
+    fn unshown(&self, cluster: usize, place: usize) -> Option<Difference> {
+        let lease = self.apis[cluster].state.leases[place].as_deref()?;
+        let active = self.apis[cluster].active(place).map(|named| named.attempt);
+        let decides =
+            |process: &usize| self.processes[*process].cluster == cluster && self.authority(*process).decides();
+        let deciding = (0..self.processes.len()).filter(decides);
+        let machines = deciding.filter_map(|process| {
+            let mut machines = self.processes[process].machines.iter();
+            machines.find(|machine| lease_of(machine.uid) == objects::uid_of(lease) && !machine.driver.is_closing())
+        });
+        let mut held = machines.filter_map(|machine| match &machine.driver.view().standing {
+            Standing::Held(term) => Some(term.id.attempt),
+            _ => None,
+        });
+        let attempt = held.find(|attempt| Some(*attempt) != active)?;
+        let named = self.apis[cluster].named(place);
+        Some((Kind::Unshown(attempt), FOLLOW, format!("{attempt:?} is held, and the status names {named:?}")))
+    }
+
+    /// The pod or workload that the status calls active shows another token.
+    pub fn mistaken_token(&self, cluster: usize, place: usize) -> Option<String> {
+        let (api, name) = (&self.apis[cluster], names::token_annotation(&objects::lease_name(place)));
+        let named = api.active(place)?;
+        let shown = if self.specs[cluster][place].clustered {
+            api.workload_of(place)?.annotations.get(&name)
+        } else {
+            api.state.pods.get(&named.pod)?.annotations.get(&name)
+        };
+        let shown = Token(objects::version(shown.map(String::as_str)));
+        (shown != named.token).then(|| format!("what is active shows {shown:?} instead of {:?}", named.token))
     }
 
     /// The status says that another cluster holds the lease, and none does; or one does, and the status does not say so.

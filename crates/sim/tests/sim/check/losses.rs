@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use redislease_core::op::Attempt;
 use redislease_plan::api::RedisLease;
-use redislease_plan::plan::Authority;
 use redislease_plan::status::TermEnd;
 
 use crate::api::objects::{self, Named};
@@ -57,7 +56,7 @@ impl World {
         if continued_at > 0 && self.now < continued_at + COUNTED_WITHIN {
             return self.loss_is_due(process, serial, uid, attempt);
         }
-        let decides = self.authority(process) == Authority::Lead;
+        let decides = self.authority(process).decides();
         let exists = self.resource(process, uid).is_some();
         let named = self.named(process, uid);
         // Another process may have recorded the end.

@@ -11,6 +11,7 @@ pub mod losses;
 pub mod nodes;
 pub mod pending;
 pub mod recovery;
+pub mod refusals;
 pub mod running;
 pub mod state;
 pub mod stops;

@@ -11,7 +11,7 @@ use crate::api::server::Mode;
 use crate::chaos::fault::Fault;
 use crate::chaos::swarm::Swarm;
 use crate::check::coverage::Sight;
-use crate::check::state::Subject;
+use crate::check::state::{Of, Subject};
 use crate::check::trace::Note;
 use crate::event::{Event, Stage};
 use crate::operator::state::Life;
@@ -40,11 +40,15 @@ impl World {
 
     /// How long a write may still wait that others refused or undid until the faults ended: webhooks, a fighter, or an owner who
     /// scales a workload with each change of its lease.
-    pub fn back_off(&self) -> Micros {
-        let faults = [Fault::StripsLabel, Fault::Clamps, Fault::KeepsPods, Fault::KeepsReplicas, Fault::Fight];
-        let meddles = faults.into_iter().any(|fault| self.swarm.has(fault));
-        let scales = self.swarm.clustered != 0 && self.swarm.has(Fault::ChangeSpec);
-        if meddles || scales { 5 * 60 * SECOND } else { 0 }
+    pub fn back_off(&self, of: Of) -> Micros {
+        let spec = &self.specs[of.0][of.1];
+        let own: &[Fault] = match (spec.clustered, spec.gated) {
+            (true, _) => &[Fault::Clamps, Fault::KeepsReplicas, Fault::ChangeSpec],
+            (false, true) => &[Fault::KeepsPods],
+            (false, false) => &[],
+        };
+        let mut faults = own.iter().chain(&[Fault::StripsLabel, Fault::Fight]);
+        if faults.any(|fault| self.swarm.has(*fault)) { 5 * 60 * SECOND } else { 0 }
     }
 
     /// How long repeated stops, whose answers were lost before the faults ended, may still hold every place for calls of a
@@ -220,14 +224,29 @@ impl World {
     fn everything_is_held(&mut self, when: &str) {
         for place in 0..self.swarm.keys.len() {
             let keys = self.swarm.keys[place];
-            if !self.check.held(self.now, keys) && !self.kept_by_the_cut_off(keys) {
+            if self.kept_by_the_cut_off(keys) {
+                continue;
+            }
+            if !self.check.held(self.now, keys) {
                 let without = self
                     .recovery
                     .without_api
                     .map_or_else(String::new, |cluster| format!(", while the API server of cluster {cluster} is away"));
                 self.check.fail(format!("I6: {when} no process holds the keys {keys:#b}{without}"));
+            } else if !self.is_shown(keys) {
+                self.check.fail(format!("I6: {when} no status calls a term with the keys {keys:#b} active"));
             }
         }
+    }
+
+    /// Whether a status calls a term active that a process treats as held on one of the keys.
+    fn is_shown(&self, keys: Keys) -> bool {
+        let mut live = self.check.live.iter().filter(|live| live.keys & keys != 0 && self.now < live.until);
+        live.any(|live| {
+            let cluster = self.processes[live.process].cluster;
+            let mut active = (0..self.swarm.keys.len()).filter_map(|place| self.apis[cluster].active(place));
+            Some(cluster) == self.recovery.without_api || active.any(|named| named.attempt == live.attempt)
+        })
     }
 
     /// The last request for a handover of each lease has a result.

@@ -2,16 +2,16 @@
 //!
 //! - R1: no two started pods of one lease run at once, nor its workload in two clusters.
 //! - R2: one lease writes at most [`WRITES`] times a minute to one object.
-//! - R3: a workload that runs is stopped only after an attempt was answered, or after a published term of its own.
+//! - R3: a workload that runs is stopped only after a published term of its own, or after a refused attempt: see `check::refusals`.
 //! - R4: a start is stored only if the status named its term after the version of the object that it replaces.
 //! - R5: a workload that an operator started is stopped before the keys of its last term end.
 //!
 //! R1 is excused where `docs/guarantees.md` excuses it: a pod is counted until its grace period has passed, and until it is deleted by
-//! force or its lease is deleted. A workload is counted if an operator started it or published a term for it, and its cluster must be able to stop it: its API
-//! server answered and its processes ran for the last two leases. The same excuses R5. [`crate::chaos::orphans`] says when the pods of a
-//! workload count that was deleted.
+//! force or its lease is deleted. A workload is counted if an operator started it or published a term for it, and its cluster must be able
+//! to stop it: for the last two leases its API server answered, and a process ran that decides. The same excuses R5.
+//! [`crate::chaos::orphans`] says when the pods of a workload count that was deleted.
 
-use redislease_core::op::{Stage, Token, Vote};
+use redislease_core::op::Token;
 use redislease_plan::api::names::PodRole;
 use redislease_plan::election::WorkloadFacts;
 use redislease_plan::plan::{PodChange, RoleWrite};
@@ -25,7 +25,7 @@ use crate::chaos::orphans::consents_to;
 use crate::check::coverage::Sight;
 use crate::check::state::Of;
 use crate::event::Event;
-use crate::operator::state::Life;
+use crate::operator::state::{Life, Process};
 use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
 
@@ -53,6 +53,29 @@ impl World {
         }
         if is_inherited {
             self.coverage.saw(Sight::TermInherited);
+        }
+    }
+
+    /// R4: the label `active` is stored for a term that a status has called active.
+    pub fn label_is_stored(&mut self, of: Of, write: &RoleWrite) {
+        let (token, pod) = (Token(objects::version(write.token.as_deref())), objects::number(&write.uid));
+        if write.role == Some(PodRole::Active) && !self.running.named.contains(&(of, token, pod)) {
+            let text = format!(
+                "R4: {} of cluster {} is labelled active for {token:?}, a term of which no status said so",
+                write.pod, of.0
+            );
+            self.check.fail(text);
+        }
+    }
+
+    /// The token of a role is one that the status of the lease has shown.
+    pub fn token_is_known(&mut self, of: Of, write: &RoleWrite) {
+        let token = Token(objects::version(write.token.as_deref()));
+        let newest = self.running.newest.get(&of).copied().unwrap_or_default();
+        if token > newest {
+            let text =
+                format!("token: {} of cluster {} gets {token:?}, and the status has shown {newest:?}", write.pod, of.0);
+            self.check.fail(text);
         }
     }
 
@@ -120,6 +143,10 @@ impl World {
             workload.lease = None;
         }
         let Some(lease) = workload.lease else { return };
+        let others = (0..self.apis.len()).filter(|other| *other != of.0);
+        if others.filter(|other| !self.is_excused((*other, lease))).count() > 0 {
+            self.coverage.saw(Sight::R1Judged);
+        }
         let mut elsewhere = self.running.workloads.iter().filter(|((cluster, _), _)| *cluster != of.0);
         let other = elsewhere.find(|(_, other)| other.lease == Some(lease) && other.runs_since.is_some());
         let Some((&(other, other_place), _)) = other else { return };
@@ -141,15 +168,11 @@ impl World {
 
     /// Whether this cluster may not have been able to stop a workload in time.
     pub fn is_excused(&self, (cluster, place): Of) -> bool {
-        let hinders = self.swarm.api_loss > 0 || self.swarm.stale_lists > 0;
-        let of_cluster = self.processes.iter().filter(|process| process.cluster == cluster);
-        let mut stopped = of_cluster.filter(|process| process.life != Life::Running || process.api_cut > 0);
         let api = &self.apis[cluster];
         let window = 2 * self.swarm.key_life() + 10 * SECOND;
         let disturbed_at = self.running.disturbed_at.get(&cluster);
         let hung_until = api.hangs_until.get(objects::namespace(place));
-        hinders
-            || stopped.next().is_some()
+        (self.has_stopped(cluster) && !self.another_decides(cluster, None))
             || api.mode != Mode::Up
             || api.refuses_writes
             || api.policy.is_some_and(|(policy, _)| policy != Policy::RefusesStatuses)
@@ -157,18 +180,43 @@ impl World {
             || hung_until.is_some_and(|until| self.now < *until + LONGEST_WEBHOOK + window)
     }
 
+    /// Whether a process of the cluster does not run, or does not reach its API server.
+    fn has_stopped(&self, cluster: usize) -> bool {
+        let mut of_cluster = self.processes.iter().filter(|process| process.cluster == cluster);
+        of_cluster.any(|process| process.life != Life::Running || process.api_cut > 0)
+    }
+
+    /// Whether a process of the cluster, other than this one, decides about its leases and reaches its API server.
+    fn another_decides(&self, cluster: usize, than: Option<usize>) -> bool {
+        let decides = |(number, process): (usize, &Process)| {
+            let able = process.cluster == cluster && process.life == Life::Running && process.api_cut == 0;
+            able && Some(number) != than && self.authority(number).decides()
+        };
+        self.processes.iter().enumerate().any(decides)
+    }
+
+    /// A process stops or continues, or does not reach its API server, or does again: then nobody may decide for a while.
+    pub fn process_disturbed(&mut self, process: usize) {
+        let cluster = self.processes[process].cluster;
+        if !self.another_decides(cluster, Some(process)) {
+            self.running.disturbed(cluster, self.now);
+        }
+    }
+
     /// A fault begins or ends that may keep the operator of a cluster from writing.
-    pub fn note_disturbance(&mut self, fault: Fault, cluster: usize) {
+    pub fn note_disturbance(&mut self, fault: Fault, process: usize) {
+        let cluster = self.processes[process].cluster;
+        let of_process = matches!(
+            fault,
+            Fault::Crash | Fault::Rollout | Fault::Freeze | Fault::Suspend | Fault::LoseTime | Fault::ApiCut
+        );
+        if of_process {
+            return self.process_disturbed(process);
+        }
         let disturbs = matches!(
             fault,
-            Fault::Crash
-                | Fault::Rollout
-                | Fault::Freeze
-                | Fault::Suspend
-                | Fault::LoseTime
-                | Fault::ApiRefuses
+            Fault::ApiRefuses
                 | Fault::ApiHangs
-                | Fault::ApiCut
                 | Fault::Webhook
                 | Fault::Recreate
                 | Fault::ChangeSpec
@@ -188,7 +236,13 @@ impl World {
     }
 
     /// R3 and R4 of a write to a workload that was stored.
-    pub fn workload_written(&mut self, of: Of, before: &WorkloadFacts, after: &WorkloadFacts, write: &RoleWrite) {
+    pub fn workload_written(
+        &mut self,
+        (process, of): (usize, Of),
+        before: &WorkloadFacts,
+        after: &WorkloadFacts,
+        write: &RoleWrite,
+    ) {
         let switches = matches!(write.change, PodChange::Run(_));
         // A write from before a restore of etcd meets a version that is used again.
         let is_listed = self.now >= self.check.listed_after.get(&of.0).copied().unwrap_or(0);
@@ -199,7 +253,9 @@ impl World {
         if write.role == Some(PodRole::Active) {
             self.start_is_stored(of, write);
         } else if switches && replicas(before) > 0 && replicas(after) == 0 {
-            self.stop_is_stored(of, write);
+            self.stop_is_stored(process, of, before, write);
+        } else if replicas(before) == 0 {
+            self.stays_stopped(of, write);
         }
         if switches && before.run != after.run {
             self.replicas_change((of.0, place_of(&write.pod)), replicas(after), Some(of.1));
@@ -207,29 +263,22 @@ impl World {
     }
 
     /// R3 and R5: a workload that runs is stopped.
-    fn stop_is_stored(&mut self, of: Of, write: &RoleWrite) {
+    fn stop_is_stored(&mut self, process: usize, of: Of, before: &WorkloadFacts, write: &RoleWrite) {
         let workload = objects::number(&write.uid);
         let runs_for = self.running.workloads.get(&(of.0, place_of(&write.pod))).and_then(|workload| workload.lease);
         let keys_end = self.check.last.get(&of).map_or(Micros::MAX, |last| last.until);
-        if runs_for == Some(of.1) && keys_end < self.now && !self.is_excused(of) {
+        let is_judged = runs_for == Some(of.1) && !self.is_excused(of);
+        if is_judged {
+            self.coverage.saw(Sight::R5Judged);
+        }
+        if is_judged && keys_end < self.now {
             let late = self.now - keys_end;
             let text = format!("R5: workload {workload} of cluster {} is stopped {late} µs after its keys ended", of.0);
             self.check.fail(text);
         }
-        let had_term = self.running.terms.contains(&(of.0, workload));
-        if !had_term && !self.running.refused_at.contains_key(&of) {
+        if !self.running.terms.contains(&(of.0, workload)) && !self.is_refused(process, of, before, write) {
             let text = format!("R3: workload {workload} of cluster {} is stopped, and no attempt was answered", of.0);
             self.check.fail(text);
-        }
-    }
-
-    /// A node answered an attempt of a lease: the term of another holder keeps the key.
-    pub fn attempt_answered(&mut self, process: usize, place: usize, vote: &Vote) {
-        if let Vote::Refused { by, .. } = vote
-            && by.stage == Stage::Term
-        {
-            let of = (self.processes[process].cluster, place);
-            self.running.refused_at.insert(of, self.now);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redislease_core::lease::Round;
 use redislease_core::op::{Attempt, Holder, Token};
+use redislease_core::quorum::Node;
 use redislease_core::time::{Millis, Time};
 
 use crate::api::objects::{Keys, Named};
@@ -27,7 +28,11 @@ pub struct Ran {
 pub enum Kind {
     /// I4: the status names a term that no process treats as held.
     Status(Attempt),
+    /// I4: a process that decides treats a term as held, and the status does not call it active.
+    Unshown(Attempt),
     Labels,
+    /// The token of what is active.
+    Token,
     /// Which pods run.
     Gate,
     /// Which workloads run.
@@ -40,7 +45,9 @@ impl Kind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Status(_) => "I4",
+            Self::Unshown(_) => "I4, unshown",
             Self::Labels => "labels",
+            Self::Token => "token",
             Self::Gate => "gate",
             Self::Workload => "workload",
             Self::Peer => "peer",
@@ -103,6 +110,26 @@ pub struct Workload {
     pub runs_since: Option<Micros>,
 }
 
+/// A term of another holder that refused an attempt.
+pub struct Refused {
+    pub by: Attempt,
+    pub at: Micros,
+    pub until: Micros,
+}
+
+/// The answers that allow to stop a workload: see `check::refusals`.
+#[derive(Default)]
+pub struct Refusals {
+    /// The last answer, by process, its start, the lease, and the node.
+    pub answers: BTreeMap<(usize, u32, u32, Node), Refused>,
+    /// By process and object: since when enough answers had allowed its last stop, when it was decided.
+    pub known_since: BTreeMap<(usize, u32), Option<Micros>>,
+    /// The marks of the workloads that were stopped because of such answers, or were found stopped.
+    pub stopped: BTreeSet<String>,
+    /// By cluster and place of the workload: since when it exists and names its lease.
+    pub consents_since: BTreeMap<Of, Micros>,
+}
+
 /// What runs, and what is known about the terms that allow it.
 #[derive(Default)]
 pub struct Running {
@@ -112,12 +139,15 @@ pub struct Running {
     pub started_for: BTreeMap<u32, u32>,
     /// By cluster and the place of the workload.
     pub workloads: BTreeMap<Of, Workload>,
+    /// The terms of pods that a status has called active.
+    pub named: BTreeSet<(Of, Token, u32)>,
+    /// The greatest token that a status has shown.
+    pub newest: BTreeMap<Of, Token>,
     /// The version at which a status ceased to name a term.
     pub named_until: BTreeMap<(Of, Token), u64>,
     /// The workloads for which a term was published, by the numbers of their UIDs.
     pub terms: BTreeSet<(usize, u32)>,
-    /// When a term of another holder last refused an attempt of the lease.
-    pub refused_at: BTreeMap<Of, Micros>,
+    pub refusals: Refusals,
     /// When the processes or the API server of a cluster were last disturbed.
     pub disturbed_at: BTreeMap<usize, Micros>,
     pub writes: BTreeMap<(usize, u32, u32, u32), Window>,
@@ -136,6 +166,9 @@ impl Running {
         }
         if let Some(named) = after.filter(|_| term(after).is_some()) {
             self.terms.insert((of.0, named.pod));
+        }
+        if let Some(named) = after.filter(|named| named.active == Some(true)) {
+            self.named.insert((of, named.token, named.pod));
         }
     }
 
@@ -179,8 +212,9 @@ impl Running {
         self.named_until.extend(named.map(|(place, token)| (((cluster, place), token), u64::MAX)));
     }
 
-    pub fn disturbed(&mut self, cluster: usize, now: Micros) {
-        self.disturbed_at.insert(cluster, now);
+    pub fn disturbed(&mut self, cluster: usize, at: Micros) {
+        let known = self.disturbed_at.entry(cluster).or_default();
+        *known = at.max(*known);
     }
 
     /// R2: counts an attempt to write the role of an object.

@@ -11,8 +11,8 @@
 //! The end of a term whose status says that it has ended is repeated without a test: its keys are sealed once more. What runs for it
 //! then was started by somebody else, or an etcd that was restored shows it.
 //!
-//! A started pod whose term a process has ended is asked to stop before the keys of the term end. `check::running` says the same of
-//! workloads (R5), and what excuses it.
+//! R5: what runs for a term that a process has ended or lost is stopped before the keys of the term end, and neither the status nor a
+//! label shows the term any more. `check::running` says what excuses it.
 
 use redislease_core::lease::TermId;
 use redislease_core::op::Attempt;
@@ -25,8 +25,10 @@ use crate::api::objects::{self, lease_of};
 use crate::api::server::{ApiCall, Policy, Verdict};
 use crate::api::workloads::replicas;
 use crate::chaos::bug::Bug;
+use crate::chaos::fault::Fault;
 use crate::chaos::orphans::consents_to;
 use crate::check::coverage::Sight;
+use crate::check::state::Of;
 use crate::event::Inside;
 use crate::redis::clock::{Micros, SECOND};
 use crate::world::World;
@@ -78,11 +80,7 @@ impl World {
         let named = self.named(process, uid);
         let has_ended = named.is_some_and(|named| named.attempt == term.attempt && named.active == Some(false));
         self.running.ended.insert(object, term.attempt);
-        let is_pod = !self.specs[self.processes[process].cluster][place].clustered;
-        let of_term = self.check.live.iter().filter(|live| live.attempt == term.attempt);
-        if let Some(keys_end) = of_term.map(|live| live.until).max().filter(|_| runs && is_pod) {
-            self.later(process, keys_end.saturating_sub(self.now), Inside::StopDue { uid, pod: object });
-        }
+        self.stop_will_be_due(process, uid, term);
         let was_tested = self.running.tested.remove(&(process, self.processes[process].boot, object));
         let problem = if was_tested { self.kept_since(process, place) } else { Some("was not tested".to_owned()) };
         if let Some(unit) = self.unit(process, uid) {
@@ -118,18 +116,58 @@ impl World {
         }
     }
 
-    /// R6: the keys of a term end that this process has ended. If it has lost its authority since then, another one may not know why.
-    pub fn stop_is_due(&mut self, process: usize, uid: u32, pod: u32) {
+    /// R5: a process has ended or lost a term: what runs for it must stop before its keys end.
+    pub fn stop_will_be_due(&mut self, process: usize, uid: u32, term: &TermId) {
+        let Some(place) = self.unit(process, uid).map(|unit| unit.place) else { return };
+        let of = (self.processes[process].cluster, place);
+        let object = self.heir(of, objects::pod_of(term));
+        let of_term = self.check.live.iter().filter(|live| live.attempt == term.attempt);
+        let budget = (self.specs[of.0][of.1].grace + 1) * SECOND;
+        let delay = of_term.map(|live| live.until.saturating_sub(self.now)).max().unwrap_or(0).max(budget);
+        self.later(process, delay, Inside::StopDue { uid, attempt: term.attempt, object });
+    }
+
+    /// R5: the keys of a term end that this process has ended or lost. If it has lost its authority since then, another one may not know
+    /// why.
+    pub fn stop_is_due(&mut self, process: usize, uid: u32, attempt: Attempt, object: u32) {
         let cluster = self.processes[process].cluster;
         let is_its =
             |lease: &RedisLease| objects::uid_of(lease) == lease_of(uid) && lease.metadata.deletion_timestamp.is_none();
         let leases = &self.apis[cluster].state.leases;
         let Some(place) = leases.iter().position(|lease| lease.as_deref().is_some_and(is_its)) else { return };
-        let decides = self.authority(process).decides();
-        if decides && self.runs(process, place, pod) && !self.is_excused((cluster, place)) {
-            self.check
-                .fail(format!("R6: pod {pod} of lease {uid} runs on after the keys of its term, which was ended"));
+        // It may have adopted the term again.
+        let machine = self.processes[process].machine_of(uid);
+        let goes_on = machine.is_some_and(|machine| machine.believed() == Some(attempt));
+        let of = (cluster, place);
+        if goes_on || !self.authority(process).decides() || self.is_excused(of) {
+            return;
         }
+        self.coverage.saw(Sight::StopJudged);
+        let may_know = self.may_know(process, uid, place, object);
+        if let Some(shown) = self.still_shown(process, of, attempt, object, may_know) {
+            self.check.fail(format!("R5: {shown} after the keys of {attempt:?} of lease {uid}, which ended"));
+        }
+    }
+
+    /// What still shows an ended term of this pod or workload, unless it has a new one.
+    fn still_shown(&self, process: usize, of: Of, attempt: Attempt, object: u32, may_know: bool) -> Option<String> {
+        let api = &self.apis[of.0];
+        let named = api.named(of.1).filter(|named| named.active != Some(false));
+        let is_named = named.is_some_and(|named| named.attempt == attempt);
+        if is_named && !self.swarm.has(Fault::RefusesStatuses) {
+            return Some("the status calls the term active".to_owned());
+        }
+        if !is_named && named.is_some_and(|named| self.heir(of, named.pod) == object) {
+            return None;
+        }
+        if api.active_pods(of.1).any(|pod| pod == object) {
+            return Some(format!("pod {object} carries the label active"));
+        }
+        // Somebody else may have scaled the workload since.
+        let workload = (of.0, self.specs[of.0][of.1].workload.unwrap_or(of.1));
+        let is_ours = self.running.workloads.get(&workload).is_some_and(|workload| workload.lease == Some(of.1));
+        let runs = may_know && self.runs(process, of.1, object) && (is_ours || !self.specs[of.0][of.1].clustered);
+        runs.then(|| format!("pod or workload {object} runs on"))
     }
 
     /// Whether this pod or workload runs for the lease of this place, as the API server shows it.

@@ -3,12 +3,13 @@
 
 use redislease_core::time::Time;
 use redislease_plan::index::LeaseId;
-use redislease_plan::plan::calls::{Outcome, Request, RoleAnswer};
+use redislease_plan::plan::calls::{LeaseName, Outcome, Request, RoleAnswer};
 use redislease_plan::plan::{
     Command, Effect, LeadershipEffect, Measure, News, PermitUse, Priority, RoleOutcome, StatusOutcome,
 };
 use redislease_plan::status::NoticeReason;
 
+use crate::api::calls::place_of;
 use crate::api::objects;
 use crate::check::coverage::Sight;
 use crate::check::pending::Pending;
@@ -57,7 +58,10 @@ impl World {
         self.note(Note::Planned { process, uid, effect: &Brief::of_call(request) });
         let (object, priority) = match request {
             Request::LeaseStatus { write, .. } => (None, write.priority),
-            Request::Role { write, .. } => (Some(objects::number(&write.uid)), write.priority),
+            Request::Role { write, .. } => {
+                self.stop_is_decided(process, uid, write);
+                (Some(objects::number(&write.uid)), write.priority)
+            }
             _ => return,
         };
         self.write_begins(process, (uid, object), priority, request.not_after());
@@ -84,8 +88,32 @@ impl World {
         }
     }
 
+    /// I8b: counts a call. R2 counts those that write roles.
+    fn count_call(&mut self, process: usize, request: &Request) {
+        let (place, kind) = match request {
+            Request::LeaseStatus { object, .. } => {
+                (place_of(object.metadata.name.as_deref().unwrap_or_default()), "status writes")
+            }
+            Request::Read { lease, .. } if self.exists(process, lease) => (place_of(&lease.name), "reads"),
+            Request::Workload((_, workload)) => (place_of(&workload.name), "reads of the workload"),
+            Request::QuorumStatus(_) => (0, "status writes of the quorum"),
+            _ => return,
+        };
+        let of = (self.processes[process].cluster, place);
+        // Each object that may be written is read before.
+        let bound = if kind == "reads" { 2 * self.swarm.call_bound() } else { self.swarm.call_bound() };
+        self.check.calls(self.now, of, kind, bound);
+    }
+
+    /// Whether the lease still exists. Until its watch shows that it does not, an operator may read it again and again.
+    fn exists(&self, process: usize, lease: &LeaseName) -> bool {
+        let stored = self.apis[self.processes[process].cluster].state.leases[place_of(&lease.name)].as_deref();
+        stored.is_some_and(|stored| objects::uid_of(stored) == objects::number(&lease.uid))
+    }
+
     /// A call is sent.
     pub fn sees_request(&mut self, process: usize, request: &Request) {
+        self.count_call(process, request);
         let late = match request {
             Request::Role { lease, write, quorum: Some(_) } => {
                 let (lease, object) = (objects::number(&lease.uid), objects::number(&write.uid));

@@ -20,7 +20,7 @@ impl World {
         if self.processes[process].life != Life::Down {
             return;
         }
-        self.running.disturbed(self.processes[process].cluster, self.now);
+        self.process_disturbed(process);
         let (peers, quorum) = (self.new_peers(), Some(self.new_quorum(process)));
         let starting = &mut self.processes[process];
         (starting.life, starting.peers, starting.quorum) = (Life::Running, peers, quorum);
