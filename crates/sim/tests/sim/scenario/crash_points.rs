@@ -4,12 +4,16 @@
 //! election) with a crash just before it. Attempt IDs and tokens may differ, and a run may wait one TTL longer, for which the
 //! end of a story has time.
 
+use std::sync::Arc;
+
 use redislease_core::op::Stage;
 use redislease_core::time::Millis;
+use redislease_plan::election::PodFacts;
 
 use super::calm;
 use crate::api::objects::{self, numbers};
 use crate::api::server::Mode;
+use crate::api::workloads::replicas;
 use crate::chaos::swarm::Swarm;
 use crate::redis::clock::SECOND;
 use crate::redis::server::Server;
@@ -44,6 +48,9 @@ enum Scene {
     /// The API server of the cluster hangs.
     ApiHangs(usize),
     ApiBack(usize),
+    /// A user requests a handover to the oldest or the newest pod.
+    ToOldest,
+    ToNewest,
     /// No Redis server is reached.
     NoQuorum,
     Quorum,
@@ -58,7 +65,7 @@ enum Scene {
 /// One process crashes, and its cluster holds the lease in the end.
 const ONE_PROCESS: Story = Story { name: "", swarm: one_process, crashes: &[0], scenes: &[], end: 0, holds: 0 };
 
-const STORIES: [Story; 7] = [
+const STORIES: [Story; 10] = [
     Story {
         name: "holders come and go",
         scenes: &[(3, Scene::Delete(0)), (5, Scene::Kill(0)), (15, Scene::Delete(0))],
@@ -144,6 +151,22 @@ const STORIES: [Story; 7] = [
         end: 44,
         ..ONE_PROCESS
     },
+    Story {
+        name: "only the elected pod starts",
+        swarm: gated,
+        scenes: &[(4, Scene::Delete(0)), (12, Scene::ApiHangs(0)), (14, Scene::ApiBack(0)), (16, Scene::Delete(0))],
+        end: 44,
+        ..ONE_PROCESS
+    },
+    Story {
+        name: "a workload runs in one of two clusters",
+        swarm: clustered,
+        crashes: &[0, 1],
+        scenes: &[(0, Scene::ApiHangs(1)), (6, Scene::ApiBack(1)), (10, Scene::Suspend(0)), (24, Scene::Unsuspend(0))],
+        end: 44,
+        holds: 1,
+    },
+    Story { name: "handovers", scenes: &[(4, Scene::ToNewest), (18, Scene::ToOldest)], end: 40, ..ONE_PROCESS },
 ];
 
 fn one_process() -> Swarm {
@@ -165,6 +188,14 @@ fn two_clusters() -> Swarm {
     calm(vec![0, 1])
 }
 
+fn gated() -> Swarm {
+    Swarm { gated: 0b1, ..one_process() }
+}
+
+fn clustered() -> Swarm {
+    Swarm { clustered: 0b1, ..two_clusters() }
+}
+
 /// The end of a story, without what may differ.
 #[derive(Debug, PartialEq, Eq)]
 struct Ending {
@@ -182,6 +213,10 @@ struct InCluster {
     active: Option<bool>,
     /// The pods that carry the label `active`.
     labelled: Vec<u32>,
+    /// The pods that were started, or the replicas of the workload.
+    runs: Vec<u32>,
+    /// Whether what is active shows the token of the status.
+    has_token: bool,
 }
 
 struct Run {
@@ -196,6 +231,7 @@ struct Run {
 fn run(story: &Story, crash: (usize, u64)) -> Run {
     let mut world = World::scenario((story.swarm)(), 7, &[]);
     world.crash_before = Some(crash);
+    world.apis.iter_mut().for_each(|api| api.keeps_past = true);
     for &(second, scene) in story.scenes {
         world.run_until(second * SECOND);
         world.play(scene);
@@ -226,6 +262,7 @@ impl World {
             }
             Scene::ApiHangs(cluster) => self.set_api(cluster, Mode::Hanging),
             Scene::ApiBack(cluster) => self.set_api(cluster, Mode::Up),
+            Scene::ToOldest | Scene::ToNewest => self.hand_over(matches!(scene, Scene::ToNewest)),
             Scene::NoQuorum | Scene::Quorum => self.isolate(0, matches!(scene, Scene::NoQuorum)),
             Scene::AnswersLost => self.swarm.api_loss = 500,
             Scene::AnswersKept => self.swarm.api_loss = 0,
@@ -248,6 +285,14 @@ impl World {
         }
     }
 
+    fn hand_over(&mut self, to_newest: bool) {
+        let mut pods = self.apis[0].state.pods.values().map(|pod| format!("pod/{}", pod.name));
+        let to = if to_newest { pods.next_back() } else { pods.next() };
+        let id = self.now.to_string();
+        let change = self.apis[0].request_handover(0, &id, &to.unwrap_or_default());
+        self.tell(0, change);
+    }
+
     fn ending(&self, holds: usize) -> Ending {
         let named = self.apis[holds].named(0);
         let keys = self.swarm.keys[0];
@@ -267,11 +312,17 @@ impl World {
 
     fn in_cluster(&self, cluster: usize) -> InCluster {
         let api = &self.apis[cluster];
+        let started = |(_, pod): &(&u32, &Arc<PodFacts>)| objects::was_started(pod, 0) && pod.deletion_grace.is_none();
         InCluster {
             lease: api.state.leases[0].as_deref().map_or(0, objects::uid_of),
             holder: api.active(0).map(|named| named.pod),
             active: api.named(0).and_then(|named| named.active),
             labelled: api.active_pods(0).collect(),
+            runs: match api.workload_of(0) {
+                Some(workload) => vec![replicas(workload) as u32],
+                None => api.state.pods.iter().filter(started).map(|(&pod, _)| pod).collect(),
+            },
+            has_token: self.mistaken_token(cluster, 0).is_none(),
         }
     }
 }
@@ -283,7 +334,12 @@ fn a_crash_at_any_effect_ends_as_no_crash() {
 
 #[test]
 fn a_crash_at_any_effect_ends_as_no_crash_with_two_clusters_and_faults_of_api_servers() {
-    crashes_end_as_none(&STORIES[4..]);
+    crashes_end_as_none(&STORIES[4..7]);
+}
+
+#[test]
+fn a_crash_at_any_effect_ends_as_no_crash_with_what_is_started_and_handed_over() {
+    crashes_end_as_none(&STORIES[7..]);
 }
 
 fn crashes_end_as_none(stories: &[Story]) {
