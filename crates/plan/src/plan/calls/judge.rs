@@ -32,6 +32,9 @@ impl Judged {
     }
 }
 
+/// The lease does not exist any more. Until the watch shows that, each turn may write or read it again: the second time, it waits.
+const UNTIL_THE_WATCH_SHOWS_IT: Verdict = Verdict::Conflict;
+
 /// Takes the content of one kind out of an answer.
 macro_rules! content {
     ($answer:expr, $kind:ident) => {
@@ -45,7 +48,7 @@ macro_rules! content {
 
 /// What the answer means for the queue and for the caller. `first` is the error of a role write whose object was read after it.
 pub(super) fn judge(request: &Request, first: Option<CallError>, answer: Answer) -> (Judged, Outcome) {
-    let judged = Judged::of(answer.as_ref().err());
+    let mut judged = Judged::of(answer.as_ref().err());
     let sentence = |error: CallError| error.to_string();
     let outcome = match request {
         Request::LeaseStatus { .. } => return judge_status(judged, answer),
@@ -57,11 +60,17 @@ pub(super) fn judge(request: &Request, first: Option<CallError>, answer: Answer)
             };
             return (judged, Outcome::Role(write.uid.clone(), answer));
         }
-        Request::Read { lease, read: Read::Lease } => Outcome::Lease(match content!(answer, Lease) {
-            Ok(found) => Ok((found.metadata.uid.as_deref() == Some(&*lease.uid)).then_some(found)),
-            Err(CallError::NotFound) => Ok(None),
-            Err(error) => Err(error.to_string()),
-        }),
+        Request::Read { lease, read: Read::Lease } => {
+            let read = match content!(answer, Lease) {
+                Ok(found) => Ok((found.metadata.uid.as_deref() == Some(&*lease.uid)).then_some(found)),
+                Err(CallError::NotFound) => Ok(None),
+                Err(error) => Err(error.to_string()),
+            };
+            if matches!(read, Ok(None)) {
+                judged.verdict = UNTIL_THE_WATCH_SHOWS_IT;
+            }
+            Outcome::Lease(read)
+        }
         Request::Read { read: Read::Holder { uid, workload, .. }, .. } => {
             Outcome::Holder(uid.clone(), found(content!(answer, Object), uid, *workload).map_err(sentence))
         }
@@ -99,8 +108,7 @@ fn judge_status(mut judged: Judged, answer: Answer) -> (Judged, Outcome) {
         Ok(lease) => StatusOutcome::Written(lease),
         Err(CallError::Conflict) => StatusOutcome::Conflict,
         Err(CallError::NotFound) => {
-            // Until the watch shows the deletion, the lease writes again with each turn: the second time, it waits.
-            judged.verdict = Verdict::Conflict;
+            judged.verdict = UNTIL_THE_WATCH_SHOWS_IT;
             StatusOutcome::Gone
         }
         Err(CallError::Refused(why)) => StatusOutcome::Refused(why),

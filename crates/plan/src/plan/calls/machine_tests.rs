@@ -174,6 +174,14 @@ fn a_role_write_that_finds_another_object_reads_it_before_it_ends() {
     }
 }
 
+/// Until the watch shows the deletion, each turn may read it.
+#[test]
+fn a_lease_that_is_gone_is_read_again_after_a_pause() {
+    for answer in [Ok(Body::Lease(lease("another"))), Err(CallError::NotFound)] {
+        assert_eq!(ends(read(Read::Lease), vec![answer]).0, Some(Verdict::Conflict));
+    }
+}
+
 #[test]
 fn a_read_of_an_object_with_another_uid_finds_nothing() {
     for (request, answer, outcome) in [

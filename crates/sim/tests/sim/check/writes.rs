@@ -3,7 +3,7 @@
 
 use redislease_core::time::Time;
 use redislease_plan::index::LeaseId;
-use redislease_plan::plan::calls::{LeaseName, Outcome, Request, RoleAnswer};
+use redislease_plan::plan::calls::{Outcome, Request, RoleAnswer};
 use redislease_plan::plan::{
     Command, Effect, LeadershipEffect, Measure, News, PermitUse, Priority, RoleOutcome, StatusOutcome,
 };
@@ -94,7 +94,7 @@ impl World {
             Request::LeaseStatus { object, .. } => {
                 (place_of(object.metadata.name.as_deref().unwrap_or_default()), "status writes")
             }
-            Request::Read { lease, .. } if self.exists(process, lease) => (place_of(&lease.name), "reads"),
+            Request::Read { lease, .. } => (place_of(&lease.name), "reads"),
             Request::Workload((_, workload)) => (place_of(&workload.name), "reads of the workload"),
             Request::QuorumStatus(_) => (0, "status writes of the quorum"),
             _ => return,
@@ -103,12 +103,6 @@ impl World {
         // Each object that may be written is read before.
         let bound = if kind == "reads" { 2 * self.swarm.call_bound() } else { self.swarm.call_bound() };
         self.check.calls(self.now, of, kind, bound);
-    }
-
-    /// Whether the lease still exists. Until its watch shows that it does not, an operator may read it again and again.
-    fn exists(&self, process: usize, lease: &LeaseName) -> bool {
-        let stored = self.apis[self.processes[process].cluster].state.leases[place_of(&lease.name)].as_deref();
-        stored.is_some_and(|stored| objects::uid_of(stored) == objects::number(&lease.uid))
     }
 
     /// A call is sent.
