@@ -154,7 +154,8 @@ impl World {
         let api = &self.apis[of.0];
         let named = api.named(of.1).filter(|named| named.active != Some(false));
         let is_named = named.is_some_and(|named| named.attempt == attempt);
-        if is_named && !self.swarm.has(Fault::RefusesStatuses) {
+        let is_refused = self.swarm.has(Fault::RefusesStatuses) || api.has_policy(Policy::RefusesStatuses);
+        if is_named && !is_refused {
             return Some("the status calls the term active".to_owned());
         }
         if !is_named && named.is_some_and(|named| self.heir(of, named.pod) == object) {
