@@ -137,11 +137,12 @@ fn a_ctrl_z_during_the_hook_does_nothing() {
 /// A command that is killed cannot do it, and the user would type without an echo.
 #[test]
 fn after_a_loss_the_terminal_has_its_modes_again() {
-    let servers = Servers::short();
+    let servers = Servers::start();
     for (isolate, kills_guard) in [("pid", false), ("none", false), ("pid", true), ("none", true)] {
         // The end of many processes takes longer than that of the guard.
         let text = "stty -echo -icanon; for i in $(seq 200); do sleep 600 & done; echo ready; sleep 600";
-        let run = servers.run(&["--lease", "test/modes", "-q", "--isolate", isolate], &["sh", "-c", text]);
+        let lease = format!("test/modes-{isolate}-{kills_guard}");
+        let run = servers.run(&["--lease", &lease, "-q", "--isolate", isolate], &["sh", "-c", text]);
         let line = format!("{}; echo code $?; stty -a", run.line());
         let (mut running, _keyboard, mut lines) = with_keyboard(&line);
         assert!(lines.any(|line| line == "ready"));
@@ -153,7 +154,7 @@ fn after_a_loss_the_terminal_has_its_modes_again() {
             let mut below = std::iter::successors(Some(running.pid()), |pid| child_of(*pid));
             kill_process(below.find(is_guard).unwrap(), Signal::KILL).unwrap();
         } else {
-            servers.delete("test/modes");
+            servers.delete(&lease);
         }
         let rest: Vec<String> = lines.collect();
         assert!(rest.iter().any(|line| line.trim() == "code 76"), "{rest:?}");
