@@ -332,7 +332,7 @@ impl Admission {
     }
 
     fn seeded(&mut self, now: Time, fences: &Fences) {
-        let is_current = self.seeding.take() == Some(Seeding::Current) || breaks!(self.rules, SeedBeforeWait);
+        let is_current = self.seeding.take() != Some(Seeding::Listed);
         let seed = seed(self.rules, self.config.quorum, fences, is_current);
         if !matches!(self.standing, Standing::Seeding(_)) {
             #[cfg(feature = "check")]
