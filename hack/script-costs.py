@@ -25,18 +25,14 @@ PLAIN = [
         ("written[key] or values[i]\n", "written[key] or values[i] or call('GET', key)\n"),
     ]),
     ("the fence is stored once, ahead of the keys", "votes", [
-        ("if last ~= number then call('SET', KEYS[2], format('%d', last)) end\n    fence, stored = number, last", "fence, stored = number, number"),
+        ("  if last ~= stored then call('SET', KEYS[2], format('%d', last)) end\n  stored, is_ahead = last, true\n", "  is_ahead = true\n"),
         ("  value, fence = grant_to(request)\n", "  value, fence = grant_to(request)\n  call('SET', KEYS[2], format('%d', fence)) stored = fence\n"),
         ("          local value, grant = grant_to(request)\n", "          local value, grant = grant_to(request)\n          call('SET', KEYS[2], format('%d', grant)) stored = grant\n"),
     ]),
     ("one write of the fence for all confirms", "votes", [
         ("  for i = first, last do\n    local key = KEYS[i]\n    local value = written[key] or values[i]\n",
-         "  update_fence() call('SET', KEYS[2], format('%d', fence)) stored = fence\n"
+         "  call('SET', KEYS[2], format('%d', fence)) stored = fence\n"
          "  for i = first, last do\n    local key = KEYS[i]\n    local value = written[key] or values[i]\n"),
-    ]),
-    ("tokens are compared as texts", "votes", [
-        ("if not confirmed or #token > #confirmed or #token == #confirmed and token > confirmed then",
-         "if not confirmed or tonumber(token) > tonumber(confirmed) then"),
     ]),
 ]
 

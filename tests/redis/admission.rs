@@ -114,9 +114,11 @@ async fn a_server_that_lost_data_waits_and_is_seeded_with_the_counter_of_the_oth
     assert_eq!(servers[2].run_id().unwrap(), same, "the server process did not restart");
     assert_eq!(restarts(), 3);
 
-    let since = clock::now();
-    servers[2].command(&["DEL", "rl:fence"]).unwrap();
-    comes_back(&world, &servers[2], since, token + 2).await;
+    for lost in [&["DEL", "rl:fence"][..], &["SET", "rl:fence", "of another program"]] {
+        let since = clock::now();
+        servers[2].command(lost).unwrap();
+        comes_back(&world, &servers[2], since, token + 2).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

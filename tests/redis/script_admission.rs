@@ -31,10 +31,20 @@ async fn observe_leaves_a_marker_that_names_this_server() {
         "not the marker at the time of the clock step"
     );
     assert_eq!(server.observe("me", 3, Some(&ours)).await, ticket("me", 3), "the marker at the time of the clock step");
-    server.redis.command(&["DEL", "rl:fence"]).unwrap();
-    assert_eq!(server.observe("me", 4, None).await, ticket("me", 3), "a node that waits needs no counter");
-    server.set("rl:marker", &ours.to_string());
-    assert_eq!(server.observe("me", 4, None).await, ticket("me", 4), "a node that votes needs it");
+    for (nonce, lost) in (4..).zip(LOST_FENCES) {
+        server.lose_fence(lost);
+        assert_eq!(
+            server.observe("me", nonce, None).await,
+            ticket("me", nonce - 1),
+            "a node that waits needs no counter"
+        );
+        server.set("rl:marker", &ours.to_string());
+        assert_eq!(
+            server.observe("me", nonce, None).await,
+            ticket("me", nonce),
+            "a node that votes needs it: {lost:?}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -45,18 +55,25 @@ async fn an_empty_server_admits_no_ticket() {
     assert_eq!(server.fence(), None);
 }
 
-/// Somebody deleted it, or the server evicted it.
+/// Somebody deleted or overwrote it, or the server evicted it.
 #[tokio::test]
-async fn a_node_without_its_counter_begins_no_term_and_gives_up_its_marker() {
+async fn a_node_that_lost_its_counter_begins_no_term_and_gives_up_its_marker_until_it_is_admitted_again() {
     let mut server = Server::start().await;
     server.term(&["k"], 1, 50).await;
     let grant = server.granted(&["p"], 2).await;
-    for op in [confirm(2, grant, 99), acquire(3)] {
-        server.redis.command(&["DEL", "rl:fence"]).unwrap();
-        server.set("rl:marker", &server.marker.to_string());
-        assert_eq!(server.ask(&["k"], &extend(1, 50)).await, Vote::Extended, "the term goes on");
-        assert_eq!(server.answer(&["p"], &op).await, Answer::NotAdmitted, "{op:?}");
-        assert_eq!(server.value("p"), Some(format!("p:2:{grant}:m")), "{op:?}");
-        assert_eq!((server.fence(), support::get(&server.redis, "rl:marker")), (None, None), "{op:?}");
+    for lost in LOST_FENCES {
+        for op in [confirm(2, grant, 99), acquire(3)] {
+            server.lose_fence(lost);
+            server.set("rl:marker", &server.marker.to_string());
+            assert_eq!(server.ask(&["k"], &extend(1, 50)).await, Vote::Extended, "the term goes on");
+            assert_eq!(server.read_fence().await, (Allegiance::Nobody, Token(0)), "{lost:?}");
+            assert_eq!(server.answer(&["p"], &op).await, Answer::NotAdmitted, "{lost:?} {op:?}");
+            assert_eq!(server.value("p"), Some(format!("p:2:{grant}:m")), "{op:?}");
+            let left = (server.fence(), support::get(&server.redis, "rl:marker"));
+            assert_eq!(left, (lost.map(str::to_owned), None), "{op:?}");
+        }
+        let waits = server.observe("me", 7, None).await;
+        assert_eq!(server.admit(&waits, 60).await, Some(server.marker.clone()), "{lost:?}");
+        assert_eq!(server.fence().as_deref(), Some("60"), "{lost:?}");
     }
 }

@@ -28,6 +28,9 @@ mod values;
 const NEVER: u64 = 1 << 50;
 const TTL: Millis = Millis(60_000);
 
+/// What can be in the place of a counter when it is lost: nothing, or a text that is no number below 2^53.
+const LOST_FENCES: [Option<&str>; 4] = [None, Some("x"), Some("nan"), Some("9007199254740992")];
+
 /// A server that votes under this test's marker, and a connection to it.
 struct Server {
     redis: RedisServer,
@@ -59,6 +62,13 @@ impl Server {
     fn value(&self, key: &str) -> Option<String> {
         let value: Stored = support::get(&self.redis, &self.lock(key))?.parse().unwrap();
         Some(format!("{}:{:x}:{}:{}", value.stage.letter(), value.attempt.0, value.number, value.metadata))
+    }
+
+    fn lose_fence(&self, instead: Option<&str>) {
+        match instead {
+            None => drop(self.redis.command(&["DEL", self.keyspace.fence()]).unwrap()),
+            Some(text) => self.set(self.keyspace.fence(), text),
+        }
     }
 
     fn fence(&self) -> Option<String> {

@@ -4,8 +4,7 @@
 local marker = redis.call('GET', KEYS[1])
 if marker == ARGV[1] then
   local fence = redis.call('GET', KEYS[2])
-  if fence and not string.find(fence, '^%d+$') then error('the fence is not a number') end
-  if not fence or tonumber(fence) < tonumber(ARGV[3]) then redis.call('SET', KEYS[2], ARGV[3]) end
+  if not is_fence(fence) or tonumber(fence) < tonumber(ARGV[3]) then redis.call('SET', KEYS[2], ARGV[3]) end
   marker = ARGV[2]
   redis.call('SET', KEYS[1], marker)
 end

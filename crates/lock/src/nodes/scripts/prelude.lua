@@ -13,3 +13,8 @@ end
 local function starts(value, text)
   return value and string.sub(value, 1, #text) == text
 end
+
+-- Whether a value is a number that a fence can be: below 2^53, where numbers are exact. `nan` is a number for Lua.
+local function is_fence(value)
+  return value and string.find(value, '^%d+$') and tonumber(value) < 2 ^ 53
+end

@@ -33,8 +33,10 @@ local time = call('TIME')
 local values = call('MGET', unpack(KEYS))
 -- Votes only with exactly the expected marker. A node that lost data, or votes under another configuration, has another.
 if values[1] ~= ARGV[1] then return {time[1], time[2], 'not_admitted'} end
--- A node that lost the fence alone lost data, and nobody may have observed that yet.
-if not values[2] then
+-- A node without a fence lost data, and nobody may have observed that yet. So did one whose fence is no number: `nan` is one for Lua.
+-- Numbers are exact below 2^53.
+local stored = values[2] and find(values[2], '^%d+$') and tonumber(values[2])
+if not stored or stored >= 2 ^ 53 then
   call('DEL', KEYS[1])
   return {time[1], time[2], 'not_admitted'}
 end
@@ -48,30 +50,19 @@ local function begins(text, prefix) return sub(text, 1, #prefix) == prefix end
 local written = {}
 
 -- The fence, and the number that the node stores. Before it writes the first key, the call stores what the fence is at most
--- after it, so that the node is never behind. The end of the call corrects it if a request was refused. Numbers are exact below
--- 2^53.
-local fence, stored
--- The highest token of the confirms so far as text, if the fence may be lower.
-local confirmed
+-- after it, so that the node is never behind. The end of the call corrects it if a request was refused.
+local fence, is_ahead = stored, false
 
--- Reads the fence if this call has not, and raises it to the tokens of the confirms.
-local function update_fence()
-  if not fence then
-    -- `nan` is a number for Lua.
-    local number = find(values[2], '^%d+$') and tonumber(values[2])
-    if not number or number >= 2 ^ 53 then error('the fence is not a number below 2^53') end
-    local last = math.max(number + ARGV[3], tonumber(ARGV[4]))
-    if last ~= number then call('SET', KEYS[2], format('%d', last)) end
-    fence, stored = number, last
-  end
-  if confirmed then
-    fence, confirmed = math.max(fence, tonumber(confirmed)), nil
-  end
+local function store_ahead()
+  if is_ahead then return end
+  local last = math.max(fence + ARGV[3], tonumber(ARGV[4]))
+  if last ~= stored then call('SET', KEYS[2], format('%d', last)) end
+  stored, is_ahead = last, true
 end
 
 -- The value for an acquire of `<attempt>:<token>:`, without what follows the number, and the number: what the fence becomes.
 local function grant_to(request)
-  if not fence or confirmed then update_fence() end
+  store_ahead()
   local token = tonumber(sub(request, 34, -2))
   if token > fence then return 't:' .. request, token end
   return 'p:' .. sub(request, 1, 33) .. format('%d:', fence + 1), fence + 1
@@ -118,10 +109,8 @@ local function confirm(first, last, granted, term)
     if not left or lasts < left then left = lasts end
   end
 
-  if not fence then update_fence() end
-  -- Texts of one length compare as numbers do.
-  local token = sub(term, 36, -2)
-  if not confirmed or #token > #confirmed or #token == #confirmed and token > confirmed then confirmed = token end
+  store_ahead()
+  fence = math.max(fence, tonumber(sub(term, 36, -2)))
   for i = first, last do
     local key = KEYS[i]
     local value = written[key] or values[i]
@@ -182,6 +171,5 @@ while place <= #ARGV do
     answers[count] = type(failure) == 'string' and {err = failure} or failure
   end
 end
-if confirmed then update_fence() end
 if stored ~= fence then call('SET', KEYS[2], format('%d', fence)) end
 return answers
