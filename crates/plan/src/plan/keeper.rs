@@ -234,6 +234,10 @@ impl Keeper {
             }
             return;
         }
+        // The machine ignores an end while it adopts another term.
+        if link.requested_adoption.is_some_and(|other| other != term.attempt && !link.knows(other)) {
+            return;
+        }
         // The term was ended or must end. Sealing again is always safe; continuing is not.
         if let Some(cause) = revoked {
             self.terms.record_decision(term.attempt, cause, false);

@@ -65,6 +65,10 @@ impl KeeperLink {
             self.record(attempt);
         }
         self.attempt_requested_at = None;
+        // While it runs another term, the machine ignores an adoption: it is requested again. A second one has no effect.
+        if running != self.requested_adoption {
+            self.requested_adoption = None;
+        }
         self.view = view;
     }
 

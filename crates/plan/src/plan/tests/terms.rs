@@ -19,6 +19,28 @@ fn a_restart_adopts_the_published_term_and_writes_nothing() {
     assert_eq!(story.status_write(), None);
 }
 
+/// The process has just started, and asked its machine to adopt the first term; then the watch shows the second one. The machine ignores
+/// what it is asked about the second term while it runs the first one.
+#[test]
+fn a_term_that_is_named_during_an_adoption_is_adopted_or_ended_after_it() {
+    let mut second = Story::wanting_a();
+    second.elect(term(2, 8, "b"));
+    let active = second.status_value();
+    second.lose(term(2, 8, "b"));
+    for (status, then) in [(active, Command::Adopt(term(2, 8, "b"))), (second.status_value(), end(term(2, 8, "b")))] {
+        let mut story = Story::held_by_a();
+        story.restart_cold();
+        story.store(&json!({}), &status);
+        story.turn();
+        story.view(adopting(term(1, 7, "a")));
+        assert_eq!(story.commands(), [end(term(1, 7, "a"))], "{then:?}");
+        story.view(ending(term(1, 7, "a"), EndReason::Decided));
+        assert_eq!(story.commands().first(), Some(&then));
+        story.turn();
+        assert!(!story.commands().contains(&then), "once");
+    }
+}
+
 #[test]
 fn a_term_that_status_calls_ended_is_sealed_and_not_continued() {
     let mut story = Story::held_by_a();
@@ -217,6 +239,18 @@ fn a_held_lease_continues_while_its_workload_cannot_be_read() {
     assert!(write.status.says(ConditionType::Ready, ConditionStatus::Unknown), "{:?}", write.status);
     new.answer();
     assert_eq!(new.wanted(), None, "no pod is elected");
+}
+
+#[test]
+fn a_workload_that_does_not_exist_leaves_no_candidate() {
+    let mut story = Story::held_by_a();
+    story.facts.candidates = CandidateFacts::Unusable(LeaseReady::InvalidReference, "It does not exist.".to_owned());
+    story.turn();
+    let status = story.status_to_write();
+    let available = status.condition(ConditionType::CandidatesAvailable).unwrap();
+    assert_eq!((available.reason.as_str(), available.message.as_str()), ("NoCandidate", "It does not exist."));
+    let (before, now) = (story.status().candidates.as_ref().unwrap(), status.candidates.as_ref().unwrap());
+    assert_eq!(((before.total, before.eligible), (now.total, now.eligible)), ((2, 2), (0, 0)));
 }
 
 #[test]
