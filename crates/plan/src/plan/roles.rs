@@ -179,7 +179,7 @@ impl Roles {
     pub fn forget(&mut self, out: &mut Effects) {
         self.writer.forget(out);
         self.entitlement = None;
-        self.start = StartState::default();
+        self.start.forget();
         self.workload = WorkloadState::default();
         self.confirmation = Confirmation::default();
         self.stop_tests = StopTests::default();
@@ -190,7 +190,7 @@ impl Roles {
         if activator.starts_pods() {
             return self.start.review(turn, &activator, &self.refusals, out);
         }
-        self.start = StartState::default();
+        self.start.forget();
         self.writer.forget_fences();
     }
 

@@ -39,14 +39,22 @@ impl StartState {
 
     /// This process does not decide any more: another one may start pods.
     pub const fn authority_lost(&mut self) {
-        self.pods = DirectRead::Unsent;
+        self.pods = self.pods.void();
+    }
+
+    /// Another process decides, or the lease has no gate any more.
+    pub fn forget(&mut self) {
+        *self = Self { pods: self.pods.void(), ..Self::default() };
     }
 
     /// The read of the pods was answered, or refused. An answer to a read before a loss of authority counts for nothing.
     pub fn pods_read(&mut self, now: Time, answered: bool) {
-        if self.pods == DirectRead::UnderWay {
-            self.pods = if answered { DirectRead::Answered } else { DirectRead::AgainAt(now + READ_AGAIN) };
-        }
+        self.pods = match self.pods {
+            DirectRead::UnderWay if answered => DirectRead::Answered,
+            DirectRead::UnderWay => DirectRead::AgainAt(now + READ_AGAIN),
+            DirectRead::Void => DirectRead::Unsent,
+            other => other,
+        };
     }
 
     /// Records which of these pods stop.

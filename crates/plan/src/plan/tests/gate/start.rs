@@ -107,6 +107,14 @@ fn the_pods_are_read_before_the_first_start_after_a_gain_of_authority() {
     story.facts.authority = Authority::Lead;
     story.turn();
     assert!(story.wants(&Effect::Read(Read::Startable)), "{:?}", story.effects);
+    // So does one that comes after the gain.
+    story.facts.authority = Authority::Renew;
+    story.turn();
+    story.facts.authority = Authority::Lead;
+    story.turn();
+    assert!(!story.wants(&Effect::Read(Read::Startable)), "it is read again after that answer: {:?}", story.effects);
+    story.event(Event::StartableRead { answered: true });
+    assert!(story.wants(&Effect::Read(Read::Startable)) && story.changes().is_empty(), "{:?}", story.effects);
 }
 
 /// The withdrawal writes what the pod already has: without the fence, the API server would store nothing, and the late start
