@@ -16,7 +16,7 @@ use redislease_plan::election::{
     self, Decision, Electorate, EndCause, HandoverTarget, PodFacts, PodObject, Sighting, Situation, Step, decide,
 };
 use redislease_plan::plan::HANDOVER_HEAD_START;
-use redislease_plan::status::TermEnd;
+use redislease_plan::status::{REFUSED_START, TermEnd};
 
 use super::facts::{Facts, HolderPod, TermState};
 
@@ -24,8 +24,7 @@ use super::facts::{Facts, HolderPod, TermState};
 const UNTIL_RELEASED: &str = "This cluster can acquire the lease when the other cluster releases it, or when its keys expire. \
     Run this command in the other cluster to see when that can be.";
 
-/// What Ready says of a holder whose start the API server refuses, and of one that waits for an earlier pod.
-const REFUSED_START: &str = "refuses the write that starts it";
+/// What Ready says of a holder that waits for an earlier pod.
 const WAITS: &str = " is not started";
 
 /// What can change next.

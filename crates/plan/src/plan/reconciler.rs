@@ -371,6 +371,10 @@ impl Reconciler {
                 && facts.quorum.open.is_some()
                 && link.is_some_and(|link| link.quorum.is_some()),
             obstacle: inputs.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
+            no_candidates: match &facts.candidates {
+                CandidateFacts::Unusable(LeaseReady::InvalidReference, why) => Some(why),
+                _ => None,
+            },
             electorate: facts.electorate().map(|electorate| &**electorate).filter(|_| facts.pods_listed),
             quorum: quorum
                 .filter(|quorum| current.is_some_and(|now| now.id == quorum.id && facts.quorum.evaluated))

@@ -35,6 +35,8 @@ pub struct Inputs<'a> {
     pub obstacle: Option<Obstacle<'a>>,
     /// The candidates; `None` until pods are listed.
     pub electorate: Option<&'a Electorate>,
+    /// Why there cannot be any candidate: one sentence about the reference to the workload.
+    pub no_candidates: Option<&'a str>,
     /// The quorum of the lease; `None` until each of its nodes was reached or timed out.
     pub quorum: Option<QuorumOutlook<'a>>,
     /// The quorum with the keys of the term that this process holds.
@@ -99,7 +101,7 @@ pub struct QuorumOutlook<'a> {
 /// A requested handover as this process handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandoverOutlook<'a> {
-    /// The request.
+    /// What the annotation asks for.
     pub request: &'a HandoverRequest,
     /// What became of it.
     pub progress: HandoverProgress<'a>,

@@ -39,6 +39,8 @@ pub fn compose(inputs: &Inputs<'_>) -> Composed {
         show_node(&mut status, electorate);
         let runs = !matches!(term, TermState::Ending(_) | TermState::Ended(_) | TermState::NoTerm);
         status.candidates = Some(candidates_of(electorate, status.holder.as_ref().filter(|_| runs)));
+    } else if inputs.no_candidates.is_some() {
+        status.candidates = Some(CandidatesStatus::default());
     }
     let foreign_holder = ForeignHolder::of(inputs);
     events.extend(handover::update(&mut status, term, &foreign_holder, inputs, began, now));

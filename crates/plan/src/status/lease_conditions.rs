@@ -8,6 +8,9 @@ use crate::status::foreign_holder::ForeignHolder;
 use crate::status::terms::{self, TermState};
 use crate::status::{Inputs, Notice, NoticeReason, Obstacle};
 
+/// What Ready says of a holder whose start the API server refuses.
+pub const REFUSED_START: &str = "The API server refuses the write that starts it";
+
 /// Maximum number of ineligible pods that a message names.
 const NAMED: usize = 3;
 
@@ -86,7 +89,7 @@ impl LeaseConditions<'_> {
             held = format!("{held} {more}");
         }
         if let Some(why) = self.inputs.refused {
-            let message = format!("{held} The API server refuses the write that starts it: {why}.");
+            let message = format!("{held} {REFUSED_START}: {why}.");
             return self.conditions.set(LeaseReady::Forbidden, message);
         }
         self.conditions.set(LeaseReady::HeldHere, held);
@@ -138,7 +141,10 @@ impl LeaseConditions<'_> {
 
     pub fn candidates(&mut self) {
         let Some(electorate) = self.inputs.electorate else {
-            self.conditions.keep(ConditionType::CandidatesAvailable);
+            match self.inputs.no_candidates {
+                Some(why) => self.conditions.set(LeaseCandidates::NoCandidate, why),
+                None => drop(self.conditions.keep(ConditionType::CandidatesAvailable)),
+            }
             return;
         };
         let holder = self.status.holder.as_ref();

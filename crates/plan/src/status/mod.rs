@@ -37,6 +37,7 @@ mod terms;
 pub use end::TermEnd;
 pub use inputs::{HandoverOutlook, HandoverProgress, Inputs, Obstacle, QuorumOutlook};
 pub use lease::{Composed, compose, renewal_notice};
+pub use lease_conditions::REFUSED_START;
 pub use notice::{Importance, Notice, NoticeReason};
 pub use observed_terms::ObservedTerms;
 pub use quorum::{ComposedQuorum, QuorumInputs, compose_quorum};

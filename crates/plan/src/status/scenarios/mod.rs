@@ -123,6 +123,7 @@ impl Scenario {
             reads_keys: self.reads_keys,
             obstacle: self.obstacle.as_ref().map(|(reason, message)| Obstacle { reason: *reason, message }),
             electorate,
+            no_candidates: None,
             quorum: self.up.map(|up| QuorumOutlook {
                 name: "default",
                 up,
