@@ -24,9 +24,9 @@ use redislease_core::time::Time;
 use crate::annotations::Problem;
 use crate::election::Cluster;
 pub use crate::index::Watched;
-use crate::index::{Index, LeaseId, Timers};
+use crate::index::{Index, LeaseId};
 pub use crate::plan::Machine;
-use crate::plan::{Allowed, Authority, Event, Identity, Permits};
+use crate::plan::{Allowed, Authority, Event, Identity, Permits, Timers};
 pub use effect::{Caller, Effect, PodName, Subject};
 pub use input::{Input, Surroundings};
 use mistakes::Mistakes;
@@ -128,7 +128,7 @@ impl<M: Machine> Engine<M> {
         [self.timers.first(), self.index.next_deadline(), self.refused.next_deadline()].into_iter().flatten().min()
     }
 
-    /// The facts.
+    /// What the watches have reported of every object.
     pub const fn index(&self) -> &Index {
         &self.index
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redislease_core::time::{Millis, Time};
 
-use crate::index::Timers;
+use crate::plan::Timers;
 use crate::plan::guard::PAUSE;
 
 /// After so many removals, the next one waits.

@@ -14,7 +14,6 @@ mod pruned;
 mod quorums;
 mod selectors;
 mod store;
-mod timers;
 mod watched;
 mod workloads;
 
@@ -27,6 +26,5 @@ pub use pods::ListCount;
 pub use quorums::ImplausibleToken;
 pub use store::Index;
 pub use store::orphans::Orphan;
-pub use timers::Timers;
 pub use watched::Watched;
 pub use workloads::WorkloadChange;

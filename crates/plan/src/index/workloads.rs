@@ -17,10 +17,10 @@ use redislease_core::backoff::Backoff;
 use redislease_core::time::{Millis, Time};
 
 use super::ids::{LeaseId, is_older, remove_from};
-use super::timers::Timers;
 use crate::api::conditions::LeaseReady;
 use crate::api::validated::{Workload, WorkloadKind};
 use crate::election::WorkloadFacts;
+use crate::plan::Timers;
 use crate::plan::calls::{WorkloadFound, WorkloadKey, WorkloadRead};
 use crate::plan::lacks_right;
 

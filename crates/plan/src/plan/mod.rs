@@ -66,6 +66,7 @@ mod stop_test;
 mod template_label;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod verification;
 mod views;
 mod workload;
@@ -85,4 +86,5 @@ pub use permits::{PERMITS, PermitUse, PermitUses, Permits, Permitted};
 pub use quorum::{ObservedQuorum, QuorumChange, QuorumReconciler, all_tried};
 pub use reconciler::Reconciler;
 pub use spec::{SpecCache, SpecFacts};
+pub use timers::Timers;
 pub use views::{News, Views};

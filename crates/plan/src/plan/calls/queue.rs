@@ -5,7 +5,7 @@
 //! so a tenant with thousands of ending terms delays another tenant by one call. Within a tenant, more urgent priorities go
 //! first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redislease_core::backoff::{Backoff, Entropy};
@@ -17,6 +17,7 @@ use super::refusal::{REFUSAL_KEPT, Refusal};
 use super::submission::{Next, Priority, Submission, Verdict};
 use crate::plan::bucket::Bucket;
 use crate::plan::fair_queue::FairQueue;
+use crate::plan::timers::Timers;
 
 /// The pause of a repetition that finds no place.
 const NO_PLACE: Millis = Millis(50);
@@ -59,10 +60,9 @@ pub struct Terms<K> {
 struct Job<K, P> {
     terms: Terms<K>,
     payload: P,
-    delayed_until: Option<Time>,
 }
 
-/// The queue.
+/// Calls to the API server by their keys, at most one for each key, in lanes that take turns.
 #[derive(Debug)]
 pub struct Queue<K, P> {
     limits: Limits,
@@ -70,8 +70,9 @@ pub struct Queue<K, P> {
     jobs: BTreeMap<K, Box<Job<K, P>>>,
     /// By [`Priority::class`].
     ready: [FairQueue<K>; 4],
-    delayed: BTreeSet<(Time, K)>,
-    expiring: BTreeSet<(Time, K)>,
+    /// When a job can be sent at the earliest, and when it is not sent any more.
+    delayed: Timers<K>,
+    expiring: Timers<K>,
     lanes: BTreeMap<Lane<K>, LaneState<K>>,
     under_way: BTreeMap<K, Terms<K>>,
     refusals: BTreeMap<K, Refusal>,
@@ -92,8 +93,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             limits,
             jobs: BTreeMap::new(),
             ready: Default::default(),
-            delayed: BTreeSet::new(),
-            expiring: BTreeSet::new(),
+            delayed: Timers::default(),
+            expiring: Timers::default(),
             lanes: BTreeMap::new(),
             under_way: BTreeMap::new(),
             refusals: BTreeMap::new(),
@@ -118,33 +119,23 @@ impl<K: Clone + Ord, P> Queue<K, P> {
     fn put(&mut self, now: Time, key: K, terms: Terms<K>, not_before: Option<Time>, payload: P) {
         let refused = self.refusals.get(&key).filter(|refusal| terms.priority >= refusal.priority).map(|one| one.until);
         let delayed_until = not_before.max(refused).filter(|until| now < *until);
-        match delayed_until {
-            Some(until) => {
-                self.delayed.insert((until, key.clone()));
-            }
-            None => {
-                self.make_ready(&terms, key.clone());
-            }
+        if delayed_until.is_none() {
+            self.make_ready(&terms, key.clone());
         }
-        if let Some(at) = terms.not_after {
-            self.expiring.insert((at, key.clone()));
-        }
+        self.delayed.set(key.clone(), delayed_until);
+        self.expiring.set(key.clone(), terms.not_after);
         let idle = || LaneState { busy: false, queued: Vec::with_capacity(1) };
         self.lanes.entry(terms.lane.clone()).or_insert_with(idle).queued.push(key.clone());
         self.lengths[terms.priority.index()] += 1;
-        self.jobs.insert(key, Box::new(Job { terms, payload, delayed_until }));
+        self.jobs.insert(key, Box::new(Job { terms, payload }));
     }
 
     /// Removes a job that was not sent yet.
     pub fn withdraw(&mut self, key: &K) -> Option<P> {
-        let Job { terms, payload, delayed_until } = *self.jobs.remove(key)?;
+        let Job { terms, payload } = *self.jobs.remove(key)?;
         self.lengths[terms.priority.index()] -= 1;
-        if let Some(until) = delayed_until {
-            self.delayed.remove(&(until, key.clone()));
-        }
-        if let Some(at) = terms.not_after {
-            self.expiring.remove(&(at, key.clone()));
-        }
+        self.delayed.set(key.clone(), None);
+        self.expiring.set(key.clone(), None);
         if let Some(lane) = self.lanes.get_mut(&terms.lane) {
             lane.queued.retain(|other| other != key);
             if lane.queued.is_empty() && !lane.busy {
@@ -171,19 +162,11 @@ impl<K: Clone + Ord, P> Queue<K, P> {
 
     /// The next action; `None` if there is none before [`Queue::next_deadline`] or the completion of a call.
     pub fn next(&mut self, now: Time) -> Option<Next<K, P>> {
-        if let Some((at, key)) = self.expiring.first().cloned()
-            && at <= now
-        {
+        if let Some(key) = self.expiring.expired(now) {
             return self.withdraw(&key).map(Next::Expired);
         }
-        while let Some((until, key)) = self.delayed.first().cloned() {
-            if now < until {
-                break;
-            }
-            self.delayed.remove(&(until, key.clone()));
-            if let Some(job) = self.jobs.get_mut(&key) {
-                job.delayed_until = None;
-                let terms = job.terms.clone();
+        while let Some(key) = self.delayed.expired(now) {
+            if let Some(terms) = self.jobs.get(&key).map(|job| job.terms.clone()) {
                 self.make_ready(&terms, key);
             }
         }
@@ -218,7 +201,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
             while let Some((priority, key)) = self.pop_of_class(class) {
                 // The entry of a job that was withdrawn, or replaced by one of another priority, is skipped.
                 let Some(job) = self.jobs.get(&key) else { continue };
-                if job.terms.priority.index() != priority || job.delayed_until.is_some() {
+                if job.terms.priority.index() != priority || self.delayed.get(&key).is_some() {
                     continue;
                 }
                 // The end of the job under way makes it ready again.
@@ -227,11 +210,7 @@ impl<K: Clone + Ord, P> Queue<K, P> {
                 }
                 let terms = job.terms.clone();
                 if !self.has_place(&key, &terms.tenant) {
-                    let until = now + NO_PLACE;
-                    if let Some(job) = self.jobs.get_mut(&key) {
-                        job.delayed_until = Some(until);
-                    }
-                    self.delayed.insert((until, key));
+                    self.delayed.set(key, Some(now + NO_PLACE));
                     continue;
                 }
                 if let Some(lane) = self.lanes.get_mut(&terms.lane) {
@@ -379,8 +358,8 @@ impl<K: Clone + Ord, P> Queue<K, P> {
 
     /// When there may be an action, if no call completes before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let delayed = self.delayed.first().map(|(until, _)| *until).filter(|_| self.gate.is_open());
-        let expiring = self.expiring.first().map(|(at, _)| *at);
+        let delayed = self.delayed.first().filter(|_| self.gate.is_open());
+        let expiring = self.expiring.first();
         let probe = self.gate.probe_at().filter(|_| !self.probing);
         let may_send = |class: usize| {
             self.limits.have_place(self.under_way.len(), class == 0)
@@ -403,9 +382,9 @@ impl<K: Clone + Ord, P> Queue<K, P> {
 
     /// Drops every queued job of another priority, and those that are not sent before `until`.
     pub fn keep_only(&mut self, priority: Priority, until: Time) {
-        let is_kept = |job: &Job<K, P>| job.terms.priority == priority && job.delayed_until.is_none_or(|at| at < until);
-        let others = self.jobs.iter().filter(|(_, job)| !is_kept(job)).map(|(key, _)| key.clone());
-        for key in others.collect::<Vec<_>>() {
+        let is_late = |key| self.delayed.get(key).is_some_and(|at| until <= at);
+        let others = self.jobs.iter().filter(|(key, job)| job.terms.priority != priority || is_late(key));
+        for key in others.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.withdraw(&key);
         }
     }

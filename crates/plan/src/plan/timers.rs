@@ -1,4 +1,4 @@
-//! When each lease must have its next turn, and each workload its next read or decision.
+//! One deadline for each key: of leases, workloads, calls.
 
 use redislease_core::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,20 +59,19 @@ impl<K: Clone + Ord> Timers<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::LeaseId;
 
     #[test]
     fn the_last_deadline_of_a_lease_counts() {
         let mut timers = Timers::default();
-        timers.set(LeaseId(1), Some(Time(50)));
-        timers.set(LeaseId(2), Some(Time(20)));
-        timers.set(LeaseId(1), Some(Time(10)));
+        timers.set(1, Some(Time(50)));
+        timers.set(2, Some(Time(20)));
+        timers.set(1, Some(Time(10)));
         assert_eq!((timers.first(), timers.expired(Time(9))), (Some(Time(10)), None));
-        assert_eq!(timers.expired(Time(30)), Some(LeaseId(1)));
-        assert_eq!(timers.expired(Time(30)), Some(LeaseId(2)));
+        assert_eq!(timers.expired(Time(30)), Some(1));
+        assert_eq!(timers.expired(Time(30)), Some(2));
         assert_eq!((timers.first(), timers.expired(Time(99))), (None, None));
-        timers.set(LeaseId(1), Some(Time(5)));
-        timers.set(LeaseId(1), None);
+        timers.set(1, Some(Time(5)));
+        timers.set(1, None);
         assert!(timers.queue.is_empty() && timers.by_key.is_empty());
     }
 }
