@@ -60,11 +60,11 @@ struct HeldBack {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Publisher {
     /// Most leases write nothing most of the time: a status inside would double the size of the machine.
-    writing: Option<Box<Writing>>,
+    writing: Option<Box<SentStatus>>,
     /// Whether the stored status is unknown: it is read before the next write.
     read: StatusRead,
     /// An unanswered write: its events are sent if it turns out to have succeeded.
-    unanswered: Option<Box<Writing>>,
+    unanswered: Option<Box<SentStatus>>,
     /// A write that waits for a permit, and its priority.
     waits: Option<Priority>,
     /// Whether the last write did not succeed. The next one needs no permit, so that writes which never succeed delay no
@@ -98,7 +98,7 @@ enum StatusRead {
 
 /// A pending status write.
 #[derive(Clone, Debug)]
-struct Writing {
+struct SentStatus {
     priority: Priority,
     status: Arc<RedisLeaseStatus>,
     events: Vec<Notice>,
@@ -248,7 +248,7 @@ impl Publisher {
         let handover = unheld_since.filter(|_| composed.began && had_a_term);
         let handover = handover.map(|since| (keeper.last_end_was_proven(), now.since(since)));
         let (events, status) = (composed.events, Arc::new(composed.status));
-        let writing = Writing { priority, status: status.clone(), events, handover, withdrawn: false };
+        let writing = SentStatus { priority, status: status.clone(), events, handover, withdrawn: false };
         self.writing = Some(Box::new(writing));
         let version = lease.metadata.resource_version.clone();
         let write = StatusWrite { priority, version, status, not_after };
@@ -367,7 +367,7 @@ impl Publisher {
     }
 }
 
-fn emit_outcome(writing: Writing, out: &mut Effects) {
+fn emit_outcome(writing: SentStatus, out: &mut Effects) {
     if let Some((graceful, leaderless)) = writing.handover {
         out.emit(Effect::Measure(Measure::Handover { graceful, leaderless: leaderless.into() }));
     }

@@ -4,7 +4,7 @@ use redislease_core::time::{Millis, Time};
 
 use super::desired_role::DesiredRole;
 use super::output::Effects;
-use super::role_writer::Writing;
+use super::role_writer::SentRole;
 use super::{Effect, Measure, PodChange, RoleOutcome, lacks_right};
 use crate::api::names::PodRole;
 use crate::status::NoticeReason;
@@ -83,8 +83,8 @@ impl Refusals {
 
     /// Takes the answer to a write of the object, or to its dry run. Each refusal is reported, and so is a deletion: nothing else shows the users why
     /// their pod stops or waits.
-    pub fn answered(&mut self, now: Time, writing: &Writing, outcome: &RoleOutcome, out: &mut Effects) {
-        let Writing { uid, pod, kind, desired: DesiredRole { role, change, dry_run, .. }, .. } = writing;
+    pub fn answered(&mut self, now: Time, writing: &SentRole, outcome: &RoleOutcome, out: &mut Effects) {
+        let SentRole { uid, pod, kind, desired: DesiredRole { role, change, dry_run, .. }, .. } = writing;
         let (kind, change, dry_run, on_pods) = (*kind, *change, *dry_run, vec![(pod.clone(), uid.clone())]);
         let refused = match outcome {
             RoleOutcome::Refused(why) => Some(why.clone()),

@@ -32,7 +32,7 @@ pub(super) struct RoleWriter {
     /// The name of the lease.
     lease: Arc<str>,
     /// Pending writes, little more than [`AT_ONCE`]. A map would allocate eleven places for the one that most leases have.
-    writing: Vec<Writing>,
+    writing: Vec<SentRole>,
     /// Pods that may carry `active` regardless of the last observation: a write to them was not answered.
     may_be_active: BTreeSet<String>,
     /// Pods whose last write, other than a deletion, was refused.
@@ -48,7 +48,7 @@ pub(super) struct RoleWriter {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Writing {
+pub(super) struct SentRole {
     pub uid: String,
     pub pod: String,
     /// The kind of the workload, if the candidate is not a pod.
@@ -72,7 +72,7 @@ impl RoleWriter {
 
     /// Another process decides: the pending writes are outdated, but are still answered.
     pub fn forget(&mut self, out: &mut Effects) {
-        for Writing { uid, .. } in &self.writing {
+        for SentRole { uid, .. } in &self.writing {
             out.emit(Effect::WithdrawRole { uid: uid.clone() });
         }
         self.guard.forget_stored();
@@ -129,7 +129,7 @@ impl RoleWriter {
     }
 
     /// Records the outcome of a write, and returns the write.
-    pub fn written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) -> Option<Writing> {
+    pub fn written(&mut self, now: Time, uid: &str, outcome: &RoleOutcome) -> Option<SentRole> {
         let at = self.writing.iter().position(|writing| writing.uid == uid);
         let written = at.map(|at| self.writing.swap_remove(at));
         let is_dry = written.as_ref().is_some_and(|written| written.desired.dry_run);
@@ -155,7 +155,7 @@ impl RoleWriter {
         written
     }
 
-    fn pending(&self, uid: &str) -> Option<&Writing> {
+    fn pending(&self, uid: &str) -> Option<&SentRole> {
         self.writing.iter().find(|writing| writing.uid == uid)
     }
 
@@ -316,7 +316,7 @@ impl RoleWriter {
         report_correction(pod, &write, altered.as_ref(), correction, out);
         self.note_fence(pod.uid, write.change, false);
         let (uid, kind, pod) = (pod.uid.to_owned(), write.workload, pod.name.to_owned());
-        self.writing.push(Writing { uid, pod, kind, desired, withdrawn: false });
+        self.writing.push(SentRole { uid, pod, kind, desired, withdrawn: false });
         out.emit(Effect::WriteRole(write));
         true
     }
@@ -338,7 +338,7 @@ impl RoleWriter {
         self.withdraw_if(|writing| writing.uid == uid, out);
     }
 
-    fn withdraw_if(&mut self, outdated: impl Fn(&Writing) -> bool, out: &mut Effects) {
+    fn withdraw_if(&mut self, outdated: impl Fn(&SentRole) -> bool, out: &mut Effects) {
         for writing in self.writing.iter_mut().filter(|writing| outdated(writing)) {
             if !std::mem::replace(&mut writing.withdrawn, true) {
                 out.emit(Effect::WithdrawRole { uid: writing.uid.clone() });
