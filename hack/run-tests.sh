@@ -29,17 +29,26 @@ summary=()
 failed= failures=()
 started=$SECONDS began_at=$(($(date +%s) - SECONDS))
 
+# Sets `used` to the processor time in seconds of what this script has waited for.
+measure() {
+    times >"$beside/times"
+    used=$(awk 'NR == 2 { split($1 "m" $2, time, "[ms]+"); printf "%d", 60 * (time[1] + time[3]) + time[2] + time[4] }' "$beside/times")
+}
+
+# Adds a line to the summary.
+ended() { # name, result, seconds, processor time before, more
+    measure
+    summary+=("$(printf '%-22s %-6s  %4d s, %4d s of processor time%s' "$1" "$2" "$3" $((used - $4)) "${5:-}")")
+}
+
 run() { # name, command...
-    local name=$1 began=$SECONDS
+    local name=$1 began=$SECONDS result=ok before
     shift
     printf '\n== %s: %s\n' "$name" "$*"
-    if "$@" 2>&1 | tee -a "$log"; then
-        summary+=("$(printf '%-22s ok      %4d s' "$name" $((SECONDS - began)))")
-    else
-        failed=$name
-        failures+=("$name")
-        summary+=("$(printf '%-22s FAILED  %4d s' "$name" $((SECONDS - began)))")
-    fi
+    measure
+    before=$used
+    "$@" 2>&1 | tee -a "$log" || { result=FAILED; failed=$name; failures+=("$name"); }
+    ended "$name" "$result" $((SECONDS - began)) "$before"
 }
 
 step() { # name, command...: not run after a step that failed
@@ -79,21 +88,20 @@ beside_begins() { # name, command...
 }
 
 beside_ends() { # name
-    local code=0 took
+    local code=0 took result=ok
+    measure
+    local before=$used
     wait "${beside_pid[$1]}" || code=$?
     unset "beside_pid[$1]"
     # When it has ended, not when somebody looked.
     took=$(($(stat --format=%Y "$beside/$1") - began_at - beside_began[$1]))
     printf '\n== %s: the output\n' "$1"
     tee -a "$log" <"$beside/$1"
-    case $code in
-        0) summary+=("$(printf '%-22s ok      %4d s beside others' "$1" "$took")") ;;
-        *)
-            failed=$1
-            failures+=("$1 (exit code $code; its last lines:)" "$(tail -12 "$beside/$1")")
-            summary+=("$(printf '%-22s FAILED  %4d s beside others' "$1" "$took")")
-            ;;
-    esac
+    if ((code)); then
+        result=FAILED failed=$1
+        failures+=("$1 (exit code $code; its last lines:)" "$(tail -12 "$beside/$1")")
+    fi
+    ended "$1" "$result" "$took" "$before" " beside others"
     return "$code"
 }
 
@@ -122,6 +130,8 @@ skip() { # name, reason
 # on two cores, the API server and the Redis servers did not answer for seconds.
 real_nodes() {
     local reason code began=$SECONDS
+    measure
+    local before=$used
     hack/install-deps.sh node || true
     if ! reason=$(hack/node-possible.sh); then
         skip "real nodes" "$reason"
@@ -131,13 +141,13 @@ real_nodes() {
     hack/e2e.sh debug 2>&1 | tee -a "$log"
     code=${PIPESTATUS[0]}
     case $code in
-        0) summary+=("$(printf '%-22s ok      %4d s' "real nodes" $((SECONDS - began)))") ;;
+        0) ended "real nodes" ok $((SECONDS - began)) "$before" ;;
         # Nothing of this project has run yet.
         3) skip "real nodes" "$(tail -1 "$log" | sed 's/^error: this machine cannot run a Kubernetes node: //')" ;;
         *)
             failed="real nodes"
             failures+=("real nodes")
-            summary+=("$(printf '%-22s FAILED  %4d s' "real nodes" $((SECONDS - began)))")
+            ended "real nodes" FAILED $((SECONDS - began)) "$before"
             ;;
     esac
 }
