@@ -11,7 +11,7 @@ use super::lease;
 pub struct Page {
     /// The metrics of the metrics library.
     pub registry: Registry,
-    /// The leases.
+    /// One set of series for each lease, written as text without the metrics library.
     pub leases: lease::LeaseMetrics,
 }
 

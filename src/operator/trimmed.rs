@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 
 /// A kind of object that a watch reads.
 pub trait Object: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
-    /// Its fields.
+    /// What is parsed of the object; the rest is not kept in memory.
     type Fields: DeserializeOwned;
 
     fn new(fields: Self::Fields) -> Self;

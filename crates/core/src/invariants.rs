@@ -48,7 +48,7 @@ impl core::error::Error for Violation {}
 pub struct Claim {
     /// The attempt of the term.
     pub attempt: Attempt,
-    /// Its token.
+    /// The fencing token that its holder shows to others.
     pub token: Token,
     /// True time of its confirmation.
     pub from: Time,

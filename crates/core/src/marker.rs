@@ -26,7 +26,7 @@ pub enum Marker {
     },
     /// A ticket: a process waits until every lease that this server may have lost has ended.
     Wait {
-        /// The server.
+        /// The server process that waits. After its restart the ticket does not count.
         run_id: RunId,
         /// Distinguishes this wait from every other.
         nonce: u128,

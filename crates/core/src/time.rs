@@ -85,7 +85,7 @@ impl From<Millis> for core::time::Duration {
 /// Instants at equal distances. What falls on the beats of one process wakes it once for all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Beat {
-    /// The distance.
+    /// From one instant to the next, in milliseconds.
     pub every: Millis,
     /// One of the instants.
     pub phase: Time,

@@ -103,7 +103,7 @@ pub enum Error {
     /// A condition was not met in time.
     #[error("not within {} s: {what}; last seen: {last}\n{context}", waited.as_secs())]
     NotInTime {
-        /// The condition.
+        /// The condition, in words that follow "not within 10 s".
         what: String,
         /// How long the caller waited.
         waited: Duration,

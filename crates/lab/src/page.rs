@@ -47,7 +47,7 @@ impl Reader {
         Ok(Self { folder })
     }
 
-    /// The folder.
+    /// The folder with the commands of the page, which is deleted with this value.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -7,7 +7,7 @@ macro_rules! words {
             /// All of them, in their order.
             pub const ALL: [Self; [$(stringify!($word)),+].len()] = [$(Self::$word),+];
 
-            /// Its name.
+            /// As resources, conditions and events spell it.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$word => stringify!($word),)+

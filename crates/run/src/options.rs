@@ -156,7 +156,7 @@ pub enum Mode {
 /// The value of `--lease`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Its namespace.
+    /// The part before the slash.
     pub namespace: String,
     /// Its name in the namespace.
     pub name: String,

@@ -62,7 +62,7 @@ pub struct Parts {
     pub writer: Writer,
     /// For which quorums this replica may act.
     pub authorities: Authorities,
-    /// Its series.
+    /// Counts writes and reports.
     pub metrics: OperatorMetrics,
 }
 

@@ -22,9 +22,9 @@ const GENERATION: u64 = 1;
 pub struct Connection {
     /// The quorum as leases use it.
     pub quorum: Arc<OpenQuorum>,
-    /// Its nodes.
+    /// The connections to its Redis servers.
     pub nodes: Nodes,
-    /// Its metrics.
+    /// Renewals and their failures, for the metrics.
     pub renewals: Arc<QuorumRenewals>,
     in_use: Mutex<Weak<InUse>>,
     unused: UnboundedSender<u64>,

@@ -25,7 +25,7 @@ pub struct Parts {
     pub lease_namespaces: Arc<[String]>,
     /// Sends its calls.
     pub writer: Writer,
-    /// The engine.
+    /// Where facts about the quorum go.
     pub engine: UnboundedSender<Message>,
     /// The series of nodes.
     pub node_metrics: NodeMetrics,

@@ -19,7 +19,7 @@ use crate::wire::replies::Value;
 /// A value and the last millisecond of the node's clock at which it exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoredKey {
-    /// The value.
+    /// What a script has stored in the key.
     pub value: Stored,
     /// The last millisecond, on the node's clock.
     pub ends: u64,
@@ -51,7 +51,7 @@ pub struct Call<K> {
     pub marker: Marker,
     /// The last millisecond of the node's clock at which the call is not late.
     pub deadline: u64,
-    /// The request.
+    /// What the node is asked to do to the keys of one lease.
     pub op: Op,
 }
 

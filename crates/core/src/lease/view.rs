@@ -29,14 +29,14 @@ pub struct TermId {
     pub attempt: Attempt,
     /// Its fencing token.
     pub token: Token,
-    /// Its holder.
+    /// The candidate that was elected, with its pod and cluster.
     pub holder: Holder,
 }
 
 /// A running term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TermView {
-    /// The term.
+    /// Attempt, token and holder, also while no majority has confirmed them.
     pub id: TermId,
     /// The end of validity: from then on another process may acquire the lease. `None` while the term is unconfirmed.
     pub valid_until: Option<Time>,
@@ -50,7 +50,7 @@ pub struct TermView {
 /// A term that this process has ended and whose keys may still exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndingView {
-    /// The term.
+    /// Attempt, token and holder of the ended term.
     pub id: TermId,
     /// Why it ends.
     pub reason: EndReason,

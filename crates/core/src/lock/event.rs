@@ -8,7 +8,7 @@ use crate::time::{Millis, Time};
 /// What a program asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// The holder.
+    /// Who holds the lock in the eyes of other programs.
     pub holder: Holder,
     /// How long it tries. Zero is one attempt.
     pub wait: Millis,

@@ -13,7 +13,7 @@ use crate::time::Time;
 pub struct Request<K> {
     /// The lease's keys, at least one, as the node names them.
     pub keys: Arc<[K]>,
-    /// The operation.
+    /// What the node is asked to do to these keys.
     pub op: Op,
     /// When the sender stops waiting. After this time, by its own clock, the node does not execute the request.
     pub give_up_at: Time,
@@ -22,7 +22,7 @@ pub struct Request<K> {
 /// A request, and the receiver of its vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked<K, R> {
-    /// The request.
+    /// Keys, operation and deadline.
     pub request: Request<K>,
     /// `None` when the sender has given up: it has its vote.
     pub reply: Option<R>,
@@ -85,7 +85,7 @@ pub struct Sent<K, R, C> {
     pub id: u64,
     /// When it was sent: before its first byte.
     pub at: Time,
-    /// The call.
+    /// Requests for votes in one script, a call of the admission, or another call of the process.
     pub call: Call<K, R, C>,
     /// When the first of its senders gives up.
     pub(super) give_up_at: Option<Time>,

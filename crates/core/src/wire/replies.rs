@@ -34,14 +34,14 @@ pub enum Value {
 pub struct Reply<T> {
     /// TIME, in microseconds of Unix time.
     pub time: u64,
-    /// The answer.
+    /// What follows TIME in the reply.
     pub answer: T,
 }
 
 /// A node's answer to a request for a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T = Vote> {
-    /// Its vote.
+    /// The node has executed the request.
     Vote(T),
     /// The node has another marker than the expected one; nothing was executed.
     NotAdmitted,

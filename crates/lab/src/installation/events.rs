@@ -16,7 +16,7 @@ pub struct Event {
     pub reason: String,
     /// `Normal` or `Warning`.
     pub kind: String,
-    /// The message.
+    /// The sentence that `kubectl describe` shows.
     pub note: String,
 }
 

@@ -80,7 +80,7 @@ impl Node {
         })
     }
 
-    /// Its name.
+    /// The name of its Node object.
     pub fn name(&self) -> &str {
         &self.name
     }

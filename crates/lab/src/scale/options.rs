@@ -18,7 +18,7 @@ impl Phase {
     /// Every phase, in the order in which they run.
     pub const ALL: [Self; 6] = [Self::Start, Self::Hold, Self::Restart, Self::Failover, Self::Outage, Self::Bare];
 
-    /// Its name.
+    /// As `PHASES` names it.
     pub fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }

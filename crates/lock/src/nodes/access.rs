@@ -9,7 +9,7 @@ use super::Tls;
 pub struct Credentials {
     /// The user; none for the password of the default user.
     pub username: Option<String>,
-    /// The password.
+    /// Sent in clear without TLS; never logged.
     pub password: String,
 }
 

@@ -24,7 +24,7 @@ impl Address {
         &self.host
     }
 
-    /// The port.
+    /// The TCP port, above zero.
     pub const fn port(&self) -> u16 {
         self.port
     }

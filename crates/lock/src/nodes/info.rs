@@ -9,7 +9,7 @@ use super::brief::brief;
 /// The relevant fields of `INFO` from one server process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Info {
-    /// The process.
+    /// Differs after a restart, and after a promotion from a replica.
     pub process: Process,
     /// `redis_version`, or the version of Valkey.
     pub version: String,

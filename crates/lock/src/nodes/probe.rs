@@ -19,7 +19,7 @@ use crate::clock;
 pub struct Probe {
     /// `host:port`; an IPv6 address in brackets.
     pub address: String,
-    /// The credentials.
+    /// User and password; `None` for a server without a password.
     pub credentials: Option<Credentials>,
     /// TLS; `None` for a connection without TLS.
     pub tls: Option<Tls>,

@@ -17,7 +17,7 @@ const WALL_CLOCK_MARGIN: Millis = Millis(10_000);
 /// The wait for a term whose quorum was replaced by another configuration while no operator ran.
 #[derive(Clone, Debug)]
 struct Wait {
-    /// The term.
+    /// The attempt of this term, which the status names.
     attempt: Attempt,
     /// The configuration on which it was acquired.
     fingerprint: String,

@@ -22,11 +22,11 @@ pub enum Effect {
     /// Start a machine for this lease, instead of an earlier one. `keys` are the spec's keys, without prefix and namespace.
     /// Without a quorum no term can be confirmed, and an adopted term is lost at its deadline.
     Open {
-        /// The quorum.
+        /// Where the keys are; `None` if the spec names no quorum that is open.
         quorum: Option<Arc<OpenQuorum>>,
-        /// The keys.
+        /// At least one, as the spec names them.
         keys: Vec<String>,
-        /// The durations.
+        /// TTL, renew interval, stop budget, timeouts and retries.
         config: Config,
     },
     /// Send a command to the machine of this lease.

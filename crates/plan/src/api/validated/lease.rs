@@ -63,7 +63,7 @@ pub enum Candidates {
 pub struct Workload {
     /// The kind, which fixes the API group and version.
     pub kind: WorkloadKind,
-    /// The name.
+    /// `metadata.name`, in the namespace of the lease.
     pub name: String,
 }
 

@@ -63,7 +63,7 @@ pub enum Body {
     Quorum(Box<RedisQuorum>),
     /// The highest token.
     Tokens(Token),
-    /// The secret.
+    /// The highest token in any status of the quorum's leases.
     Secret(Box<Secret>),
     /// The UID of the cluster.
     ClusterUid(String),
@@ -208,7 +208,7 @@ pub enum Outcome {
     QuorumStatus(Result<Box<RedisQuorum>, CallError>),
     /// The highest token.
     Tokens(Result<Token, String>),
-    /// The secret.
+    /// The highest token in any status of the quorum's leases.
     Secret(Result<Box<Secret>, CallError>),
     /// The UID of the cluster.
     ClusterUid(Result<String, String>),

@@ -43,7 +43,7 @@ pub type EventKey = (Arc<str>, NoticeReason);
 /// The lease for which a call is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
-    /// Its namespace.
+    /// `metadata.namespace`; the lease's pods are in it too.
     pub namespace: Arc<str>,
     /// Its name, which is in the label and the annotations on its objects.
     pub name: Arc<str>,

@@ -28,9 +28,9 @@ pub struct LeadershipFacts {
 pub enum LeadershipEffect {
     /// Start a machine for the lock, instead of an earlier one. Its key is derived from the cluster.
     Open {
-        /// The quorum.
+        /// Where the key is.
         quorum: Arc<OpenQuorum>,
-        /// The durations.
+        /// TTL, renew interval, stop budget, timeouts and retries.
         config: Config,
     },
     /// Send a command to the machine of the lock.
