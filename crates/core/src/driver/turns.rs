@@ -64,7 +64,8 @@ pub(super) fn gathered(at: Time, interval: Millis, now: Time) -> Time {
     if gathered > now { gathered } else { at }
 }
 
-/// A token bucket for turns of one kind; unused capacity allows a burst.
+/// Hands out the instants of turns of one kind, at equal distances; unused capacity allows a burst. It never refuses: each caller gets its
+/// instant at once.
 #[derive(Clone, Debug, PartialEq)]
 struct Lane {
     /// The time of the next turn without a burst, in milliseconds.
