@@ -90,7 +90,7 @@ impl World {
         let number = self.new_uid();
         let replicas = self.rng.pick(&[0, RUNNING]);
         self.apis[cluster].put_workload(number, objects::deployment(number, place, replicas));
-        self.consent_changes((cluster, place));
+        self.consent_begins((cluster, place), place);
         let adopts = self.is_made(place).then(|| self.running.inherit((cluster, place), number)).flatten();
         self.replicas_change((cluster, place), replicas, adopts.filter(|_| replicas > 0));
         self.tell_workload(cluster, place);

@@ -131,7 +131,7 @@ impl World {
             workload.annotations.set(names::ACTIVATED_BY_ANNOTATION, name.as_deref());
         });
         if changes {
-            self.consent_changes((cluster, place));
+            self.consent_changes((cluster, place), to);
         }
         changes
     }

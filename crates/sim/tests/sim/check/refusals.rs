@@ -9,9 +9,13 @@ use redislease_plan::plan::{PodChange, RoleWrite};
 
 use crate::api::calls::place_of;
 use crate::api::objects::{self, lease_of};
-use crate::check::state::{Of, Refused};
-use crate::redis::clock::{MILLI, Micros};
+use crate::check::state::{Consent, Of, Refused};
+use crate::redis::clock::{MILLI, Micros, SECOND};
 use crate::world::World;
+
+/// A process may not see that the consent was away for a shorter time: it reads a workload at most once a second, and the answer takes
+/// time.
+const UNSEEN: Micros = 3 * SECOND;
 
 impl World {
     /// A node answered an attempt of a lease.
@@ -56,7 +60,8 @@ impl World {
         let mark = self.mark_of(of, write);
         let refusals = &mut self.running.refusals;
         let known_since = refusals.known_since.get(&(process, objects::number(&write.uid))).copied().flatten();
-        let consents_since = refusals.consents_since.get(&(of.0, place_of(&write.pod))).copied().unwrap_or(0);
+        let consent = refusals.consents.get(&((of.0, place_of(&write.pod)), of.1));
+        let consents_since = consent.map_or(0, |consent| consent.since);
         let is_marked = before.annotations.get(&names::owner_annotation(&objects::lease_name(of.1))) == Some(&mark);
         if known_since.is_some_and(|since| since >= consents_since) {
             refusals.stopped.insert(mark);
@@ -79,8 +84,24 @@ impl World {
         format!("{}.{}", objects::lease_uid(lease), write.uid)
     }
 
-    /// A workload was created, or its consent was given or taken back.
-    pub fn consent_changes(&mut self, of: Of) {
-        self.running.refusals.consents_since.insert(of, self.now);
+    /// A workload was created, which names this lease.
+    pub fn consent_begins(&mut self, of: Of, to: usize) {
+        self.running.refusals.consents.retain(|(workload, _), _| *workload != of);
+        self.consent_changes(of, Some(to));
+    }
+
+    /// A workload names this lease from now on, or none.
+    pub fn consent_changes(&mut self, of: Of, to: Option<usize>) {
+        let (now, consents) = (self.now, &mut self.running.refusals.consents);
+        for (_, consent) in consents.iter_mut().filter(|((workload, _), _)| *workload == of) {
+            consent.until.get_or_insert(now);
+        }
+        if let Some(lease) = to {
+            let consent = consents.entry((of, lease)).or_insert(Consent { since: now, until: None });
+            if consent.until.is_some_and(|until| now >= until + UNSEEN) {
+                consent.since = now;
+            }
+            consent.until = None;
+        }
     }
 }

@@ -117,6 +117,13 @@ pub struct Refused {
     pub until: Micros,
 }
 
+/// Since when a workload has named a lease, and until when it did.
+#[derive(Clone, Copy)]
+pub struct Consent {
+    pub since: Micros,
+    pub until: Option<Micros>,
+}
+
 /// The answers that allow to stop a workload: see `check::refusals`.
 #[derive(Default)]
 pub struct Refusals {
@@ -126,8 +133,8 @@ pub struct Refusals {
     pub known_since: BTreeMap<(usize, u32), Option<Micros>>,
     /// The marks of the workloads that were stopped because of such answers, or were found stopped.
     pub stopped: BTreeSet<String>,
-    /// By cluster and place of the workload: since when it exists and names its lease.
-    pub consents_since: BTreeMap<Of, Micros>,
+    /// By cluster and place of the workload, and the lease that it names or named.
+    pub consents: BTreeMap<(Of, usize), Consent>,
 }
 
 /// What runs, and what is known about the terms that allow it.
