@@ -232,7 +232,7 @@ elif [[ -z $failed ]]; then
         case ${file%.rs} in
             kube | chart) ;;
             activation | model | sim) computing+=(--test "${file%.rs}") ;;
-            control_plane | orphans | suspend) lab+=(--test "${file%.rs}") ;;
+            orphans | suspend) lab+=(--test "${file%.rs}") ;;
             *) others+=(--test "${file%.rs}") ;;
         esac
     done
