@@ -174,25 +174,6 @@ async fn copy_without_a_key(master: &RedisServer, other: &RedisServer) -> String
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_was_a_replica_meanwhile_waits_despite_its_marker() {
-    let servers = servers(2);
-    let (master, other) = (&servers[0], &servers[1]);
-    let world = World::on(&servers[..1]);
-    world.up(0).await;
-    let marker = copy_without_a_key(master, other).await;
-
-    replicate(master, other);
-    world.misconfigured(0, Misconfiguration::Replica).await;
-    eventually("the key to be lost", || async { get(master, "rl:lock:shop/billing").is_none().then_some(()) }).await;
-    let since = clock::now();
-    master.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
-    assert_eq!(get(master, "rl:marker"), Some(marker), "the marker names this server, and leases are missing");
-    world.quarantined(0).await;
-    world.up(0).await;
-    assert!(clock::now().since(since) >= QUARANTINE);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_may_drop_keys_has_no_vote() {
     let server = with_args(&["--maxmemory-policy", "allkeys-lru"]);
     let world = World::start(&config([server.address().to_string()]));
@@ -278,14 +259,6 @@ async fn no_counter_is_seeded_before_every_status_was_read() {
     world.nodes.floor_read(*requests.borrow());
     world.up(0).await;
     assert_eq!(fence(&servers[0]), 4_000_000_000_000_001);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_node_has_no_vote() {
-    let server = with_args(&["--cluster-enabled", "yes"]);
-    let world = World::start(&config([server.address().to_string()]));
-    let status = world.misconfigured(0, Misconfiguration::Cluster).await;
-    assert!(status.message.contains("cluster-enabled is `yes`"), "{}", status.message);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,6 @@
 //! (`CLOCK_BOOTTIME`), maximum durations with tolerance for a busy machine.
 
 mod acquire;
-mod adoption;
 mod amnesia;
 mod candidate;
 mod contention;

@@ -53,10 +53,6 @@ pub fn get(server: &RedisServer, key: &str) -> Option<String> {
     server.command(&["GET", key]).unwrap().text()
 }
 
-pub fn pttl(server: &RedisServer, key: &str) -> i64 {
-    server.command(&["PTTL", key]).unwrap().integer().unwrap()
-}
-
 pub fn servers(count: usize) -> Vec<RedisServer> {
     (0..count).map(|_| RedisServer::start().unwrap()).collect()
 }

@@ -1,12 +1,9 @@
 //! Acquiring a lease on real servers.
 
-use redislease_core::lease::{Config, Publication, Standing};
-use redislease_core::op::Stage;
-use redislease_core::time::Millis;
+use redislease_core::lease::{Publication, Standing};
 use redislease_lock::clock;
 
-use super::candidate::{Candidate, candidate_of, lease, patient, standing_on, three};
-use crate::support::eventually;
+use super::candidate::{candidate_of, lease, patient, standing_on};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_term_is_confirmed_published_and_only_then_held() {
@@ -62,44 +59,4 @@ async fn a_node_that_missed_the_acquire_is_joined_before_the_first_renewal() {
     assert!(!candidate.history.renewed().is_empty(), "the grant is confirmed without a round that began after it");
     assert!(candidate.has_kept(&id));
     assert_eq!(standing_on(&candidate, &servers, &id), 3);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_keys_are_all_or_nothing() {
-    // Long enough to observe a refusal, short enough to wait for its end.
-    let config = Config { ttl: Millis(5000), ..lease() };
-    let (servers, world) = three(&config).await;
-    let other = Candidate::on(&world, &["b"], config.clone());
-    let theirs = other.hold("pod-b").await;
-    other.joined(&servers[2..], &theirs).await;
-
-    let all = Candidate::on(&world, &["a", "b", "c"], config.clone());
-    all.want("pod-abc");
-    let view = all.wait("refused", |view| view.refused_by.is_some()).await;
-    let by = view.refused_by.unwrap();
-    assert_eq!((by.stage, by.attempt, by.number), (Stage::Term, theirs.attempt, theirs.token.0));
-    assert_eq!(by.metadata, "pod-b");
-    assert!(view.retry_at.is_some());
-    for server in &servers {
-        let values = all.values(server);
-        assert_eq!((&values[0], &values[2]), (&None, &None), "a refused attempt leaves no keys");
-        assert_eq!(values[1].as_ref().unwrap().attempt, theirs.attempt);
-    }
-
-    other.end(theirs.clone(), true);
-    let ours = all.taken().await.id;
-    all.published(ours.attempt, Publication::Written);
-    assert!(ours.token > theirs.token);
-    all.joined(&servers, &ours).await;
-    for key in ["a", "c"] {
-        let one = Candidate::on(&world, &[key], config.clone());
-        one.want("pod-one");
-        let view = one.wait("refused", |view| view.refused_by.is_some()).await;
-        assert_eq!(view.refused_by.unwrap().attempt, ours.attempt);
-        one.forget();
-    }
-    all.end(ours, true);
-    for server in &servers {
-        eventually("all keys to be released together", || async { all.is_free(server).then_some(()) }).await;
-    }
 }

@@ -5,7 +5,7 @@ use redislease_core::time::{Drift, Millis};
 use redislease_lock::clock;
 
 use super::candidate::{Candidate, candidate_of, lease, process, standing_on, term};
-use crate::support::{self, eventually, kill};
+use crate::support::{eventually, kill};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_an_old_snapshot_has_no_vote_for_its_old_terms() {
@@ -68,18 +68,4 @@ async fn after_a_restart_of_all_nodes_empty_a_longest_lease_passes_before_the_ne
     let keeps = standing_on(&candidate, &servers, &next);
     assert!(keeps >= 2, "{keeps}");
     drop(world);
-}
-
-/// One process alone cannot end the wait: the other processes read the same marker.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_process_does_not_shorten_the_wait_of_a_node() {
-    let (servers, world, candidate, id) = term().await;
-    let since = clock::now();
-    servers[2].command(&["FLUSHALL"]).unwrap();
-    world.quarantined(2).await;
-    let other = process(&servers, &lease());
-    other.up(2).await;
-    assert!(clock::now().since(since) >= Drift::STANDARD.most(lease().ttl));
-    assert!(support::get(&servers[2], "rl:marker").is_some_and(|marker| !marker.starts_with("wait:")));
-    candidate.joined(&servers[2..], &id).await;
 }

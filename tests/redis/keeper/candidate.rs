@@ -291,11 +291,6 @@ impl Candidate {
         self.keys.iter().map(|key| get(server, key).map(|value| value.parse().unwrap())).collect()
     }
 
-    /// The shortest TTL of the keys on `server`; -2 if one is missing.
-    pub fn pttl(&self, server: &RedisServer) -> i64 {
-        self.keys.iter().map(|key| support::pttl(server, key)).min().unwrap()
-    }
-
     /// Whether every key on `server` has exactly this value of the term: `t`, or `s` when sealed.
     pub fn stands(&self, server: &RedisServer, stage: char, id: &TermId) -> bool {
         let value = format!("{stage}:{}:{}:{}", id.attempt, id.token, id.holder);

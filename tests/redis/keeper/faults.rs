@@ -3,29 +3,12 @@
 use redislease_core::lease::TermId;
 use redislease_lab::RedisServer;
 
-use super::candidate::{Candidate, lease, term};
+use super::candidate::{Candidate, term};
 
 /// The majority now needs the node that was down.
 async fn survives_without(node: usize, servers: &[RedisServer], candidate: &Candidate, id: &TermId) {
     servers[node].process().kill().unwrap();
     candidate.outlives_a_ttl(id).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_node_returns_empty_waits_and_joins_the_term() {
-    let (servers, world, candidate, id) = term().await;
-    servers[2].process().kill().unwrap();
-    candidate.outlives_a_ttl(&id).await;
-
-    let since = redislease_lock::clock::now();
-    servers[2].restart_empty().unwrap();
-    world.quarantined(2).await;
-    assert!(candidate.is_free(&servers[2]), "nothing is written to a node without a vote");
-    candidate.joined(&servers[2..], &id).await;
-    let waited = redislease_lock::clock::now().since(since);
-    assert!(waited > lease().ttl, "joined after {waited:?}");
-
-    survives_without(0, &servers, &candidate, &id).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
