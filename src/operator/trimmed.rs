@@ -204,6 +204,8 @@ mod tests {
         };
         let all = facts(&whole);
         assert!(all.stopped && all.ready && all.finished, "{all:?}");
+        assert_eq!(all.created.map(|created| created.to_string()).as_deref(), Some("2026-01-01T00:00:00Z"));
+        assert_eq!(all.annotations.priority(), Some(5));
         // Each part of the proof that the pod has stopped is read.
         for part in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses", "phase"] {
             let mut pod = whole.clone();

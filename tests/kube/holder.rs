@@ -5,9 +5,7 @@ use std::time::Instant;
 use redislease_lab::{Installation, Lease, LeaseState, Result};
 use serde_json::{Value, json};
 
-use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, is, keys, no_pod_is_active, nodes_with, shared,
-};
+use crate::support::{AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, count, is, keys, shared};
 
 /// A Deployment with three pods and a held lease whose status is complete.
 pub fn held<'a>(installation: &'a Installation, namespace: &str) -> Result<(Lease<'a>, LeaseState)> {
@@ -184,81 +182,4 @@ fn a_holder_that_is_no_longer_a_candidate_loses_the_lease() -> Result<()> {
         let roles = lease.roles()?;
         if roles.contains_key(pod) { Err(format!("{roles:?}")) } else { Ok(()) }
     })
-}
-
-#[test]
-fn priority_and_exclude_annotations_determine_the_elected_pod() -> Result<()> {
-    let installation = &shared().installation;
-    let cluster = installation.control_plane();
-    installation.deployment("choice", "billing", 3)?;
-    let pods = cluster.kubectl(&["get", "pods", "-n", "choice", "-o", "jsonpath={.items[*].metadata.name}"])?;
-    let pods: Vec<&str> = pods.split_whitespace().collect();
-    cluster.kubectl(&["annotate", "pod", "-n", "choice", pods[2], "redislease.io/priority=5"])?;
-    cluster.kubectl(&["annotate", "pod", "-n", "choice", pods[0], "redislease.io/exclude=true"])?;
-    cluster.kubectl(&["annotate", "pod", "-n", "choice", pods[1], "redislease.io/priority=high"])?;
-    let lease = installation.lease("choice", "billing", &json!({}))?;
-    let held = lease.wait("held, with one eligible candidate", FIRST_ELECTION, |now| {
-        now.is_active() && now.json()["status"]["candidates"]["eligible"] == 1
-    })?;
-    assert_eq!(held.holder(), Some(pods[2]));
-    let mut verdicts: Vec<(&str, &str)> = held.json()["status"]["candidates"]["ineligible"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|one| (one["pod"].as_str().unwrap_or_default(), one["reason"].as_str().unwrap_or_default()))
-        .collect();
-    verdicts.sort_unstable();
-    let mut wanted = [(pods[0], "Excluded"), (pods[1], "InvalidPriority")];
-    wanted.sort_unstable();
-    assert_eq!(verdicts, wanted);
-    Ok(())
-}
-
-#[test]
-fn without_a_priority_the_oldest_ready_pod_is_elected() -> Result<()> {
-    let installation = &shared().installation;
-    let cluster = installation.control_plane();
-    // The Deployment creates the namespace and waits for its service account.
-    installation.deployment("ages", "others", 1)?;
-    // The names are in the opposite order. creationTimestamp has whole seconds, so the pods are created in different
-    // seconds.
-    let names = ["z-not-ready", "y-oldest-ready", "x-younger", "a-youngest"];
-    let created = "--output=jsonpath={.metadata.creationTimestamp}";
-    let create = |name: &str, dry_run: &str| {
-        cluster.kubectl(&["run", name, "-n", "ages", "--image=none", "--labels=app=aged", dry_run, created])
-    };
-    let mut last = String::new();
-    for name in names {
-        installation.wait_for("another second", SOON, || {
-            let now = create(name, "--dry-run=server")?;
-            if now == last { Err(now) } else { Ok(()) }
-        })?;
-        last = create(name, "--dry-run=none")?;
-    }
-    cluster.kubectl(&["wait", "pod", "-n", "ages", "-l", "app=aged", "--for=condition=Ready", "--timeout=30s"])?;
-    cluster.set_pod_ready("ages", names[0], false)?;
-    let spec = json!({"candidates": {"selector": {"matchLabels": {"app": "aged"}}}});
-    let lease = installation.lease("ages", "billing", &spec)?;
-    let held = lease.wait("held, with four candidates", FIRST_ELECTION, |now| {
-        now.is_active() && now.json()["status"]["candidates"]["total"] == 4
-    })?;
-    assert_eq!((held.holder(), held.transitions()), (Some(names[1]), 1));
-    Ok(())
-}
-
-#[test]
-fn a_suspended_lease_has_no_holder_and_resumes_with_a_greater_token() -> Result<()> {
-    let installation = &shared().installation;
-    let (lease, first) = held(installation, "suspended")?;
-    lease.patch(&json!({"spec": {"suspend": true}}))?;
-    let ended = lease.wait("suspended", SOON, |now| now.reason("Ready") == "Suspended" && !now.is_active())?;
-    assert_eq!(ended.reason("Active"), "Stopping");
-    let free = lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
-    assert_eq!((free.reason("Active"), free.token()), ("Unheld".to_owned(), first.token()));
-    assert_eq!(nodes_with(installation, "redislease:lock:suspended/billing")?, 0, "the keys have expired");
-    no_pod_is_active(installation, &lease)?;
-    lease.patch(&json!({"spec": {"suspend": false}}))?;
-    let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;
-    assert!(second.token() > first.token());
-    Ok(())
 }

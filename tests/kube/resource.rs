@@ -1,9 +1,8 @@
 //! The RedisLease is deleted, created again, malformed or changed by other clients.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use redislease_lab::{Cut, Installation, InstallationOptions, Lease, LeaseState, Operator, Proxy, Result};
+use redislease_lab::{Cut, Installation, InstallationOptions, Lease, LeaseState, Proxy, Result};
 use serde_json::json;
 
 use crate::holder::held;
@@ -43,28 +42,6 @@ fn a_deleted_namespace_ends_with_its_lease_and_leaves_no_key() -> Result<()> {
     held(installation, "doomed")?;
     installation.control_plane().kubectl(&["delete", "namespace", "doomed", "--timeout=90s"])?;
     no_key_is_left(installation, "doomed")
-}
-
-#[test]
-fn a_deleted_lease_with_a_finalizer_has_no_holder() -> Result<()> {
-    let installation = &shared().installation;
-    let (lease, first) = held(installation, "kept")?;
-    lease.patch(&json!({"metadata": {"finalizers": ["example.com/keep"]}}))?;
-    let args = ["delete", "redislease", "billing", "-n", "kept", "--wait=false"];
-    installation.control_plane().kubectl(&args)?;
-    let ended = lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
-    no_label_is_left(installation, &lease)?;
-    no_key_is_left(installation, "kept")?;
-    assert_eq!(ended.token(), first.token());
-    // Its pods are Ready: if the operator still elected, it would have made more than one attempt.
-    throughout(AFTER_ONE_LEASE, |after| {
-        let now = lease.state()?;
-        assert_eq!((now.holder(), now.transitions()), (None, ended.transitions()), "after {after:?}: {now}");
-        let keys = keys(installation, "kept", "billing");
-        assert!(keys.iter().all(Option::is_none), "after {after:?}: {keys:?}");
-        Ok(())
-    })?;
-    lease.patch(&json!({"metadata": {"finalizers": null}}))
 }
 
 #[test]
@@ -137,32 +114,6 @@ fn the_tokens_of_a_recreated_lease_keep_growing() -> Result<()> {
     assert_ne!(second.uid(), first.uid());
     assert!(second.token() > first.token(), "{:?} after {:?}", second.token(), first.token());
     Ok(())
-}
-
-#[test]
-fn a_token_that_no_redis_node_gave_is_reported_and_ends_with_the_lease() -> Result<()> {
-    const GREAT: u64 = (1 << 53) - 1;
-    let installation = &shared().installation;
-    let (lease, first) = held(installation, "great")?;
-    lease.wait_for_roles(&first, 3, SOON)?;
-    let great = json!({"status": {"fencingToken": GREAT}}).to_string();
-    let args = ["patch", "redislease", "billing", "-n", "great", "--subresource=status", "--type=merge", "-p", &great];
-    installation.control_plane().kubectl(&args)?;
-    let reported = lease.wait("reported", AFTER_ONE_LEASE, |now| {
-        now.condition("Ready")
-            .is_some_and(|ready| ready.reason == "InvalidSpec" && ready.message.contains("fencingToken"))
-    })?;
-    assert_eq!((reported.attempt(), reported.token()), (first.attempt(), Some(GREAT)), "the term goes on");
-    lease.wait_for_roles(&first, 3, SOON)?;
-
-    // What the message says helps.
-    lease.patch(&json!({"spec": {"suspend": true}}))?;
-    lease.wait("suspended", AFTER_ONE_LEASE, |now| now.holder().is_none() && !now.is_active())?;
-    lease.delete()?;
-    let lease = installation.lease("great", "billing", &json!({}))?;
-    let second = lease.wait("held again", AFTER_ONE_LEASE, LeaseState::is_active)?;
-    assert!(second.token() > first.token() && second.token() < Some(GREAT / 2), "{:?}", second.token());
-    lease.wait_for_roles(&second, 3, SOON)
 }
 
 #[test]
@@ -241,76 +192,6 @@ fn a_status_that_another_client_changes_is_corrected_and_ends_no_term() -> Resul
     let mended = lease.wait("corrected", AFTER_ONE_LEASE, |now| now.json()["status"]["candidates"]["total"] == 3)?;
     assert_eq!((mended.token(), mended.attempt()), (first.token(), first.attempt()));
     lease.wait("still active", FIRST_ELECTION, LeaseState::is_active).map(drop)
-}
-
-/// Starts an election, and delays all replies of the API server from the first key of the attempt until after its
-/// publication. Returns when the first key was seen, and the published state; or `None` if the operator received the reply, or
-/// if an earlier status write got none: on a slow machine the operator writes that it is electing.
-fn publish_without_a_reply(
-    installation: &Installation,
-    proxy: &Proxy,
-    operator: &Operator,
-    lease: &Lease<'_>,
-) -> Result<Option<(Instant, LeaseState)>> {
-    let answered = || -> Result<Option<f64>> {
-        let labels = [("kind", "lease_status"), ("result", "ok")];
-        Ok(operator.metrics()?.value("redislease_api_writes_total", &labels))
-    };
-    let before = answered()?;
-    lease.patch(&json!({"spec": {"suspend": false}}))?;
-    let deadline = Instant::now() + FIRST_ELECTION;
-    // There are only milliseconds between the first key and the reply, so this polls without sleeping.
-    while keys(installation, "unanswered", "billing").iter().all(Option::is_none) {
-        assert!(Instant::now() < deadline, "no attempt begins");
-    }
-    let began = Instant::now();
-    proxy.cut(Cut::HoldReplies);
-    let Ok(published) = lease.wait("published", SOON, LeaseState::is_active) else { return Ok(None) };
-    // A reply that arrived before the delay began is counted by now.
-    thread::sleep(Duration::from_secs(1));
-    Ok((answered()? == before).then_some((began, published)))
-}
-
-/// Another replica may keep the term, because the API server may have stored its status.
-#[test]
-fn a_term_whose_publication_is_not_answered_is_renewed_for_one_lease_and_not_sealed() -> Result<()> {
-    let installation = installation()?;
-    let proxy = Proxy::to(installation.control_plane().address())?;
-    let operator = installation.start_operator_behind(&proxy, "operator-0")?;
-    installation.deployment("unanswered", "billing", 3)?;
-    let lease = installation.lease("unanswered", "billing", &json!({"suspend": true}))?;
-    lease.wait("suspended", FIRST_ELECTION, |now| now.reason("Ready") == "Suspended")?;
-    installation.wait_for_quorum("admitted", FIRST_ELECTION, |quorum| quorum.count("Up") == 3)?;
-    let mut published = None;
-    for _ in 0..5 {
-        published = publish_without_a_reply(&installation, &proxy, &operator, &lease)?;
-        if published.is_some() {
-            break;
-        }
-        proxy.restore();
-        lease.patch(&json!({"spec": {"suspend": true}}))?;
-        lease.wait("no holder", AFTER_ONE_LEASE, |now| now.holder().is_none())?;
-    }
-    let (began, first) = published.expect("the reply was delayed in one of five attempts");
-    let attempt = first.attempt().unwrap_or_default();
-    let keys = || keys(&installation, "unanswered", "billing");
-    // The lease lasts 10 s.
-    throughout(Duration::from_secs(7).saturating_sub(began.elapsed()), |_| {
-        let keys = keys();
-        assert!(count(&keys, attempt, "t") >= 2, "after {:?}: {keys:?}", began.elapsed());
-        Ok(())
-    })?;
-    installation.wait_for("the keys have expired", AFTER_ONE_LEASE * 2, || {
-        let keys = keys();
-        assert_eq!(count(&keys, attempt, "s"), 0, "{keys:?}");
-        if count(&keys, attempt, "t") == 0 { Ok(()) } else { Err(format!("{keys:?}")) }
-    })?;
-    let roles = lease.roles()?;
-    assert!(roles.values().all(|role| role.label.as_deref() != Some("active")), "before the answer: {roles:?}");
-    proxy.restore();
-    // The cooldown lasts two lease durations.
-    let next = lease.wait("another term", FIRST_ELECTION * 2, |now| now.is_active() && now.token() > first.token())?;
-    lease.wait_for_roles(&next, 3, SOON)
 }
 
 /// The operator could not publish a term then, and would block every other cluster.

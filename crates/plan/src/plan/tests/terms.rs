@@ -202,7 +202,10 @@ fn a_lease_that_is_being_deleted_says_that_no_pod_is_elected() {
     let mut story = Story::held_by_a();
     story.facts.holder = PodKnowledge::Unseen;
     story.lease_is_deleted();
+    assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
     story.view(ending(term(1, 7, "a"), EndReason::Decided));
+    let roles = story.roles();
+    assert!(!roles.is_empty() && roles.iter().all(|(_, role)| role.is_none()), "{roles:?}");
     story.write();
     story.view(idle(0));
     story.write();
