@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use redislease_lab::{Installation, Lease, LeaseState, Operator, Result};
 use serde_json::{Value, json};
 
-use crate::holder::held_by;
 use crate::support::{FIRST_ELECTION, SOON, installation, nodes_with, shared, throughout};
 
 /// Limit for a removal. On a busy machine the quorum can be lost meanwhile, and the operator then elects itself again first.
@@ -129,77 +128,6 @@ fn a_lease_follows_the_annotations_of_its_deployment() -> Result<()> {
     nothing_is_left(installation, namespace, &lease, "billing")
 }
 
-#[test]
-fn the_ways_of_activation_set_the_scheduling_gate() -> Result<()> {
-    let installation = &shared().installation;
-    let (namespace, on) = ("ways", ("Deployment", "billing"));
-    quorum_is_ready(installation)?;
-    installation.deployment(namespace, "billing", 1)?;
-    installation.annotate(namespace, "deployment/billing", &SHORT)?;
-    installation.annotate(namespace, "deployment/billing", &["redislease.io/activation=label,gte"])?;
-    let says = "redislease.io/activation is \"label,gte\" and must be a list of the words label, gate, scale and suspend, \
-                separated by commas: use \"label,gate\".";
-    let event = installation.wait_for_event(namespace, on, "InvalidAnnotation", says, FIRST_ELECTION)?;
-    assert_eq!(event.kind, "Warning");
-    let lease = installation.find_lease(namespace, "billing");
-    for (change, wanted) in [
-        ("redislease.io/activation=label, gate", json!({"schedulingGate": true, "suspend": false})),
-        ("redislease.io/activation=label", Value::Null),
-        ("redislease.io/activation=gate", json!({"schedulingGate": true, "suspend": false})),
-        ("redislease.io/activation-", Value::Null),
-    ] {
-        installation.annotate(namespace, "deployment/billing", &[change])?;
-        installation.wait_for(change, FIRST_ELECTION, || {
-            let found = lease.state()?.json()["spec"]["activation"].clone();
-            if found == wanted { Ok(()) } else { Err(found.to_string()) }
-        })?;
-    }
-    Ok(())
-}
-
-#[test]
-fn a_lease_made_by_hand_is_not_taken_over() -> Result<()> {
-    let installation = &shared().installation;
-    let (namespace, on) = ("by-hand", ("Deployment", "billing"));
-    quorum_is_ready(installation)?;
-    let (lease, before) = held_by(installation, namespace, 2, &json!({}))?;
-    installation.annotate(namespace, "deployment/billing", &SHORT)?;
-    let says = "RedisLease by-hand/billing was not created from an annotation";
-    installation.wait_for_event(namespace, on, "LeaseNameTaken", says, FIRST_ELECTION)?;
-    installation.annotate(namespace, "deployment/billing", &["redislease.io/lease-duration=9s"])?;
-    throughout(Duration::from_secs(2), |_| {
-        let now = lease.state()?;
-        assert_eq!(now.json()["metadata"]["generation"], before.json()["metadata"]["generation"]);
-        assert_eq!(now.json()["metadata"]["ownerReferences"], Value::Null);
-        assert_eq!(notes(installation, namespace, on, "LeaseNameTaken")?.len(), 1);
-        Ok(())
-    })?;
-    installation.annotate(namespace, "deployment/billing", &["redislease.io/lease-"])?;
-    throughout(Duration::from_secs(2), |_| {
-        assert_eq!(lease.state()?.uid(), before.uid(), "removing the annotation removes nothing");
-        Ok(())
-    })?;
-
-    // The API server enforces it, too.
-    let operator = format!("--kubeconfig={}", installation.operator_kubeconfig().display());
-    let cluster = installation.control_plane();
-    let patch = r#"--patch={"spec":{"suspend":true}}"#;
-    let says = "the RedisLease operator can create, change and delete only the leases of annotated workloads";
-    for args in [vec!["patch", "redislease", "billing", "--type=merge", patch], vec!["delete", "redislease", "billing"]]
-    {
-        let refused = cluster.kubectl(&[&args[..], &["--namespace", namespace, &operator]].concat());
-        let refused = refused.expect_err("the policy refuses it").to_string();
-        assert!(refused.contains(says), "{refused}");
-    }
-
-    // When the name is free, the annotation counts.
-    lease.delete()?;
-    installation.annotate(namespace, "deployment/billing", &["redislease.io/lease=true"])?;
-    let created = lease.wait("active", FIRST_ELECTION, LeaseState::is_active)?;
-    assert_eq!(created.json()["metadata"]["annotations"]["redislease.io/created-for"], "Deployment/billing");
-    Ok(())
-}
-
 /// A workload of a kind with the annotations, and with one pod. The pods of a CronJob come from a Job that is created by hand.
 pub fn workload(kind: &str, namespace: &str, name: &str) -> Value {
     let annotations: serde_json::Map<String, Value> = SHORT
@@ -245,59 +173,6 @@ fn wait_for_mistakes(installation: &Installation, namespace: &str, on: (&str, &s
         found.extend(notes(installation, namespace, on, "InvalidAnnotation")?);
         let all = wanted.iter().all(|wanted| found.iter().any(|note| note.starts_with(wanted)));
         if all && found.len() == wanted.len() { Ok(()) } else { Err(format!("{found:?}")) }
-    })
-}
-
-#[test]
-fn a_mistake_in_a_pod_template_is_reported_once_on_each_pod() -> Result<()> {
-    let installation = &shared().installation;
-    let cluster = installation.control_plane();
-    let namespace = "mistakes";
-    quorum_is_ready(installation)?;
-    cluster.kubectl(&["create", "namespace", namespace])?;
-    let mut web = workload("StatefulSet", namespace, "web");
-    web["metadata"]["annotations"] = Value::Null;
-    web["spec"]["replicas"] = json!(2);
-    web["spec"]["template"]["metadata"]["annotations"] = json!({
-        "redislease.io/lease": "true",
-        "redislease.io/priorty": "100",
-        "redislease.io/exclude": "false",
-        "example.com/priorty": "100",
-        "token.redislease.io/none": "1",
-    });
-    installation.apply(&web)?;
-    let template = [
-        "Annotation redislease.io/lease (value \"true\") has no effect on a pod: write it into the metadata of the Deployment",
-        "Annotation redislease.io/priorty (value \"100\") is unknown: use redislease.io/priority.",
-    ];
-    for pod in ["web-0", "web-1"] {
-        wait_for_mistakes(installation, namespace, ("Pod", pod), &template)?;
-    }
-
-    // An invalid value has an event on its pod only, each other value has another one, and a right value has none.
-    let with = |values: &[&str]| {
-        let more: Vec<String> = values
-            .iter()
-            .map(|value| format!("Annotation redislease.io/priority is {value:?} and must be an integer"))
-            .collect();
-        let all: Vec<&str> = template.into_iter().chain(more.iter().map(String::as_str)).collect();
-        wait_for_mistakes(installation, namespace, ("Pod", "web-0"), &all)
-    };
-    installation.annotate(namespace, "pod/web-0", &["redislease.io/priority=high"])?;
-    with(&["high"])?;
-    installation.annotate(namespace, "pod/web-0", &["redislease.io/priority=higher"])?;
-    with(&["high", "higher"])?;
-    installation.annotate(namespace, "pod/web-0", &["redislease.io/priority=7", "example.com/other=1"])?;
-    throughout(Duration::from_secs(2), |_| {
-        for (pod, reason, count) in [
-            ("web-0", "UnknownAnnotation", 2),
-            ("web-0", "InvalidAnnotation", 2),
-            ("web-1", "UnknownAnnotation", 2),
-            ("web-1", "InvalidAnnotation", 0),
-        ] {
-            assert_eq!(notes(installation, namespace, ("Pod", pod), reason)?.len(), count, "{reason} on {pod}");
-        }
-        Ok(())
     })
 }
 

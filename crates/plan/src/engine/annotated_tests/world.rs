@@ -155,7 +155,8 @@ impl World {
                 let duration = patch["spec"]["leaseDuration"].as_str().expect("a duration");
                 lease.spec.lease_duration = crate::api::Duration::new(duration);
                 lease.spec.granularity = serde_json::from_value(patch["spec"]["granularity"].clone()).unwrap();
-                lease.spec.activation = serde_json::from_value(patch["spec"]["activation"].clone()).unwrap();
+                let activation = patch["spec"].get("activation").expect("a merge patch keeps what it does not name");
+                lease.spec.activation = serde_json::from_value(activation.clone()).unwrap();
                 if let Some(owner) = patch["metadata"]["ownerReferences"].get(0) {
                     lease.controller = Some(owner["uid"].as_str().expect("a UID").to_owned());
                     lease.has_owner = true;
