@@ -126,18 +126,3 @@ fn a_workload_is_scaled_only_by_the_lease_that_it_names() -> Result<()> {
     assert_eq!(free["spec"]["replicas"], 2);
     Ok(())
 }
-
-#[test]
-fn a_lease_of_pods_never_elects_a_workload() -> Result<()> {
-    let installation = &shared_with_rights().installation;
-    running(installation, "mixed", &json!({"redislease.io/activated-by": "whole"}))?;
-    let whole = scaling(installation, "mixed", "whole", 3)?;
-    whole.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
-    let selector = json!({"matchExpressions": [{"key": "canary", "operator": "DoesNotExist"}]});
-    let of_pods = installation.lease("mixed", "pods", &json!({"candidates": {"selector": selector}}))?;
-    let held = of_pods.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
-    assert!(held.holder().is_some_and(|pod| pod.starts_with("billing-")), "{held}");
-    assert_eq!(held.json()["status"]["candidates"]["total"], 3, "{held}");
-    assert!(workload(installation, "mixed", "Deployment")?["metadata"]["labels"]["lease.redislease.io/pods"].is_null());
-    Ok(())
-}

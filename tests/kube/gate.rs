@@ -1,7 +1,5 @@
 //! Leases whose pods start only after their election: `spec.activation.schedulingGate`.
 
-mod refused;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -11,8 +9,8 @@ use serde_json::{Value, json};
 use crate::handover::handover;
 use crate::holder::{wait_for_event_on_both, wait_for_events};
 use crate::support::{
-    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, is, no_key_is_left, options, set_rules,
-    shared_with_rights, the_term_is_kept, throughout,
+    AFTER_ONE_LEASE, Cluster, FIRST_ELECTION, SOON, change_rules, is, options, set_rules, shared_with_rights,
+    the_term_is_kept, throughout,
 };
 
 const GATE: &str = "lease.redislease.io/billing";
@@ -288,31 +286,6 @@ fn a_drain_that_a_budget_blocks_continues_after_a_handover() -> Result<()> {
     assert_ne!(name(&next), holder);
     let is_gone = pods(installation, namespace)?.iter().all(|pod| name(pod) != holder);
     assert!(is_gone, "{holder} no longer blocks the drain");
-    Ok(())
-}
-
-#[test]
-fn a_pod_that_waited_for_long_has_time_to_become_ready() -> Result<()> {
-    const UNHEALTHY_AFTER: Duration = Duration::from_secs(6);
-    let installation = &shared_with_rights().installation;
-    let cluster = installation.control_plane();
-    let namespace = "gate-waiting";
-    deployment(installation, namespace)?;
-    let spec = json!({"election": {"unhealthyAfter": "6s"}});
-    let lease = lease(installation, namespace, "Deployment", &spec)?;
-    let mut last: Option<LeaseState> = None;
-    // The second pod has waited for longer than an unhealthy holder keeps the lease.
-    for _ in 0..2 {
-        let (held, pod) = running(installation, &lease, namespace, last.as_ref(), FIRST_ELECTION)?;
-        throughout(UNHEALTHY_AFTER + Duration::from_secs(1), |_| {
-            assert_eq!(lease.state()?.token(), held.token(), "{}", lease.state()?);
-            Ok(())
-        })?;
-        cluster.kubectl(&["delete", "pod", name(&pod), "-n", namespace])?;
-        last = Some(held);
-    }
-    let third = lease.wait("another holder", SOON, |now| now.token() > last.as_ref().and_then(LeaseState::token))?;
-    assert_eq!(third.json()["status"]["history"][0]["reason"], "HolderStopped", "{third}");
     Ok(())
 }
 

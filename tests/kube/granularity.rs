@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result, SYSTEM, pause, resume};
+use redislease_lab::{Installation, InstallationOptions, Lease, LeaseState, Result};
 use serde_json::{Value, json};
 
 use crate::handover::{handover, to_another_cluster};
@@ -206,47 +206,6 @@ fn a_lease_of_an_annotated_workload_keeps_its_term_after_an_orphaning_deletion()
     Ok(())
 }
 
-/// What the operator has written to a workload, by the keys of its labels and annotations.
-fn marks(now: &Value) -> Vec<String> {
-    let keys = |of: &str| now["metadata"][of].as_object().into_iter().flatten().map(|(key, _)| key.clone());
-    let is_mark = |key: &String| key.contains(".redislease.io/");
-    keys("labels").chain(keys("annotations")).filter(is_mark).collect()
-}
-
-fn no_marks(installation: &Installation, of: &str) -> Result<()> {
-    let now = installation.wait_for(&format!("no mark is left in {of}"), READ_AGAIN, || {
-        let now = workload(installation, of, "Deployment")?;
-        let left = marks(&now);
-        if left.is_empty() { Ok(now) } else { Err(format!("{left:?}")) }
-    })?;
-    assert_eq!(now["spec"]["replicas"], 3, "it runs on");
-    Ok(())
-}
-
-#[test]
-fn another_granularity_leaves_nothing_behind_also_after_a_restart() -> Result<()> {
-    let cluster = Cluster::of(&switching())?;
-    let installation = &cluster.installation;
-    let of_pods = json!({"spec": {"granularity": "Pod", "activation": null}});
-    let of_cluster = json!({"spec": {"granularity": "Cluster", "activation": {"scale": {"replicas": 3}}}});
-    let lease = scaled(installation, "regrained", "Deployment", 0)?;
-    replicas(installation, "regrained", "active", 3)?;
-    lease.patch(&of_pods)?;
-    no_marks(installation, "regrained")?;
-    lease.patch(&of_cluster)?;
-    let held = replicas(installation, "regrained", "active", 3)?;
-    assert!(marks(&held).len() >= 3, "{held}");
-    let deleted = scaled(installation, "orphaned", "Deployment", 0)?;
-    replicas(installation, "orphaned", "active", 3)?;
-    // The same while no operator runs.
-    cluster.operator.stop()?;
-    lease.patch(&of_pods)?;
-    deleted.delete()?;
-    cluster.operator.start_again()?;
-    no_marks(installation, "regrained")?;
-    no_marks(installation, "orphaned")
-}
-
 #[test]
 fn without_leases_by_annotation_the_operator_sees_a_change_of_its_workload() -> Result<()> {
     // Without the watch, the workload is read every 10 s.
@@ -265,55 +224,4 @@ fn without_leases_by_annotation_the_operator_sees_a_change_of_its_workload() -> 
         })?;
     }
     Ok(())
-}
-
-/// The workload would run on, and that of another cluster would start beside it.
-#[test]
-fn a_spelling_mistake_ends_no_term_and_a_deletion_that_lasts_does() -> Result<()> {
-    let installation = &shared_with_rights().installation;
-    let lease = scaled(installation, "misspelt", "Deployment", 0)?;
-    let held = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
-    replicas(installation, "misspelt", "active", 3)?;
-    let kubectl = |line: &str| {
-        let words: Vec<&str> = line.split(' ').chain(["--namespace=misspelt"]).collect();
-        installation.control_plane().kubectl(&words)
-    };
-    let corrected = "redislease.io/lease- redislease.io/activated-by=billing";
-    for misspelt in ["redislease.io/lease=Billing", "redislease.io/lease=yes"] {
-        kubectl(&format!("annotate deployment billing redislease.io/activated-by- {misspelt}"))?;
-        let told = |state: &LeaseState| state.reason("Ready") == "NotPermitted";
-        let reported = lease.wait(misspelt, READ_AGAIN, told)?;
-        assert!(reported.is_active() && reported.message("Ready").contains(misspelt), "{reported}");
-        kubectl(&format!("annotate deployment billing {corrected}"))?;
-        let state = lease.wait("corrected", READ_AGAIN, |state| state.reason("Ready") != "NotPermitted")?;
-        assert_eq!((state.token(), state.transitions()), (held.token(), held.transitions()), "{state}");
-        replicas(installation, "misspelt", "active", 3)?;
-    }
-    // A finalizer of another program keeps the workload.
-    kubectl(r#"patch deployment billing --type=merge --patch={"metadata":{"finalizers":["example.com/stays"]}}"#)?;
-    kubectl("delete deployment billing --wait=false")?;
-    lease.wait("given up", READ_AGAIN, |state| !state.is_active())?;
-    kubectl(r#"patch deployment billing --type=merge --patch={"metadata":{"finalizers":null}}"#)?;
-    Ok(())
-}
-
-/// An edit of the RedisQuorum can make every spec invalid. A process that starts then has never read a valid one.
-#[test]
-fn a_workload_is_stopped_when_its_term_is_lost_although_the_spec_fits_no_more_since_a_restart() -> Result<()> {
-    let Cluster { operator, installation } = Cluster::with_own_redis(&switching())?;
-    let lease = scaled(&installation, "unfit", "Deployment", 0)?;
-    let first = lease.wait("held", FIRST_ELECTION, LeaseState::is_active)?;
-    replicas(&installation, "unfit", "active", 3)?;
-    let slow = r#"{"spec": {"commandTimeout": "5s"}}"#;
-    let patch = ["patch", "redisquorum", "default", "-n", SYSTEM, "--type=merge", "-p", slow];
-    installation.control_plane().kubectl(&patch)?;
-    lease.wait("unfit", SOON, |now| now.reason("Ready") == "InvalidSpec" && now.is_active())?;
-    operator.restart()?;
-    // The new process has adopted the term when it renews it.
-    the_status_is_kept(&lease, &first, AFTER_ONE_LEASE)?;
-    replicas(&installation, "unfit", "active", 3)?;
-    pause(&installation.redis()[..2])?;
-    lease.wait("lost", FIRST_ELECTION, |now| now.reason("Active") != "HeldHere" && !now.is_active())?;
-    replicas(&installation, "unfit", "standby", 0)?;
-    resume(&installation.redis()[..2])
 }

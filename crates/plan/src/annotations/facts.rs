@@ -141,6 +141,16 @@ pub fn title(workload: &Workload) -> String {
 mod tests {
     use super::*;
 
+    /// Another process has written them. A pod's mark was copied from one.
+    #[test]
+    fn the_leases_for_which_a_workload_was_written_are_read() {
+        let marks = ["owner", "token", "withdrawn", "started"];
+        let annotations = marks.map(|mark| (format!("{mark}.redislease.io/of-{mark}"), "x".to_owned()));
+        let metadata = ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() };
+        let facts = WorkloadFacts::of(WorkloadKind::Deployment, metadata);
+        assert_eq!(facts.owners, ["of-owner", "of-token", "of-withdrawn"].map(str::to_owned).into());
+    }
+
     #[test]
     fn long_values_and_many_annotations_are_cut() {
         let mut annotations: BTreeMap<String, String> =
