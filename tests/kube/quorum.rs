@@ -145,42 +145,6 @@ fn a_missing_or_wrong_secret_is_reported_and_can_be_corrected() -> Result<()> {
 }
 
 #[test]
-fn invalid_references_and_durations_are_reported_in_conditions() -> Result<()> {
-    let installation = &shared().installation;
-    installation.deployment("unfit", "billing", 1)?;
-    let table = [
-        (
-            "missing",
-            json!({"quorumRef": {"name": "nowhere"}}),
-            "InvalidReference",
-            "RedisQuorum redislease-system/nowhere, which does not exist",
-        ),
-        (
-            "long",
-            json!({"leaseDuration": "20s"}),
-            "InvalidSpec",
-            "spec.leaseDuration (20s) must be at most spec.maxLeaseDuration (10s) of RedisQuorum redislease-system/default",
-        ),
-        (
-            "brisk",
-            json!({"renewInterval": "900ms"}),
-            "InvalidSpec",
-            "spec.renewInterval (900ms) must be at least 2 * spec.commandTimeout (500ms)",
-        ),
-        ("absent", json!({}), "InvalidReference", "Deployment unfit/absent, which does not exist"),
-    ];
-    for (name, spec, reason, sentence) in table {
-        let lease = installation.lease("unfit", name, &spec)?;
-        let state = lease.wait(reason, FIRST_ELECTION, |now| now.reason("Ready") == reason)?;
-        let message = state.message("Ready");
-        assert!(message.contains(sentence), "{name}: {message}");
-        assert!(!state.is_active());
-        installation.wait_for_event("unfit", ("RedisLease", name), reason, sentence, SOON)?;
-    }
-    Ok(())
-}
-
-#[test]
 fn two_clusters_with_the_same_name_do_not_change_each_others_terms() -> Result<()> {
     let _turn = two_control_planes();
     let here = Cluster::with_own_redis(&options())?;
@@ -255,44 +219,6 @@ fn after_the_redisquorum_is_replaced_terms_end_on_the_old_keys_first() -> Result
     assert_eq!(found(installation, "before", "anew")?, 0, "the old keys ended before the new term began");
     assert!(found(installation, "after", "anew")? >= 2);
     Ok(())
-}
-
-#[test]
-fn after_a_quorum_change_no_term_begins_for_an_hour_even_after_restarts() -> Result<()> {
-    let Cluster { operator, installation } = Cluster::with_own_redis(&options())?;
-    let (lease, first) = held(&installation, "replaced")?;
-    let cluster = installation.control_plane();
-    let replace = |settings: &Value| {
-        cluster.kubectl(&["delete", "redisquorum", "default", "-n", SYSTEM])?;
-        installation.apply(&quorum(&installation, "default", settings))
-    };
-    operator.kill()?;
-    replace(&json!({"keyPrefix": "other", "maxLeaseDuration": "11s"}))?;
-    operator.start_again()?;
-    let waits = |now: &LeaseState| {
-        let message = now.message("Ready");
-        now.reason("Active") == "LeaseLost"
-            && now.reason("Ready") == "QuorumUnavailable"
-            && message.contains("one hour")
-    };
-    lease.wait("lost, and blocked for an hour", FIRST_ELECTION * 2, waits)?;
-    // Longer than the lifetime of its keys and than the quarantine of the new quorum, which began before this.
-    throughout(AFTER_ONE_LEASE, |after| {
-        let now = lease.state()?;
-        assert!(waits(&now) && now.attempt() == first.attempt(), "after {after:?}: {now}");
-        Ok(())
-    })?;
-    operator.restart()?;
-    operator.wait_ready()?;
-    throughout(SOON, |after| {
-        let now = lease.state()?;
-        assert!(waits(&now) && now.token() == first.token(), "{after:?} after the restart: {now}");
-        assert_eq!(found(&installation, "other", "replaced")?, 0);
-        Ok(())
-    })?;
-    // The configuration is the earlier one again, so the operator can read the keys.
-    replace(&json!({"maxLeaseDuration": "10s"}))?;
-    lease.wait("held again", FIRST_ELECTION, |now| now.is_active() && now.token() > first.token()).map(drop)
 }
 
 #[test]

@@ -242,7 +242,9 @@ fn the_operator_cannot_change_workloads_by_default() -> Result<()> {
         let requests = Requests { installation, namespace, kind: workload.kind, values: &[] };
         requests.send(&Create(workload.object.clone()), &[])?;
         for (role, spec) in ["active", "standby"].into_iter().zip(&workload.specs) {
-            let message = format!("cannot patch resource \"{}s\"", workload.kind);
+            // By these words of the API server, the operator knows that it lacks a right.
+            let account = "system:serviceaccount:redislease-system:redislease-operator";
+            let message = format!("is forbidden: User \"{account}\" cannot patch resource \"{}s\"", workload.kind);
             requests.refuses(&message, &Patch("web", activate(role, spec, &[])))?;
         }
     }
