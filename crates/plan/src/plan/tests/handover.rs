@@ -88,17 +88,6 @@ fn the_requested_pod_acquires_the_lease_when_the_keys_have_expired() {
 }
 
 #[test]
-fn without_a_target_the_next_eligible_pod_is_elected() {
-    let mut story = Story::held_by_a();
-    story.request("1", None);
-    assert_eq!(story.commands(), [end(term(1, 7, "a"))]);
-    story.view(ending(term(1, 7, "a"), EndReason::Decided));
-    story.write();
-    story.keys_expire();
-    assert_eq!(story.wanted().as_deref(), Some("b"), "a is older than b, but its term was ended");
-}
-
-#[test]
 fn a_stopped_holder_is_replaced_by_the_requested_pod_in_one_write() {
     let mut story = Story::held_by_a();
     four_pods(&mut story);

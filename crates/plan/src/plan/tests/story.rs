@@ -80,17 +80,6 @@ impl Story {
         story
     }
 
-    /// As [`Story::held_by_a`]; then `a` has stopped, its term has ended, and `b` is the only candidate.
-    pub fn after_a_stopped() -> Self {
-        let mut story = Self::held_by_a();
-        story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
-        story.candidates(&[pod("b")]);
-        story.turn();
-        story.facts.holder = PodKnowledge::Unseen;
-        story.view(idle(0));
-        story
-    }
-
     /// The resource on the API server.
     pub fn store(&mut self, spec: &serde_json::Value, status: &serde_json::Value) {
         let mut whole = json!({

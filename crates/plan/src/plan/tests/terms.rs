@@ -101,18 +101,13 @@ fn proof_releases_the_term_once_and_nothing_is_written_from_the_old_view() {
 }
 
 #[test]
-fn a_handover_is_one_write() {
-    let mut story = Story::after_a_stopped();
-    story.answer();
-    story.view(publishing(term(2, 8, "b")));
-    let write = story.status_write().unwrap();
-    let shown = (write.priority, write.status.history.len(), write.status.fencing_token);
-    assert_eq!(shown, (Priority::Publication, 1, Some(8)));
-}
-
-#[test]
 fn a_handover_after_a_proof_is_counted_as_graceful() {
-    let mut story = Story::after_a_stopped();
+    let mut story = Story::held_by_a();
+    story.holder(PodFacts { stopped: true, finished: true, ..pod("a") });
+    story.candidates(&[pod("b")]);
+    story.turn();
+    story.facts.holder = PodKnowledge::Unseen;
+    story.view(idle(0));
     assert!(story.wants(&Effect::Measure(Measure::Ended(TermEnd::Decided(EndCause::HolderStopped)))));
     story.answer();
     story.now += Millis(100);
