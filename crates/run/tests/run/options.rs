@@ -200,13 +200,6 @@ fn a_flag_takes_the_place_of_the_variable_of_the_other_flag_and_an_empty_variabl
 }
 
 #[test]
-fn a_password_on_the_command_line_can_have_a_comma() {
-    let (_server, url) = server_with_password();
-    let (code, _, err) = single(&["--redis", &url]).finish();
-    assert_eq!(code, Some(0), "{err}");
-}
-
-#[test]
 fn a_replica_among_the_servers_is_named_once() {
     let servers = Servers::short();
     let [master, .., replica] = &servers.redis[..] else { panic!() };
