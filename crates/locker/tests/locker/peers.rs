@@ -10,7 +10,10 @@ use redislease_lab::{Cut, Proxy, RedisServer, pause, resume};
 use redislease_locker::{AcquireError, Locker, Lost, Released};
 use tokio::sync::{Notify, mpsc};
 
-use crate::support::{LONGEST, PATIENCE, all_up, builder, delete, eventually, locked, ms, on, once, servers, three};
+use crate::support::{
+    COMMAND_TIMEOUT, LONGEST, PATIENCE, all_up, builder, confirmed, delete, eventually, locked, ms, on, once, servers,
+    three,
+};
 
 /// redisson#2515: the renewal dies on the first error of a connection.
 #[tokio::test]
@@ -66,21 +69,55 @@ async fn a_dead_node_causes_no_error_in_any_step() {
     assert_eq!(locked(&servers[..2], "k"), 0);
 }
 
-/// bsm/redislock and etcd#22082: a release by a prefix, or a late release, deletes the lock of another holder.
+/// bsm/redislock 0.9.4: the owner "ab" takes the lock of the owner "abc", because a prefix is compared.
+#[tokio::test]
+async fn an_owner_does_not_get_the_lock_of_one_whose_name_begins_as_its_own() {
+    let (servers, locker) = three().await;
+    let other = on(&servers).await;
+    let guard = once(&locker, "k").owner("abc").acquire().await.unwrap();
+    let refused = once(&other, "k").owner("ab").acquire().await;
+    assert!(matches!(&refused, Err(AcquireError::Held { by, .. }) if by == "abc"), "{refused:?}");
+    assert_eq!(guard.verify().await, Ok(guard.token()));
+}
+
+/// etcd#22082: a late release deletes the lock of the next holder.
 #[tokio::test]
 async fn a_guard_releases_only_its_own_lock() {
     let (servers, locker) = three().await;
-    let old = once(&locker, "ab").ttl(ms(300)).acquire().await.unwrap();
-    let token = old.token();
-    delete(&servers, "ab");
     let other = on(&servers).await;
-    let new = once(&other, "ab").acquire().await.unwrap();
-    let longer = once(&other, "abc").acquire().await.unwrap();
-    assert_eq!(old.lost().await, Lost::Missing);
-    drop(old);
-    assert_eq!(new.verify().await, Ok(new.token()));
-    assert_eq!(longer.verify().await, Ok(longer.token()));
-    assert!(new.token() > token);
+    for (key, is_noticed) in [("k0", false), ("k1", true)] {
+        let old = once(&locker, key).acquire().await.unwrap();
+        let token = old.token();
+        eventually("the term on every node", || confirmed(&servers, key) == 3).await;
+        delete(&servers, key);
+        let new = once(&other, key).acquire().await.unwrap();
+        if is_noticed {
+            assert_eq!(old.lost().await, Lost::Missing);
+        }
+        old.release().await;
+        assert_eq!(new.verify().await, Ok(new.token()), "the late release of {key}");
+        assert!(new.token() > token);
+    }
+}
+
+/// rslock, redsync and redlock-universal: one stopped server delays every acquire, because they wait for the slowest server.
+#[tokio::test]
+async fn one_stopped_server_delays_no_acquire() {
+    let (servers, locker) = three().await;
+    let mut spans = Vec::new();
+    // One acquire for each stop: after a command timeout, the connection is closed, and nobody waits for it any more.
+    for round in 0..9 {
+        let stopped = &servers[round % servers.len()..][..1];
+        pause(stopped).unwrap();
+        let began = Instant::now();
+        let guard = once(&locker, &format!("k{round}")).acquire().await.unwrap();
+        spans.push(began.elapsed());
+        resume(stopped).unwrap();
+        guard.release().await;
+        all_up(&locker).await;
+    }
+    spans.sort();
+    assert!(spans[spans.len() / 2] < COMMAND_TIMEOUT / 4, "{spans:?}");
 }
 
 /// redlock-rb#36 and rslock 0.10: an expired lock is extended; a failed extension deletes the key that survives.

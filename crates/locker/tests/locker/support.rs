@@ -9,6 +9,8 @@ use redislease_locker::{AcquireError, Locker, LockerBuilder, Request};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Short, so that the wait of empty servers is short.
 pub const LONGEST: Duration = Duration::from_millis(1500);
+/// Long, so that a busy machine does not count as a broken server.
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -22,9 +24,8 @@ pub fn urls(servers: &[RedisServer]) -> Vec<String> {
     servers.iter().map(|server| format!("redis://{}", server.address())).collect()
 }
 
-/// A configuration with a long command timeout, so that a busy machine does not count as a broken server.
 pub fn builder(servers: &[RedisServer]) -> LockerBuilder {
-    Locker::builder(urls(servers)).longest_lease(LONGEST).command_timeout(ms(1000)).single_node()
+    Locker::builder(urls(servers)).longest_lease(LONGEST).command_timeout(COMMAND_TIMEOUT).single_node()
 }
 
 /// A locker on these servers, when all of them vote.
