@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::deadlines::Deadlines;
 use crate::inspect::{self, Inspection};
 use crate::local::Local;
-use crate::node::Node;
+use crate::node::{Node, beside_operator};
 use crate::observer::{Observed, ObservedNodes};
 use crate::{InvalidConfig, NotReady};
 
@@ -38,8 +38,8 @@ pub(crate) struct Inner {
     /// The owner of a request that names none.
     pub owner: Arc<str>,
     pub observer: Observed,
-    /// Whether only an operator lets a server vote that has no data.
-    pub beside_operator: bool,
+    /// The configuration in words, if only an operator lets a server vote that has no data.
+    beside: Option<Arc<str>>,
     uses_tls: bool,
     /// Cancelled by [`Locker::shutdown`].
     pub closed: CancellationToken,
@@ -51,7 +51,7 @@ impl Inner {
     }
 
     pub fn node_list(&self) -> Vec<Node> {
-        Node::list(&self.nodes.watch().borrow(), self.beside_operator)
+        Node::list(&self.nodes.watch().borrow(), self.beside.as_deref())
     }
 
     /// Whether a majority votes.
@@ -64,8 +64,8 @@ impl Inner {
 
 impl Locker {
     pub(crate) fn start(namespace: String, config: &Config, observer: Observed) -> Result<Self, InvalidConfig> {
-        let (beside_operator, uses_tls) = (config.has_statuses, config.tls.is_some());
-        let of_nodes = ObservedNodes { observer: observer.clone(), beside_operator };
+        let (beside, uses_tls) = (beside_operator(config).map(Arc::from), config.tls.is_some());
+        let of_nodes = ObservedNodes { observer: observer.clone(), beside: beside.clone() };
         let nodes = Nodes::start(config, Arc::new(of_nodes)).map_err(invalid)?;
         let keeper = Keeper::on_nodes(Arc::new(()));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -81,7 +81,7 @@ impl Locker {
             deadlines,
             owner,
             observer,
-            beside_operator,
+            beside,
             uses_tls,
             closed,
         })))

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redislease_lock::clock;
-use redislease_lock::nodes::{Misconfiguration, NodeState as State, NodeStatus};
+use redislease_lock::nodes::{Config, Misconfiguration, NodeState as State, NodeStatus};
 
 /// One of the Redis servers. See the example of [`Locker::ready`](crate::Locker::ready).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub enum NodeState {
 }
 
 impl Node {
-    /// The servers of a `Locker`.
-    pub(crate) fn list(statuses: &[NodeStatus], beside_operator: bool) -> Vec<Self> {
-        statuses.iter().map(|status| Self::of(status, beside_operator)).collect()
+    /// The servers of a `Locker`. `beside` is the text of [`beside_operator`].
+    pub(crate) fn list(statuses: &[NodeStatus], beside: Option<&str>) -> Vec<Self> {
+        statuses.iter().map(|status| Self::of(status, beside)).collect()
     }
 
-    pub(crate) fn of(status: &NodeStatus, beside_operator: bool) -> Self {
+    pub(crate) fn of(status: &NodeStatus, beside: Option<&str>) -> Self {
         let state = match status.state {
             State::Up => NodeState::Up,
             State::Down => NodeState::Down,
@@ -48,8 +48,8 @@ impl Node {
             State::Misconfigured(_) => NodeState::Misconfigured,
         };
         let message = match status.state {
-            State::Misconfigured(Misconfiguration::ConfigMismatch) => mismatch(&status.message, beside_operator),
-            State::Quarantined { .. } if beside_operator => {
+            State::Misconfigured(Misconfiguration::ConfigMismatch) => mismatch(&status.message, beside),
+            State::Quarantined { .. } if beside.is_some() => {
                 for_programs(&status.message).replace("it votes when the longest lease has passed", BY_OPERATOR)
             }
             _ => for_programs(&status.message),
@@ -58,13 +58,24 @@ impl Node {
     }
 }
 
+/// The configuration of a program beside an operator, in words: the servers store only a hash of it. `None` for other programs.
+pub(crate) fn beside_operator(config: &Config) -> Option<String> {
+    let names: Vec<&str> = config.nodes.iter().map(|node| &*node.name).collect();
+    let (majority, longest) = (names.len() / 2 + 1, Duration::from(config.longest_lease));
+    let prefix = &config.key_prefix;
+    let words =
+        || format!("nodes {}, majority {majority}, longest lease {longest:?}, prefix {prefix}", names.join(", "));
+    config.has_statuses.then(words)
+}
+
 /// The message of a node whose marker names another configuration, with advice for a program.
-fn mismatch(message: &str, beside_operator: bool) -> String {
+fn mismatch(message: &str, beside: Option<&str>) -> String {
     let facts = message.split_once(" (node names").map_or(message, |(facts, _)| facts);
+    let facts = beside.map_or_else(|| facts.to_owned(), |ours| format!("{facts} ({ours})"));
     let key = message.rsplit_once(" (the key ").map_or("", |(_, key)| key.trim_end_matches(')'));
     let theirs = facts.split_once("names the configuration ").map_or("", |(_, theirs)| theirs);
     let by_program = theirs.split_once(':').is_some_and(|(_generation, name)| name.starts_with(PROGRAM));
-    if by_program && beside_operator {
+    if by_program && beside.is_some() {
         format!(
             "{facts}. Programs without an operator use this server with this key prefix: do not call beside_operator()"
         )
@@ -75,9 +86,10 @@ fn mismatch(message: &str, beside_operator: bool) -> String {
              Another prefix is another set of locks and tokens"
         )
     } else {
+        let call = if beside.is_some() { "use" } else { "call beside_operator() with" };
         format!(
-            "{facts}. An operator of RedisLease uses this server with this key prefix (its marker is the Redis key {key}): call \
-             beside_operator() with the same node names, prefix and longest lease as the operator. Another prefix is another set of locks and tokens"
+            "{facts}. An operator of RedisLease uses this server with this key prefix (its marker is the Redis key {key}): {call} \
+             the same node names, prefix and longest lease as the operator. Another prefix is another set of locks and tokens"
         )
     }
 }
@@ -187,14 +199,14 @@ mod tests {
                  key `p:marker`)"
             )
         };
-        let seen = |theirs: &str| mismatch(&message(theirs), false);
+        let seen = |theirs: &str| mismatch(&message(theirs), None);
         let program = seen("1:programs;a;q=1;max=8ms");
         assert!(program.contains("max=8ms, ours is 1:programs;a;q=1;max=9ms. All programs"), "{program}");
         assert!(program.contains("delete the Redis key `p:marker` on every server."), "{program}");
         let operator = seen("1:0123456789abcdef");
         assert!(operator.contains("(its marker is the Redis key `p:marker`): call beside_operator()"), "{operator}");
         assert!(!(program + &operator).contains("spec"));
-        let beside = mismatch(&message("1:programs;a;q=1;max=9ms"), true);
+        let beside = mismatch(&message("1:programs;a;q=1;max=9ms"), Some("nodes a"));
         assert!(beside.ends_with("do not call beside_operator()"), "{beside}");
     }
 }

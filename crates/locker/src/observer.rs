@@ -91,15 +91,16 @@ impl Observed {
 #[derive(Debug)]
 pub struct ObservedNodes {
     pub observer: Observed,
-    pub beside_operator: bool,
+    /// The text of [`beside_operator`](crate::node::beside_operator).
+    pub beside: Option<Arc<str>>,
 }
 
 impl NodesObserver for ObservedNodes {
     fn changed(&self, statuses: &[NodeStatus]) {
-        self.observer.report(|observer| observer.nodes_changed(&Node::list(statuses, self.beside_operator)));
+        self.observer.report(|observer| observer.nodes_changed(&Node::list(statuses, self.beside.as_deref())));
     }
 
     fn message(&self, status: &NodeStatus) -> String {
-        Node::of(status, self.beside_operator).message
+        Node::of(status, self.beside.as_deref()).message
     }
 }
