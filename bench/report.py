@@ -90,17 +90,18 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
   threads, and each release is awaited. The library has a thread of its own, so that a runtime that is blocked loses no lock. A
   worker that is alone waits for that thread at each step, which costs more than the round trips on this machine. The raw limit, which has no
   such thread, does not wait for its releases.
-- In the row of hand-overs all waiters are in one process. RedisLease passes the lock to the request that has waited longest for it; the
-  peers, except Redisson, retry after a random delay. Waiters in other processes retry in RedisLease too: the row with a `Locker`
-  for each waiter, which only RedisLease was measured with.
+- In the row of hand-overs all waiters are in one process. In RedisLease, a release wakes the request of the same `Locker` whose present
+  delay began first; the peers, except Redisson, retry after a random delay. Waiters in other processes retry in RedisLease too: the row
+  with a `Locker` for each waiter, which only RedisLease was measured with.
 - RedisLease sends no messages between processes. PUBLISH and SUBSCRIBE need a right of their own in the ACL of each server, and a second
   connection to each server from each waiting process. A message is lost with its server or its connection, so a waiter must retry all
   the same. With the default delays, at most 250 ms, a waiter makes some five attempts a second: 31 commands on each server, those
   inside the scripts included (one to three `redislease run` that wait for a lock that is held).
 - A message would also help little. With `CLIENT TRACKING`, which needs no right to channels, each server told 8 waiting programs of each
-  change of the key, and they tried again at once (`handover-told` of the bench program, 5 rounds): p50 2.6 ms and p99 5.9 ms, against
-  3.3 ms and 11.5 ms when they retry and 0.8 ms and 3.1 ms within one `Locker`, in the same run. A hand-over then costs 59 commands on each
-  server in place of 17, and 61 messages, because all of them try at the same moment and one can win.
+  change of the key, and they tried again at once (`handover-told` of the bench program, 5 rounds on 2026-12-01, commit c2792b81; the
+  machine was not recorded, so compare these figures only with each other): p50 2.6 ms and p99 5.9 ms, against 3.3 ms and 11.5 ms when they
+  retry and 0.8 ms and 3.1 ms within one `Locker`, in the same run. A hand-over then costs 59 commands on each server in place of 17, and 61
+  messages, because all of them try at the same moment and one can win.
 - In the rows with a server that is stopped, gone or slow, and in those they are compared with, a program of the idle class keeps
   each processor running. Without it, the fewer servers work, the more often a processor sleeps, and its wake-up in a virtual machine
   takes as long as a round trip. "Processors may sleep": without these programs.

@@ -330,7 +330,7 @@ PLACES = [
     ("the median acquire while one server is stopped", "fault-stopped", acquire("p50"), " ms", 1e-3, False),
     ("the median acquire while one server is gone", "fault-refusing", acquire("p50"), " ms", 1e-3, False),
     ("the median acquire while one server is slow", "fault-slow", acquire("p50"), " ms", 1e-3, False),
-    ("the median hand-over among 8 waiters", "handover", gap("p50"), " ms", 1e-3, False),
+    ("the median hand-over among 8 waiters of one process, in RedisLease of one `Locker`", "handover", gap("p50"), " ms", 1e-3, False),
     ("the time until the holder is told that it lost its lock of 3 s", "lost", lambda row: row["seconds"], " s", 1, False),
     ("the cores of the servers for renewals", "renew", server_cores, " cores", 1, False),
 ]
@@ -399,7 +399,7 @@ def goals(results):
         ratio(results, "cycles a second of one worker: RedisLease, release awaited / rslock", ("cycles-3-1", ours), ("cycles-3-1", rslock), throughput, 0.6, True),
         ratio(results, "99th percentile of one worker: RedisLease, guard dropped / rslock", ("cycles-3-1", DROPS), ("cycles-3-1", rslock), slowest, 2, False),
         ratio(results, "99th percentile of one worker: RedisLease, release awaited / rslock", ("cycles-3-1", ours), ("cycles-3-1", rslock), slowest, 2, False),
-        *(ratio(results, f"{text} hand-over among 8 waiters: RedisLease / rslock", ("handover", ours), ("handover", rslock), value, 1, False)
+        *(ratio(results, f"{text} hand-over among 8 waiters of one process: RedisLease (one `Locker`) / rslock", ("handover", ours), ("handover", rslock), value, 1, False)
           for text, value in gaps.items()),
         *(absolute(results, f"{text} hand-over among 8 waiters of one `Locker`", "handover", ours, gaps[text], 1e-3, "ms", limit)
           for text, limit in [("median", 1), ("99th percentile", 5)]),

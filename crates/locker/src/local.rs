@@ -1,4 +1,4 @@
-//! The locks and waiting requests of one `Locker`: a release wakes the request that has waited longest for one of its keys.
+//! The locks and waiting requests of one `Locker`: a release wakes the request for one of its keys whose present delay began first.
 
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
@@ -80,7 +80,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Returns after a release of one of the keys, if no request that has waited longer takes it.
+    /// Returns after a release of one of the keys, if no request whose present delay began earlier takes it.
     pub async fn released(&self) {
         if let [released] = &*self.released {
             return released.notified().await;
