@@ -8,10 +8,11 @@ mod postgres;
 
 use redislease_lab::RedisServer;
 
-use self::late_write::{Store, late_write_is_rejected, recipe};
+pub use self::late_write::Store;
+use self::late_write::{late_write_is_rejected, recipe};
 use crate::support::three;
 
-struct Redis(RedisServer);
+pub struct Redis(pub RedisServer);
 
 impl Store for Redis {
     fn write(&self, value: &str, token: u64) -> bool {
