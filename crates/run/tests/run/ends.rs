@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, geteuid, kill_process, prlimit};
 
 use crate::support::{Servers, child_of, delete_key, eventually, get, grows, runs};
 
@@ -326,4 +326,38 @@ fn the_folder_of_a_killed_run_is_removed_by_the_next_one() {
     assert_eq!(count(), 1);
     assert_eq!(run(&["true"]).finish().0, Some(0));
     assert_eq!(count(), 0);
+}
+
+/// Nobody else waits for the orphans of a container.
+#[test]
+fn the_first_process_reaps_orphans_while_the_command_works() {
+    if !geteuid().is_root() {
+        return redislease_lab::skipped("only root can start a first process");
+    }
+    let servers = Servers::start();
+    let folder = tempfile::tempdir().unwrap();
+    for isolate in ["pid", "none"] {
+        let log = folder.path().join(isolate);
+        let text = "for n in 1 2 3; do (setsid sh -c 'echo orphan' &); done; echo command; exec sleep 1000";
+        let inner = servers.run(&["--lease", "test/reap", "-q", "--isolate", isolate], &["sh", "-c", text]);
+        let run = inner.under("unshare", &["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).spawn_to(&log);
+        let output = || fs::read_to_string(&log).unwrap();
+        eventually("the orphans", || output().matches("orphan").count() == 3 && output().contains("command"));
+        // One that nobody has waited for is still in these lists.
+        let first = child_of(run.pid()).unwrap();
+        eventually("guard, init and command alone", || descendants(first) == 3);
+        assert!(runs(first) && servers.is_locked("test/reap"), "{}", output());
+        drop(run);
+        eventually("the end of the lock", || !servers.is_locked("test/reap"));
+    }
+}
+
+fn descendants(pid: Pid) -> usize {
+    let pid = pid.as_raw_nonzero();
+    let lists = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = lists.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let children: Vec<Pid> = lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect::<Vec<_>>())
+        .collect();
+    children.len() + children.into_iter().map(descendants).sum::<usize>()
 }
