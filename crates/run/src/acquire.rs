@@ -369,20 +369,6 @@ mod tests {
         parsed.unwrap_or_else(|error| panic!("{line}: {error}")).options
     }
 
-    /// The table says what somebody who comes from another lock needs.
-    #[test]
-    fn the_options_of_the_page_are_accepted() {
-        let page = include_str!("../../locker/src/guide/coming_from/introduction.md");
-        let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once("| `--"));
-        let lines: Vec<&str> = cells.map(|(_, options)| options.split_once('`').unwrap().0).collect();
-        assert_eq!(lines.len(), 5, "{lines:?}");
-        for line in lines {
-            let options = options(&format!("--{line}"));
-            let locker = locker(&options).unwrap();
-            assert_eq!(check(&locker, &options, "me"), Ok(()), "--{line}");
-        }
-    }
-
     /// Each of these characters has six bytes in the message to the guard, which would be too long after the lock was acquired.
     #[test]
     fn a_hook_that_fits_no_message_is_refused() {

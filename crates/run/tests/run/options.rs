@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::time::Instant;
 
@@ -283,6 +284,43 @@ fn the_lock_is_renewed_as_often_as_the_user_says() {
     let ((often, span), (seldom, _)) = (renewals("150ms"), renewals("3s"));
     // By default, one in 2.2 s.
     assert!(often as u64 >= span.as_secs() && often > seldom, "{often} deadlines in {span:?}, and {seldom}");
+}
+
+/// The lines of the table for those who come from another lock, with the defaults of all other options.
+#[test]
+fn the_options_of_the_page_for_those_who_come_from_another_lock_do_what_it_says() {
+    let page = fs::read_to_string(redislease_lab::repository().join("docs/coming-from.md")).unwrap();
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once("| `--"));
+    let lines: Vec<&str> = cells.map(|(_, options)| options.split_once('`').unwrap().0).collect();
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    for line in lines {
+        let mut servers = Servers::new("30s");
+        servers.redis.truncate(if line == "single-node" { 1 } else { 3 });
+        let mut names: Vec<String> = servers.redis.iter().map(|server| server.address().to_string()).collect();
+        names.sort_unstable();
+        let membership = format!("1:programs;{};longest_lease=30000ms", names.join(","));
+        servers.redis.iter().for_each(|server| server.admit("redislease", &membership).unwrap());
+        let urls = servers.urls();
+        let run = |text: &str| {
+            let mut run = Run::new(&["--redis", &urls, "--lease", "shop/report", "-q"]);
+            run.0.args(format!("--{line}").split(' ')).args(["--", "sh", "-c", text]);
+            run
+        };
+        let mut first = run("echo $REDISLEASE_TOKEN; sleep 1").spawn();
+        eventually("the first program to hold the lock", || servers.has_key("shop/report") > 0);
+        let (code, out, err) = run("echo $REDISLEASE_TOKEN").finish();
+        // Only the task of several machines must not run again.
+        let is_task = line.contains("hold-at-least");
+        assert_eq!(code, Some(if is_task { 75 } else { 0 }), "--{line}: {err}");
+        let (mut token, code) = (String::new(), first.wait().code());
+        first.child.stdout.take().unwrap().read_to_string(&mut token).unwrap();
+        assert_eq!(code, Some(0), "--{line}: {}", first.errors());
+        assert!(
+            is_task || out.trim().parse::<u64>().unwrap() > token.trim().parse().unwrap(),
+            "--{line}: {out}, {token}"
+        );
+        assert_eq!(run("true").finish().0, Some(if is_task { 75 } else { 0 }), "--{line}: after its end");
+    }
 }
 
 /// With the marker and the token counter that an operator writes.
