@@ -45,10 +45,10 @@ impl Keeper {
             }
             Effect::Clear => {
                 self.shorten_deadlines(true);
-                let event = self.clear().await;
+                let is_gone = self.clear(Self::is_namespace_empty).await;
                 // Not before: the process group of the command has it as long as it exists.
                 self.take_terminal();
-                self.events.push_back(event);
+                self.events.push_back(if is_gone { Event::NothingLeft } else { Event::SomethingLeft });
             }
             Effect::Release { is_used } => self.release(is_used).await,
             Effect::Abandon => {
@@ -139,19 +139,21 @@ impl Keeper {
         }
     }
 
-    /// Kills what is left of the command, and waits until it is gone.
-    async fn clear(&mut self) -> Event {
+    /// The end of init, which has been waited for, is the end of its namespace.
+    const fn is_namespace_empty(&self) -> bool {
+        self.isolation.has_namespace() && self.is_init_known && self.init.is_none()
+    }
+
+    /// Kills all descendants, and waits until none is left or `is_proven`. Returns whether that came in time.
+    async fn clear(&mut self, is_proven: impl Fn(&Self) -> bool) -> bool {
         let until = BootTime::now().after(CLEAR_WITHIN);
         loop {
-            let is_alone = self.reap();
-            // The end of init, which has been waited for, is the end of its namespace. Otherwise, all descendants of this process
-            // become its children at last, and it has none.
-            let is_empty = self.isolation.has_namespace() && self.is_init_known && self.init.is_none();
-            if is_empty || is_alone {
-                return Event::NothingLeft;
+            // All descendants become children of this process at last, and it has none.
+            if self.reap() || is_proven(self) {
+                return true;
             }
             if BootTime::now() >= until {
-                return Event::SomethingLeft;
+                return false;
             }
             children::kill_all(&self.strangers);
             tokio::select! {
@@ -205,19 +207,11 @@ impl Keeper {
         }
     }
 
-    /// Kills the processes that the command of `--on-lost` has started and left.
-    async fn end_what_the_hook_left(&mut self) {
-        let until = BootTime::now().after(CLEAR_WITHIN);
-        while !self.reap() && BootTime::now() < until {
-            children::kill_all(&self.strangers);
-            tokio::time::sleep(CLEAR_EVERY).await;
-        }
-    }
-
     /// Ends what was begun: an attempt that is dropped deletes the keys that it may have taken.
     pub(super) async fn end(&mut self) {
         if self.options.on_lost.is_some() {
-            self.end_what_the_hook_left().await;
+            // What the hook has left is in no namespace.
+            self.clear(|_| false).await;
         }
         self.warn_of_servers();
         self.acquiring = None;
