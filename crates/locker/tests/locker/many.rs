@@ -25,7 +25,7 @@ async fn all(locker: &Locker, round: usize) -> (Vec<Guard>, Duration) {
 
 /// Attempts of new locks wait for no turn: only attempts that repeat others do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_new_locks_take_less_than_a_second() {
+async fn ten_thousand_new_locks_wait_for_no_turn() {
     let servers = servers(3);
     let locker = Locker::builder(urls(&servers)).longest_lease(TTL).command_timeout(ms(5000)).build().unwrap();
     locker.ready(PATIENCE).await.unwrap();
