@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::Servers;
+use crate::support::{Running, Servers, eventually, program};
 
 /// The time from one tick to the next.
 const TICK: Duration = Duration::from_secs(5);
@@ -87,4 +87,30 @@ fn without_the_option_a_task_that_is_shorter_than_the_skew_runs_twice() {
     let line = line(&servers, &[], &log);
     assert_eq!([cron(&line), cron(&line)], [Some(0), Some(0)]);
     assert_eq!(runs(&log), 2);
+}
+
+/// New servers vote only after one program has been connected to them for one longest lease.
+#[test]
+fn the_line_for_a_reboot_lets_new_servers_vote_for_programs_that_end_at_once() {
+    let servers = Servers::new("5s");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), servers.urls().replace(',', "\n")).unwrap();
+    let page = fs::read_to_string(redislease_lab::repository().join("docs/run.md")).unwrap();
+    let shell = |begin: &str| {
+        let line = page.lines().find_map(|line| line.strip_prefix(begin)).unwrap().trim();
+        let line = line.replace("/usr/local/bin/redislease", program().to_str().unwrap());
+        let line = line.replace("/usr/local/bin/report", "true").replace("20s", "2s");
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &line]).env("REDISLEASE_RUN_REDIS_FILE", file.path());
+        shell.envs([
+            ("REDISLEASE_RUN_LONGEST_LEASE", "5s"),
+            ("REDISLEASE_RUN_TTL", "5s"),
+            ("REDISLEASE_RUN_GRACE", "300ms"),
+        ]);
+        shell
+    };
+    let task = || shell("*/5 * * * *").stderr(Stdio::null()).status().unwrap().code();
+    assert_eq!([task(), task(), task()], [Some(69); 3]);
+    let _connected = Running::of(shell("@reboot").stderr(Stdio::null()).spawn().unwrap());
+    eventually("a run of the task", || task() == Some(0));
 }
