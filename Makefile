@@ -70,9 +70,9 @@ dashboard: ## Generate the Grafana dashboard of the chart
 chart: tools ## Generate the chart's CRD templates and its README
 	@hack/generate-chart.sh
 
-docs: ## Generate the pages of docs/ that have another source: API, conditions, flags
+docs: ## Generate the pages of docs/ that have another source: API, conditions, flags, and two of the library's guide
 	@UPDATE_DOCS=1 cargo test --quiet --locked --package redislease --lib docs::
-	@echo "generated: docs/api.md, docs/conditions.md, docs/flags.md"
+	@echo "generated: docs/api.md, docs/conditions.md, docs/flags.md, docs/coming-from.md, docs/fencing.md"
 
 licences: ## Check licences and sources of the dependencies; write SBOM and licence texts to target/licences (builds cargo-deny once)
 	@hack/install-deps.sh rust
