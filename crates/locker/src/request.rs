@@ -179,14 +179,14 @@ impl Request {
         self
     }
 
-    /// Lets no other program get the lock before this time has passed since [`acquire`](Self::acquire) got it, also if the guard
-    /// is released or dropped before, or the program crashes: at most the
-    /// [`longest_lease`](crate::LockerBuilder::longest_lease). For a task that several machines start at the same time of day:
-    /// if it takes less time than their clocks differ by, it would run twice. Default: zero.
+    /// Lets no other program get the lock before this time has passed since [`acquire`](Self::acquire) got it, also if the guard is
+    /// released or dropped before, or the program crashes: at most the [`longest_lease`](crate::LockerBuilder::longest_lease).
+    /// Default: zero. For a task that several machines start at the same time of day: if it takes less time than their clocks
+    /// differ by, it would run twice. Use a [`wait`](Self::wait) that is shorter than this time less that difference, and not
+    /// [`try_acquire`](Self::try_acquire): two such attempts at once can refuse each other.
     ///
-    /// The keys get the longer of this time and `ttl` as their TTL. The validity of the guard, which is renewed, depends only on
-    /// `ttl`. The time runs on the clocks of the servers. After a crash it begins one round trip earlier, and with a longer `ttl`
-    /// the keys expire with that.
+    /// The keys get the longer of this time and `ttl` as their TTL. The validity of the guard depends only on `ttl`. The time runs on the
+    /// clocks of the servers. After a crash it begins one round trip earlier, and with a longer `ttl` the keys expire with that.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/server.rs"));

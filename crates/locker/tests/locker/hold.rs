@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use redislease_lab::{pause, resume};
 use redislease_locker::{AcquireError, Released};
 
-use crate::support::{LONGEST, PATIENCE, eventually, locked, ms, on, once, three};
+use crate::support::{LONGEST, PATIENCE, all_up, builder, eventually, locked, ms, on, once, servers, three};
 
 /// Another program gets the lock `least` after `began`, and soon after that.
 async fn next_gets_it(servers: &[redislease_lab::RedisServer], began: Instant, least: std::time::Duration) {
@@ -77,6 +78,45 @@ async fn a_dropped_guard_keeps_the_lock_too_and_a_late_release_frees_it_at_once(
     tokio::time::sleep(ms(950)).await;
     assert_eq!(guard.release().await, Released::Majority);
     assert_eq!(locked(&servers, "k"), 0);
+}
+
+/// Two machines start a task at the same moment while one of three servers is stopped: each can take a server from the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_requests_at_the_same_moment_one_gets_the_lock_also_without_one_server() {
+    let page = std::fs::read_to_string(redislease_lab::repository().join("docs/lock.md")).unwrap();
+    assert!(page.contains(".hold_at_least(Duration::from_secs(20)).wait(Duration::from_secs(5)).acquire().await"));
+    let servers = servers(3);
+    // The first attempts wait for the stopped server.
+    let machines = [0, 1].map(|_| builder(&servers).command_timeout(ms(150)).build().unwrap());
+    for machine in &machines {
+        all_up(machine).await;
+    }
+    pause(&servers[2..]).unwrap();
+    let mut rounds = Vec::new();
+    for round in 0..40 {
+        let key = format!("report-{round}");
+        // The same, with shorter times. The task takes none.
+        rounds.push(machines.each_ref().map(|machine| {
+            let turn = machine.lock(&key).hold_at_least(LONGEST).wait(LONGEST * 4 / 5);
+            tokio::spawn(async { Ok::<_, AcquireError>(turn.acquire().await?.release().await) })
+        }));
+        tokio::time::sleep(ms(50)).await;
+    }
+    for (round, turns) in rounds.into_iter().enumerate() {
+        let mut run = 0;
+        for turn in turns {
+            match turn.await.unwrap() {
+                Ok(released) => {
+                    run += 1;
+                    assert!(matches!(released, Released::Kept { .. }), "round {round}: {released:?}");
+                }
+                Err(AcquireError::TimedOut { .. }) => {}
+                Err(other) => panic!("round {round}: {other:?}"),
+            }
+        }
+        assert_eq!(run, 1, "round {round}");
+    }
+    resume(&servers[2..]).unwrap();
 }
 
 /// As after a crash: nothing more is sent.
