@@ -16,7 +16,8 @@ use crate::{duration, signals};
 
 /// Run a command while this process holds a lock on a majority of independent Redis masters, without Kubernetes.
 ///
-/// The kernel kills the command before the lock expires, also when this program hangs or is stopped.
+/// The kernel kills the command before the lock expires, also when this program hangs or is stopped. With the isolation none, the
+/// kernel kills only the command itself, and not the processes that it has started.
 ///
 /// Exit codes: that of the command, or 128 and the number of the signal that ended it; 64 wrong arguments; 69 no majority of the
 /// Redis servers; 75 the lock was not acquired; 76 the lock was lost and the command was stopped; 125 this program failed; 126 the
@@ -94,7 +95,8 @@ pub struct RunOptions {
     pub retry: Duration,
 
     /// Let nobody else get the lock before this time has passed since it was acquired, also if the command ends before. For tasks that
-    /// several machines start at the same time of day: longer than their clocks differ by. At most the longest lease
+    /// several machines start at the same time of day, with --wait 0: the greatest difference between their clocks plus at least 5s. At
+    /// most the longest lease
     #[arg(long, env = "REDISLEASE_RUN_HOLD_AT_LEAST", value_name = "DURATION", default_value = "0", value_parser = duration::parse)]
     pub hold_at_least: Duration,
 
