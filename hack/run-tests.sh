@@ -29,26 +29,24 @@ summary=()
 failed= failures=()
 started=$SECONDS began_at=$(($(date +%s) - SECONDS))
 
-# Sets `used` to the processor time in seconds of what this script has waited for.
-measure() {
-    times >"$beside/times"
-    used=$(awk 'NR == 2 { split($1 "m" $2, time, "[ms]+"); printf "%d", 60 * (time[1] + time[3]) + time[2] + time[4] }' "$beside/times")
+# Runs a command, and writes the processor time of it and what it has waited for into a file.
+measured() { # name, command...
+    ("${@:2}"; code=$?; times >"$beside/$1.times"; exit "$code")
 }
 
 # Adds a line to the summary.
-ended() { # name, result, seconds, processor time before, more
-    measure
-    summary+=("$(printf '%-22s %-6s  %4d s, %4d s of processor time%s' "$1" "$2" "$3" $((used - $4)) "${5:-}")")
+ended() { # name, result, seconds, more
+    local used
+    used=$(awk 'NR == 2 { split($1 "m" $2, time, "[ms]+"); printf "%d", 60 * (time[1] + time[3]) + time[2] + time[4] }' "$beside/$1.times")
+    summary+=("$(printf '%-22s %-6s  %4d s, %4d s of processor time%s' "$1" "$2" "$3" "$used" "${4:-}")")
 }
 
 run() { # name, command...
-    local name=$1 began=$SECONDS result=ok before
+    local name=$1 began=$SECONDS result=ok
     shift
     printf '\n== %s: %s\n' "$name" "$*"
-    measure
-    before=$used
-    "$@" 2>&1 | tee -a "$log" || { result=FAILED; failed=$name; failures+=("$name"); }
-    ended "$name" "$result" $((SECONDS - began)) "$before"
+    measured "$name" "$@" 2>&1 | tee -a "$log" || { result=FAILED; failed=$name; failures+=("$name"); }
+    ended "$name" "$result" $((SECONDS - began))
 }
 
 step() { # name, command...: not run after a step that failed
@@ -82,15 +80,13 @@ beside_begins() { # name, command...
     printf '\n== %s, beside the next steps: %s\n' "$1" "${*:2}"
     beside_began[$1]=$SECONDS
     set -m
-    "${@:2}" &>"$beside/$1" &
+    measured "$@" &>"$beside/$1" &
     beside_pid[$1]=$!
     set +m
 }
 
 beside_ends() { # name
     local code=0 took result=ok
-    measure
-    local before=$used
     wait "${beside_pid[$1]}" || code=$?
     unset "beside_pid[$1]"
     # When it has ended, not when somebody looked.
@@ -101,7 +97,7 @@ beside_ends() { # name
         result=FAILED failed=$1
         failures+=("$1 (exit code $code; its last lines:)" "$(tail -12 "$beside/$1")")
     fi
-    ended "$1" "$result" "$took" "$before" " beside others"
+    ended "$1" "$result" "$took" " beside others"
     return "$code"
 }
 
@@ -130,24 +126,22 @@ skip() { # name, reason
 # on two cores, the API server and the Redis servers did not answer for seconds.
 real_nodes() {
     local reason code began=$SECONDS
-    measure
-    local before=$used
     hack/install-deps.sh node || true
     if ! reason=$(hack/node-possible.sh); then
         skip "real nodes" "$reason"
         return
     fi
     printf '\n== real nodes: hack/e2e.sh debug\n'
-    hack/e2e.sh debug 2>&1 | tee -a "$log"
+    measured "real nodes" hack/e2e.sh debug 2>&1 | tee -a "$log"
     code=${PIPESTATUS[0]}
     case $code in
-        0) ended "real nodes" ok $((SECONDS - began)) "$before" ;;
+        0) ended "real nodes" ok $((SECONDS - began)) ;;
         # Nothing of this project has run yet.
         3) skip "real nodes" "$(tail -1 "$log" | sed 's/^error: this machine cannot run a Kubernetes node: //')" ;;
         *)
             failed="real nodes"
             failures+=("real nodes")
-            ended "real nodes" FAILED $((SECONDS - began)) "$before"
+            ended "real nodes" FAILED $((SECONDS - began))
             ;;
     esac
 }

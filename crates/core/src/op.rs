@@ -175,7 +175,7 @@ impl Stages {
 /// Two values are the same up to the third colon; the metadata is never compared by a script.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stored {
-    /// How far the attempt is: granted, confirmed or sealed.
+    /// Pending, term or sealed.
     pub stage: Stage,
     /// The attempt that wrote it.
     pub attempt: Attempt,

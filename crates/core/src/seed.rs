@@ -32,7 +32,7 @@ pub enum Allegiance {
 pub struct FenceReport {
     /// The configuration under which it votes.
     pub allegiance: Allegiance,
-    /// The greatest number that the node has given; zero if it has none.
+    /// Its counter: no number that it has given or confirmed is greater. Zero if it has none.
     pub fence: Token,
     /// Its clock in microseconds of Unix time.
     pub clock: u64,

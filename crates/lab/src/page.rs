@@ -47,7 +47,7 @@ impl Reader {
         Ok(Self { folder })
     }
 
-    /// The folder with the commands of the page, which is deleted with this value.
+    /// The folder in which the commands of the page run. It is deleted with this value.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }

@@ -62,7 +62,7 @@ pub struct Parts {
     pub writer: Writer,
     /// For which quorums this replica may act.
     pub authorities: Authorities,
-    /// Counts writes and reports.
+    /// Counts reconciliations and panics, and the watches.
     pub metrics: OperatorMetrics,
 }
 

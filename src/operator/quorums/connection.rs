@@ -24,7 +24,7 @@ pub struct Connection {
     pub quorum: Arc<OpenQuorum>,
     /// The connections to its Redis servers.
     pub nodes: Nodes,
-    /// Renewals and their failures, for the metrics.
+    /// Renewals, their failures and ended terms, for the metrics.
     pub renewals: Arc<QuorumRenewals>,
     in_use: Mutex<Weak<InUse>>,
     unused: UnboundedSender<u64>,

@@ -26,7 +26,7 @@ enum SecretState<T> {
     /// It was not read yet.
     #[default]
     Unread,
-    /// Read, and every key that the quorum names is valid.
+    /// Read, and usable.
     Found(T),
     /// Why its content cannot be used.
     Unusable(String),

@@ -29,7 +29,7 @@ pub struct TermId {
     pub attempt: Attempt,
     /// Its fencing token.
     pub token: Token,
-    /// The candidate that was elected, with its pod and cluster.
+    /// Who holds the lease, as text.
     pub holder: Holder,
 }
 

@@ -149,7 +149,7 @@ reasons! {
         WorkloadAvailable => True,
         /// The holder is the only eligible pod.
         OnlyHolder => False,
-        /// No pod is eligible, or the workload that the spec names does not exist.
+        /// No pod is eligible, or the reference to the workload cannot be used.
         NoCandidate => False,
     }
 }

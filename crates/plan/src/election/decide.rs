@@ -47,7 +47,7 @@ pub struct Situation<'a> {
     pub view: &'a View,
     /// The pod that holds the running term of `view`, or else its ending term.
     pub holder: HolderPod<'a>,
-    /// Those who can be elected, in the order of the election.
+    /// The eligible pods in the order of the election, and the others; or one workload.
     pub electorate: &'a Electorate,
     /// Which of them is elected first because of a requested handover.
     pub handover: Option<HandoverOrder<'a>>,

@@ -128,7 +128,7 @@ impl<M: Machine> Engine<M> {
         [self.timers.first(), self.index.next_deadline(), self.refused.next_deadline()].into_iter().flatten().min()
     }
 
-    /// What the watches have reported of every object.
+    /// What watches and answers have shown of every object.
     pub const fn index(&self) -> &Index {
         &self.index
     }

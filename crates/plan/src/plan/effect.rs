@@ -22,9 +22,9 @@ pub enum Effect {
     /// Start a machine for this lease, instead of an earlier one. `keys` are the spec's keys, without prefix and namespace.
     /// Without a quorum no term can be confirmed, and an adopted term is lost at its deadline.
     Open {
-        /// Where the keys are; `None` if the spec names no quorum that is open.
+        /// Where the keys are; `None` if the spec names no quorum that is open, or that may be used now.
         quorum: Option<Arc<OpenQuorum>>,
-        /// At least one, as the spec names them.
+        /// As the spec names them; empty without a quorum.
         keys: Vec<String>,
         /// TTL, renew interval, stop budget, timeouts and retries.
         config: Config,

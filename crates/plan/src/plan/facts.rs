@@ -93,7 +93,7 @@ pub struct Facts {
     pub spec: SpecFacts,
     /// The quorum that the spec names.
     pub quorum: Arc<QuorumFacts>,
-    /// The pods or workloads that can be elected, and whether all were read.
+    /// Who can be elected and who cannot, if that is known.
     pub candidates: CandidateFacts,
     /// Pods of the namespace that carry this lease's label or token and are not candidates.
     pub strays: Vec<Arc<PodFacts>>,

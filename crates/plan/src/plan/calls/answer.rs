@@ -61,9 +61,9 @@ pub enum Body {
     Workload(WorkloadFound),
     /// The quorum that was read, or as it is after the write of its status.
     Quorum(Box<RedisQuorum>),
-    /// The highest token.
-    Tokens(Token),
     /// The highest token in any status of the quorum's leases.
+    Tokens(Token),
+    /// The Secret that a quorum names.
     Secret(Box<Secret>),
     /// The UID of the cluster.
     ClusterUid(String),
@@ -206,9 +206,9 @@ pub enum Outcome {
     Quorum(Result<Option<Box<RedisQuorum>>, String>),
     /// The quorum as it is after the write of its status.
     QuorumStatus(Result<Box<RedisQuorum>, CallError>),
-    /// The highest token.
-    Tokens(Result<Token, String>),
     /// The highest token in any status of the quorum's leases.
+    Tokens(Result<Token, String>),
+    /// The Secret that a quorum names.
     Secret(Result<Box<Secret>, CallError>),
     /// The UID of the cluster.
     ClusterUid(Result<String, String>),

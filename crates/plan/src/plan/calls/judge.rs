@@ -12,7 +12,7 @@ use crate::plan::{Altered, Read, RoleOutcome, RoleWrite, StatusOutcome};
 /// What the queue and the log need to know about the end of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// Whether the queue sends the call again, and how soon.
+    /// What the answer means for the queue.
     pub verdict: Verdict,
     /// Why it was refused or not answered.
     pub problem: Option<String>,

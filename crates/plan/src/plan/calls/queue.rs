@@ -70,8 +70,9 @@ pub struct Queue<K, P> {
     jobs: BTreeMap<K, Box<Job<K, P>>>,
     /// By [`Priority::class`].
     ready: [FairQueue<K>; 4],
-    /// When a job can be sent at the earliest, and when it is not sent any more.
+    /// When a job can be sent at the earliest.
     delayed: Timers<K>,
+    /// When a job is not sent any more.
     expiring: Timers<K>,
     lanes: BTreeMap<Lane<K>, LaneState<K>>,
     under_way: BTreeMap<K, Terms<K>>,
