@@ -139,8 +139,14 @@ listed! {
 }
 
 /// They happen in fewer than one of a hundred runs.
-const RARE: [Sight; 4] =
-    [Sight::Superseded, Sight::PublishedSuperseded, Sight::SmallStepSeen, Sight::SmallStepTolerated];
+const RARE: [Sight; 6] = [
+    Sight::Superseded,
+    Sight::PublishedSuperseded,
+    Sight::AdoptedOverrun,
+    Sight::StopKept,
+    Sight::SmallStepSeen,
+    Sight::SmallStepTolerated,
+];
 /// It happens in one of some thousand runs, so a batch can miss it. A unit test of the reconciler has it.
 const RAREST: Sight = Sight::HandoverUnknown;
 
