@@ -212,7 +212,7 @@ if [[ $what == fast ]]; then
     step "unit tests" cargo test --locked --workspace --lib --no-fail-fast
     export MODEL=quick SIM_SEEDS=150 SIM_PROGRAMS=150
     step_of "model and simulator" crates/core crates/plan crates/sim -- \
-        cargo test --locked --package redislease-core --package redislease-sim --no-fail-fast --test '*' -- \
+        cargo test --locked --workspace --no-fail-fast --test model --test activation --test sim -- --skip fresh_seeds \
         --skip planted_bugs_are_found --skip bugs_in_the_lock_of_a_program_are_found --skip scenario::crash_points
 elif [[ -z $failed ]]; then
     export SIM_SEEDS=1000
