@@ -138,7 +138,7 @@ impl LockerBuilder {
     }
 
     /// The prefix of all keys on the servers, also of the token counter, 1 to 128 bytes. Each prefix has its own locks, tokens and
-    /// `longest_lease`. Default: `redislease`. See the example of [`Locker::builder`].
+    /// `longest_lease`, if none of them begins with another one and a colon. Default: `redislease`. See the example of [`Locker::builder`].
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self

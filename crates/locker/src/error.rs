@@ -161,13 +161,14 @@ pub fn shown(key: &str) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lost {
-    /// No majority of the servers confirmed the lock in time, or this process was paused for too long.
+    /// No majority of the servers confirmed the lock in time: they did not answer, or lost all their data and do not vote yet, or have
+    /// another value in its keys. Or this process was paused for too long.
     #[error(
         "the lock expired: no majority of the Redis nodes confirmed it in time, or this process was paused. Stop the work, and \
          acquire the lock again"
     )]
     Expired,
-    /// A majority of the servers does not have the keys of this lock: they lost their data, or somebody deleted the keys.
+    /// A majority of the servers does not have the keys of this lock: somebody deleted them, or some servers lost their data.
     #[error(
         "a majority of the Redis nodes does not hold the lock any more: they lost their data, or the keys were deleted. Stop the \
          work, and acquire the lock again"

@@ -113,9 +113,11 @@ impl Guard {
         &self.session.0.status
     }
 
-    /// The fencing token: greater than the tokens of all earlier locks on the same servers and prefix, and below 2^53. Send it with
-    /// every write, see [`guide::fencing`](crate::guide::fencing). After a majority of the servers has lost its data, this depends
-    /// on clocks, see [`guide::limits`](crate::guide::limits). See the example of [`Request::acquire`](crate::Request::acquire).
+    /// The fencing token, below 2^53: greater than the tokens of all earlier locks with one of its keys, and of all locks on the same
+    /// servers and prefix that were acquired before its request began. It is no ID: locks of different keys that are acquired at the same
+    /// time can have one token. Send it with every write, see [`guide::fencing`](crate::guide::fencing). After a majority of the servers
+    /// has lost its data, this depends on clocks, see [`guide::limits`](crate::guide::limits). See the example of
+    /// [`Request::acquire`](crate::Request::acquire).
     pub const fn token(&self) -> u64 {
         self.term.token.0
     }

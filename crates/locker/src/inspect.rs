@@ -13,7 +13,7 @@ use redislease_lock::nodes::Shown;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Inspection {
-    /// A majority of the servers has no key: a request would get the lock now.
+    /// A majority of the servers has no key: a request gets the lock, if it is valid and the servers accept writes.
     Free,
     /// A majority of the servers has the keys of one lock. The holder may have ended: then the keys exist until `ttl_left` has
     /// passed.

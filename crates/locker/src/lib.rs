@@ -24,8 +24,8 @@
 //! ```
 //!
 //! A [`Locker`] connects to the servers on a thread of its own, which also renews every lock. [`Request::acquire`] returns a
-//! [`Guard`]. The guard has a fencing token, which is greater than the token of every earlier lock on the same servers and
-//! prefix, and it says at any time how long the lock is still valid.
+//! [`Guard`]. The guard has a fencing token, which is greater than the token of every earlier lock with one of its keys, and
+//! it says at any time how long the lock is still valid.
 //!
 //! * [`guide::limits`]: what a lock can and cannot do. Read it first.
 //! * [`guide::fencing`]: how the token makes late writes harmless.
