@@ -98,10 +98,10 @@ Whole [leader elections](comparison-systems.md) and [what an acquire costs](prof
   the same. With the default delays, at most 250 ms, a waiter makes some five attempts a second: 31 commands on each server, those
   inside the scripts included (one to three `redislease run` that wait for a lock that is held).
 - A message would also help little. With `CLIENT TRACKING`, which needs no right to channels, each server told 8 waiting programs of each
-  change of the key, and they tried again at once (`handover-told` of the bench program, 5 rounds on 2026-12-01, commit c2792b81; the
-  machine was not recorded, so compare these figures only with each other): p50 2.6 ms and p99 5.9 ms, against 3.3 ms and 11.5 ms when they
-  retry and 0.8 ms and 3.1 ms within one `Locker`, in the same run. A hand-over then costs 59 commands on each server in place of 17, and 61
-  messages, because all of them try at the same moment and one can win.
+  change of the key, and they tried again at once (`handover-told` of the bench program, 5 rounds in turns on 2026-12-01, commit 88c7bea5, two
+  cores (AMD EPYC) of a host that other machines use): p50 5.1 ms and p99 12.0 ms, against 5.6 ms and 14.9 ms when they retry and 2.0 ms and
+  4.7 ms within one `Locker`. In a quieter hour (commit c2792b81): 2.6 and 5.9 ms, 3.3 and 11.5 ms, 0.8 and 3.1 ms. A hand-over then costs 59
+  commands on each server in place of 17, and 61 messages, because all of them try at the same moment and one can win.
 - In the rows with a server that is stopped, gone or slow, and in those they are compared with, a program of the idle class keeps
   each processor running. Without it, the fewer servers work, the more often a processor sleeps, and its wake-up in a virtual machine
   takes as long as a round trip. "Processors may sleep": without these programs.
